@@ -1,0 +1,578 @@
+"""The Python door: one object, the names every other door follows.
+
+::
+
+    async with holdfast.connect("sqlite:///holdfast.db") as hf:
+        session = await hf.create(agent="terraform-architect", purpose="approval_workflow")
+
+Each method checks nothing and decides nothing: it calls one service function.
+`holdfast.sync` has the same methods without `await`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Iterable
+from datetime import datetime
+from typing import Any
+
+from msgspec import UNSET, UnsetType
+
+from holdfast import config
+from holdfast.core.approval import Approval
+from holdfast.core.context import ContextItem
+from holdfast.core.entry import Entry
+from holdfast.core.event import Event, Hit
+from holdfast.core.family import Deletion, Tombstone
+from holdfast.core.policy import Verdict
+from holdfast.core.query import Page, SessionQuery
+from holdfast.core.session import Session
+from holdfast.core.window import TokenCounter, WindowSize, rough_tokens
+from holdfast.service import approvals, context, conversation, family, retention, sessions, transfer
+from holdfast.service.context import ContextWritten
+from holdfast.service.conversation import Reply
+from holdfast.service.deps import Caller, Deps
+from holdfast.service.family import TreeNode
+from holdfast.service.retention import Cleanup
+from holdfast.service.sessions import Checkpoint, ResumePacket
+from holdfast.service.transfer import ImportReport
+
+# `list` is a method below, so the answers that are lists have names of their own.
+Sessions = list[Session]
+Entries = list[Entry]
+Hits = list[Hit]
+Approvals = list[Approval]
+Checkpoints = list[Checkpoint]
+Problems = list[str]
+
+
+class Holdfast:
+    """Sessions on one store. Opened on first use or by `async with`."""
+
+    def __init__(self, open_deps: Callable[[], Deps], caller: Caller, *, threaded: bool = True) -> None:
+        self._open_deps, self._caller, self._threaded = open_deps, caller, threaded
+        self._deps: Deps | None = None
+        self.context = ContextDoor(self)
+
+    async def __aenter__(self) -> Holdfast:
+        await self._ready()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """Let the store go. Nothing acknowledged depends on it."""
+        deps, self._deps = self._deps, None
+        if deps is not None:
+            await deps.store.close()
+
+    async def _ready(self) -> Deps:
+        if self._deps is None:
+            if self._threaded:
+                from asyncio import to_thread
+
+                self._deps = await to_thread(self._open_deps)
+            else:
+                self._deps = self._open_deps()
+        return self._deps
+
+    # Sessions -----------------------------------------------------------------------------------
+
+    async def create(
+        self,
+        agent: str | None = None,
+        *,
+        name: str | None = None,
+        purpose: str | None = None,
+        metadata: dict[str, Any] | None = None,
+        parent: str | UnsetType | None = UNSET,
+        task_id: str | None = None,
+        session_id: str | None = None,
+        project_dir: str | None = None,
+        ttl: object = None,
+    ) -> Session:
+        """Open a new session. Inside an agent its parent is that agent's session, unless `parent` says otherwise."""
+        return await sessions.create_session(
+            await self._ready(),
+            self._caller,
+            agent=agent,
+            name=name,
+            purpose=purpose,
+            metadata=metadata,
+            parent=config.parent_from_environment() if parent is UNSET else parent,
+            task_id=task_id,
+            session_id=session_id,
+            project_dir=project_dir,
+            ttl=ttl,
+        )
+
+    async def get(self, ref: str) -> Session:
+        """A session by id or name."""
+        return await sessions.get_session(self._deps or await self._ready(), self._caller, ref)
+
+    async def resolve(self, ref: str) -> str:
+        """The id behind an id, a name, or a prefix that fits only one session."""
+        return await sessions.resolve(await self._ready(), self._caller, ref)
+
+    async def list(
+        self,
+        *,
+        agent: str | None = None,
+        state: str | None = None,
+        status: str | None = None,
+        phase: str | None = None,
+        parent: str | None = None,
+        root: str | None = None,
+        task_id: str | None = None,
+        name_prefix: str | None = None,
+        project_dir: str | None = None,
+        metadata_key: str | None = None,
+        metadata_value: Any = None,
+        active_only: bool = False,
+        created_after: datetime | None = None,
+        created_before: datetime | None = None,
+        updated_after: datetime | None = None,
+        updated_before: datetime | None = None,
+        sort: str = "-created",
+        limit: int = 50,
+        cursor: str | None = None,
+    ) -> Page[Session]:
+        """A page of sessions; pass its `next` as `cursor` for what follows."""
+        query = SessionQuery(
+            agent=agent,
+            state=state,
+            status=status,
+            phase=phase,
+            parent=parent,
+            root=root,
+            task=task_id,
+            name_prefix=name_prefix,
+            project_dir=project_dir,
+            metadata_key=metadata_key,
+            metadata_value=metadata_value,
+            active_only=active_only,
+            created_after=created_after,
+            created_before=created_before,
+            updated_after=updated_after,
+            updated_before=updated_before,
+            sort=sort,
+            limit=limit,
+            cursor=cursor,
+        )
+        return await sessions.list_sessions(await self._ready(), self._caller, query)
+
+    async def update(
+        self,
+        ref: str,
+        *,
+        phase: str | None = None,
+        metadata: dict[str, Any] | None = None,
+        error: str | None = None,
+        resume_ready: bool | None = None,
+        version: int | None = None,
+        token: str | None = None,
+    ) -> Session:
+        """Change phase, metadata or readiness, or count an error; all of it or nothing."""
+        return await sessions.update_session(
+            await self._ready(),
+            self._caller,
+            ref,
+            phase=phase,
+            metadata=metadata,
+            error=error,
+            resume_ready=resume_ready,
+            version=version,
+            token=token,
+        )
+
+    async def suspend(
+        self,
+        ref: str,
+        *,
+        checkpoint: dict[str, Any] | None = None,
+        reason: str | None = None,
+        version: int | None = None,
+        token: str | None = None,
+    ) -> Session:
+        """Pause a session, keeping what its agent hands over."""
+        return await sessions.suspend_session(
+            await self._ready(),
+            self._caller,
+            ref,
+            checkpoint=checkpoint,
+            reason=reason,
+            version=version,
+            token=token,
+        )
+
+    async def resume(self, ref: str, *, holder: str | None = None, version: int | None = None) -> ResumePacket:
+        """Take a session to drive: session, hold, checkpoint, context and messages."""
+        return await sessions.resume_session(await self._ready(), self._caller, ref, holder=holder, version=version)
+
+    async def release(self, ref: str, *, token: str | None = None) -> Session:
+        """Give the hold up, so that others may resume."""
+        return await sessions.release_session(await self._ready(), self._caller, ref, token=token)
+
+    async def finalize(
+        self,
+        ref: str,
+        outcome: str = "completed",
+        *,
+        summary: str | None = None,
+        version: int | None = None,
+        token: str | None = None,
+    ) -> Session:
+        """Close a session: completed, failed or abandoned."""
+        return await sessions.finalize_session(
+            await self._ready(), self._caller, ref, outcome, summary=summary, version=version, token=token
+        )
+
+    async def should_resume(
+        self,
+        ref: str | None = None,
+        *,
+        agent: str | None = None,
+        task_id: str | None = None,
+        project_dir: str | None = None,
+        holder: str | None = None,
+    ) -> Verdict:
+        """May this work be picked up? Decision, reason, and every criterion with its value."""
+        return await sessions.should_resume(
+            self._deps or await self._ready(),
+            self._caller,
+            ref,
+            agent=agent,
+            task_id=task_id,
+            project_dir=project_dir,
+            holder=holder,
+        )
+
+    async def resumable(self, *, agent: str | None = None, limit: int = 20) -> Sessions:
+        """What could be picked up, suspended sessions first."""
+        return await sessions.resumable_sessions(await self._ready(), self._caller, agent=agent, limit=limit)
+
+    async def fork(
+        self,
+        ref: str,
+        *,
+        at: int | None = None,
+        name: str | None = None,
+        session_id: str | None = None,
+        agent: str | None = None,
+        purpose: str | None = None,
+        metadata: dict[str, Any] | None = None,
+        task_id: str | None = None,
+        ttl: object = None,
+    ) -> Session:
+        """Start a new session from entry `at` of another, without copying what came before."""
+        return await sessions.fork_session(
+            await self._ready(),
+            self._caller,
+            ref,
+            at=at,
+            name=name,
+            session_id=session_id,
+            agent=agent,
+            purpose=purpose,
+            metadata=metadata,
+            task_id=task_id,
+            ttl=ttl,
+        )
+
+    async def save_checkpoint(self, ref: str, checkpoint: dict[str, Any], *, token: str | None = None) -> Checkpoint:
+        """Keep a checkpoint without pausing."""
+        return await sessions.save_checkpoint(await self._ready(), self._caller, ref, checkpoint, token=token)
+
+    async def checkpoint(self, ref: str, number: int | None = None) -> Checkpoint:
+        """The newest checkpoint, or the one with that entry number."""
+        return await sessions.get_checkpoint(await self._ready(), self._caller, ref, number)
+
+    async def checkpoints(self, ref: str, *, limit: int = 100) -> Checkpoints:
+        """Checkpoints, newest first."""
+        return await sessions.list_checkpoints(await self._ready(), self._caller, ref, limit=limit)
+
+    # Conversation -------------------------------------------------------------------------------
+
+    async def append(self, ref: str, messages: object, *, token: str | None = None) -> Entries:
+        """Say something; the entries with their numbers. Starts nothing."""
+        return await conversation.append_messages(
+            self._deps or await self._ready(), self._caller, ref, messages, token=token
+        )
+
+    async def send(
+        self, ref: str, content: object, *, client_key: str | None = None, token: str | None = None
+    ) -> Reply:
+        """Say something to the agent as its user."""
+        return await conversation.send_message(
+            await self._ready(), self._caller, ref, content, client_key=client_key, token=token
+        )
+
+    async def messages(
+        self,
+        ref: str,
+        *,
+        last: int | None = None,
+        turns: int | None = None,
+        tokens: int | None = None,
+        max_bytes: int | None = None,
+        before: int | str | None = None,
+        after: int | str | None = None,
+        limit: int = 100,
+        count_tokens: TokenCounter = rough_tokens,
+    ) -> Page[Entry]:
+        """A window (last, turns, tokens, max_bytes), or a plain page before or after a number.
+
+        A window never separates a tool call from its result, keeps system messages and the
+        newest summary. `next` of a window or of a page backwards goes into `before`.
+        """
+        deps = self._deps or await self._ready()
+        if last is turns is tokens is max_bytes is None:
+            return await conversation.read_messages(
+                deps, self._caller, ref, before=_number(before), after=_number(after), limit=limit
+            )
+        size = WindowSize(last=last, turns=turns, tokens=tokens, max_bytes=max_bytes)
+        return await conversation.window(deps, self._caller, ref, size, count_tokens)
+
+    async def log(
+        self,
+        ref: str,
+        *,
+        after: int | str = 0,
+        before: int | str | None = None,
+        limit: int = 100,
+        kinds: Iterable[str] | None = None,
+        newest_first: bool = False,
+    ) -> Page[Entry]:
+        """Entries of the log; pass `next` as `after` (or `before`, newest first) for what follows."""
+        return await conversation.read_log(
+            await self._ready(),
+            self._caller,
+            ref,
+            after=_number(after) or 0,
+            before=_number(before),
+            limit=limit,
+            kinds=None if kinds is None else tuple(kinds),
+            newest_first=newest_first,
+        )
+
+    async def compact(self, ref: str, summary: str, *, upto: int | None = None, token: str | None = None) -> Entry:
+        """Add a summary that stands for what came before in every later window."""
+        return await conversation.compact(await self._ready(), self._caller, ref, summary, upto=upto, token=token)
+
+    async def search(self, text: str, *, limit: int = 20) -> Hits:
+        """Entries that have all these words."""
+        return await conversation.search_entries(await self._ready(), self._caller, text, limit=limit)
+
+    async def events(self, ref: str | None = None, *, after: int = 0, follow: bool = True) -> AsyncIterator[Event]:
+        """What happened after the cursor, then what comes: of one session, or of all."""
+        deps = await self._ready()
+        owner = self._caller.owner
+        stream = (
+            conversation.owner_events(deps.store, owner, after=after, follow=follow)
+            if ref is None
+            else conversation.session_events(deps.store, owner, ref, after=after, follow=follow)
+        )
+        async for event in stream:
+            yield event
+
+    # Families -----------------------------------------------------------------------------------
+
+    async def children(self, ref: str, *, limit: int = 50, cursor: str | None = None) -> Page[Session]:
+        """The session's children, oldest first."""
+        return await family.children_of(await self._ready(), self._caller, ref, limit=limit, cursor=cursor)
+
+    async def count_children(self, ref: str) -> int:
+        """How many children a session has."""
+        return await family.count_children(await self._ready(), self._caller, ref)
+
+    async def ancestors(self, ref: str) -> Sessions:
+        """Parent, grandparent … up to the root."""
+        return await family.ancestors_of(await self._ready(), self._caller, ref)
+
+    async def tree(self, ref: str) -> TreeNode:
+        """The session with all that hangs on it."""
+        return await family.tree_of(await self._ready(), self._caller, ref)
+
+    async def delete(
+        self, ref: str, *, cascade: bool = True, force: bool = False, dry_run: bool = False, reason: str = "deleted"
+    ) -> Deletion:
+        """Delete a session with its tree, or say what would go."""
+        return await family.delete_session(
+            await self._ready(), self._caller, ref, cascade=cascade, force=force, dry_run=dry_run, reason=reason
+        )
+
+    async def deleted(self, *, limit: int = 100, cursor: str | None = None) -> Page[Tombstone]:
+        """What was deleted, when, by whom and why; newest first."""
+        return await family.deleted_sessions(await self._ready(), self._caller, limit=limit, cursor=cursor)
+
+    async def cleanup(
+        self,
+        hours: float | None = None,
+        *,
+        states: Iterable[str] | None = None,
+        dry_run: bool = False,
+        progress: Callable[[int], None] | None = None,
+    ) -> Cleanup:
+        """Delete what nobody touched for that long, and what is past its TTL."""
+        return await retention.cleanup(
+            await self._ready(),
+            self._caller,
+            hours=hours,
+            states=None if states is None else tuple(states),
+            dry_run=dry_run,
+            progress=progress,
+        )
+
+    # Approvals ----------------------------------------------------------------------------------
+
+    async def request_approval(
+        self,
+        ref: str,
+        question: str,
+        *,
+        plan: Any = None,
+        options: Iterable[str] = (),
+        expires_in: object = None,
+    ) -> Approval:
+        """Put a question to a person; the session waits in phase `approval`."""
+        return await approvals.request_approval(
+            await self._ready(),
+            self._caller,
+            ref,
+            question,
+            plan=plan,
+            options=tuple(options),
+            expires_in=expires_in,
+        )
+
+    async def approvals(self, ref: str | None = None, *, pending_only: bool = True, limit: int = 100) -> Approvals:
+        """Approvals, oldest first."""
+        return await approvals.list_approvals(
+            await self._ready(), self._caller, ref=ref, pending_only=pending_only, limit=limit
+        )
+
+    async def approval(self, approval_id: str) -> Approval:
+        """One approval as it stands."""
+        return await approvals.get_approval(await self._ready(), self._caller, approval_id)
+
+    async def decide(
+        self,
+        approval_id: str,
+        decision: str,
+        *,
+        note: str | None = None,
+        by: str | None = None,
+        plan_hash: str | None = None,
+    ) -> Approval:
+        """Answer an approval: approve, reject, or one of its options."""
+        return await approvals.decide_approval(
+            await self._ready(), self._caller, approval_id, decision, note=note, by=by, plan_hash=plan_hash
+        )
+
+    async def approve(self, approval_id: str, *, note: str | None = None, by: str | None = None) -> Approval:
+        """Say yes."""
+        return await self.decide(approval_id, "approve", note=note, by=by)
+
+    async def reject(self, approval_id: str, *, note: str | None = None, by: str | None = None) -> Approval:
+        """Say no."""
+        return await self.decide(approval_id, "reject", note=note, by=by)
+
+    # Transfer and care --------------------------------------------------------------------------
+
+    async def export(self, ref: str, *, tree: bool = False, format: str = "jsonl") -> AsyncIterator[str]:
+        """A session as lines: `jsonl` (whole, importable) or `markdown` (to read)."""
+        deps = await self._ready()
+        lines = (
+            transfer.export_markdown(deps, self._caller, ref)
+            if format == "markdown"
+            else transfer.export_lines(deps, self._caller, ref, tree=tree)
+        )
+        async for line in lines:
+            yield line
+
+    async def import_(
+        self, lines: Iterable[str | bytes], *, detach: bool = False, dry_run: bool = False
+    ) -> ImportReport:
+        """Bring exported sessions in. Importing twice changes nothing."""
+        return await transfer.import_lines(await self._ready(), self._caller, lines, detach=detach, dry_run=dry_run)
+
+    async def check(self) -> Problems:
+        """What is wrong with the stored data, in words; empty if nothing is."""
+        return await (await self._ready()).store.check()
+
+
+class ContextDoor:
+    """`hf.context`: a session's keyed memory."""
+
+    def __init__(self, holdfast: Holdfast) -> None:
+        self._holdfast = holdfast
+
+    async def get(self, ref: str, key: str | None = None) -> Any:
+        """The whole context, or one key's value; nothing there is `{}`."""
+        return await context.read_context(await self._deps(), self._holdfast._caller, ref, key)
+
+    async def items(self, ref: str) -> dict[str, ContextItem]:
+        """The context with versions and expiries."""
+        return await context.read_items(await self._deps(), self._holdfast._caller, ref)
+
+    async def put(
+        self, ref: str, key: str, value: Any, *, ttl: object = None, version: int | None = None
+    ) -> ContextWritten:
+        """Remember a value under a key."""
+        return await context.put_context(
+            await self._deps(), self._holdfast._caller, ref, key, value, ttl=ttl, version=version
+        )
+
+    async def merge(
+        self, ref: str, values: dict[str, Any], *, ttl: object = None, version: int | None = None
+    ) -> ContextWritten:
+        """Remember several values; other keys stay."""
+        return await context.merge_context(
+            await self._deps(), self._holdfast._caller, ref, values, ttl=ttl, version=version
+        )
+
+    async def replace(
+        self, ref: str, values: dict[str, Any], *, ttl: object = None, version: int | None = None
+    ) -> ContextWritten:
+        """Make these values the whole context."""
+        return await context.replace_context(
+            await self._deps(), self._holdfast._caller, ref, values, ttl=ttl, version=version
+        )
+
+    async def delete(self, ref: str, key: str | None = None, *, version: int | None = None) -> ContextWritten:
+        """Forget a key, or everything."""
+        return await context.delete_context(await self._deps(), self._holdfast._caller, ref, key, version=version)
+
+    async def _deps(self) -> Deps:
+        return await self._holdfast._ready()
+
+
+def connect(
+    url: str | None = None,
+    *,
+    owner: str = "local",
+    by: str | None = None,
+    interface: str = "python",
+    holder: str | None = None,
+) -> Holdfast:
+    """Sessions on the store that `url` names, for an event loop.
+
+    Without a URL: HOLDFAST_URL, else an SQLite file in the user's data folder.
+    """
+    caller = caller_for(owner=owner, by=by, interface=interface, holder=holder)
+    return Holdfast(lambda: config.open_deps(url, threaded=True), caller)
+
+
+def caller_for(*, owner: str, by: str | None, interface: str, holder: str | None) -> Caller:
+    """Who uses this connection."""
+    return Caller(owner=owner, by=by or config.user(), interface=interface, holder=holder or config.unique_holder())
+
+
+def _number(value: int | str | None) -> int | None:
+    if isinstance(value, str):
+        from holdfast.core.errors import InvalidCursor
+
+        if not value.isdecimal():
+            raise InvalidCursor
+        return int(value)
+    return value

@@ -1,0 +1,209 @@
+"""Configuration: the only reader of files and environment. Picks stores by the scheme of their URL.
+
+File, then environment, then arguments. The file is `config.toml` in the folder that
+`HOLDFAST_HOME` names (or the user's data folder):
+
+    url = "sqlite:///…"
+    [resume]
+    idle_limit = "30m"
+    max_errors = 3
+    [resume.idle_limits]
+    approval = "7d"
+    [family]
+    depth = 16
+    open_children = 1000
+    [retention]
+    age = "24h"
+    [redact]
+    words = ["password", "token"]
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+import time
+import warnings
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from holdfast.core.errors import InvalidField, Unsupported
+from holdfast.core.family import FamilyLimits
+from holdfast.core.policy import APPROVAL_IDLE_LIMIT, IDLE_LIMIT, MAX_ERRORS, ResumePolicy
+from holdfast.core.redact import SECRET_WORDS
+from holdfast.core.session import Phase
+from holdfast.ports import Store
+from holdfast.service.deps import Deps, Settings
+
+FILE_NAME = "holdfast.db"
+CONFIG_NAME = "config.toml"
+_UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 604800}
+_shared_memory: dict[str, Store] = {}
+
+
+class SystemClock:
+    """The machine's clock."""
+
+    def now(self) -> datetime:
+        return datetime.fromtimestamp(time.time_ns() // 1000 / 1e6, UTC)
+
+
+def home() -> str:
+    """The folder for data and configuration."""
+    if given := os.environ.get("HOLDFAST_HOME"):
+        return os.path.abspath(os.path.expanduser(given))
+    if sys.platform == "darwin":
+        return os.path.expanduser("~/Library/Application Support/holdfast")
+    base = os.environ.get("XDG_DATA_HOME") or os.path.expanduser("~/.local/share")
+    return os.path.join(base, "holdfast")
+
+
+def pick_url(url: str | None = None) -> str:
+    """The URL given, else HOLDFAST_URL, else the configuration's, else a file in the data folder."""
+    if url is not None:
+        return url
+    if given := os.environ.get("HOLDFAST_URL"):
+        return given
+    if configured := _file().get("url"):
+        return str(configured)
+    return f"sqlite:///{os.path.join(home(), FILE_NAME)}"
+
+
+def open_deps(url: str | None = None, *, threaded: bool) -> Deps:
+    """Everything a service needs, on the store that the URL names.
+
+    Threaded stores suit an event loop; the others run inline and never suspend.
+    """
+    settings = read_settings()
+    return Deps(open_store(pick_url(url), threaded=threaded), SystemClock(), os.urandom, settings)
+
+
+def open_store(url: str, *, threaded: bool) -> Store:
+    """The store behind a URL. Raises Unsupported for a scheme that is not known."""
+    scheme, separator, rest = url.partition("://")
+    if scheme == "sqlite" and separator:
+        return _open_sqlite(sqlite_path(url), threaded=threaded)
+    if scheme == "memory" and separator:
+        return _open_memory(rest)
+    raise Unsupported(
+        f"{_without_password(url)!r} is not a store; use sqlite:///FILE or memory://", url=_without_password(url)
+    )
+
+
+def sqlite_path(url: str) -> str:
+    """The file a sqlite:/// URL names: three slashes and a path, a fourth if it is absolute."""
+    path = url.removeprefix("sqlite://")
+    if not path.startswith("/") or len(path) < 2:
+        raise InvalidField("url", f"is {url!r}; write sqlite:///relative/file.db or sqlite:////absolute/file.db")
+    path = path[1:]
+    if "%" in path:
+        from urllib.parse import unquote
+
+        path = unquote(path)
+    return path
+
+
+def _open_sqlite(path: str, *, threaded: bool) -> Store:
+    from holdfast.stores.sqlite.store import SqliteStore
+
+    folder = os.path.dirname(os.path.abspath(path))
+    if folder == home():
+        os.makedirs(folder, mode=0o700, exist_ok=True)
+    return SqliteStore.serve(path) if threaded else SqliteStore.open(path)
+
+
+def _open_memory(name: str) -> Store:
+    from holdfast.stores.memory.store import MemoryStore
+
+    return _shared_memory.setdefault(name, MemoryStore()) if name else MemoryStore()
+
+
+def _without_password(url: str) -> str:
+    return re.sub(r"(?<=//)([^/@]*)@", "…@", url)
+
+
+# Who is calling ---------------------------------------------------------------------------------
+
+
+def parent_from_environment() -> str | None:
+    """The session this process works for, as its launcher said; None outside of any."""
+    for name in ("AGENT_SESSION_ID", "AGENT_SESSION_NAME"):
+        value = os.environ.get(name, "").strip()
+        if value.startswith("${"):
+            warnings.warn(f"{name} still reads {value}: nobody filled it in; it counts as absent", stacklevel=3)
+        elif value:
+            return value
+    return None
+
+
+def user() -> str:
+    """Who runs this process, for the log."""
+    return os.environ.get("USER") or os.environ.get("LOGNAME") or f"uid{os.getuid()}"
+
+
+def unique_holder() -> str:
+    """A name for whoever resumes sessions through this connection."""
+    return f"{user()}@{os.uname().nodename}:{os.getpid()}:{os.urandom(3).hex()}"
+
+
+# Settings ---------------------------------------------------------------------------------------
+
+
+def read_settings() -> Settings:
+    """Settings from the configuration file; defaults where it is silent."""
+    file = _file()
+    if not file:
+        return Settings()
+    resume, family = _table(file, "resume"), _table(file, "family")
+    limits = {Phase.APPROVAL.value: APPROVAL_IDLE_LIMIT}
+    for phase, limit in _table(resume, "idle_limits").items():
+        if phase not in tuple(Phase):
+            raise InvalidField("resume.idle_limits", f"has {phase!r}, which is no phase")
+        limits[phase] = duration(f"resume.idle_limits.{phase}", limit)
+    return Settings(
+        resume=ResumePolicy(
+            idle_limit=duration("resume.idle_limit", resume.get("idle_limit", IDLE_LIMIT)),
+            idle_limits=limits,
+            max_errors=_count("resume.max_errors", resume.get("max_errors", MAX_ERRORS)),
+        ),
+        family=FamilyLimits(**{name: _count(f"family.{name}", value) for name, value in family.items()}),
+        secret_words=tuple(_table(file, "redact").get("words", SECRET_WORDS)),
+        retention=duration("retention.age", _table(file, "retention").get("age", "24h")),
+    )
+
+
+def duration(name: str, value: object) -> timedelta:
+    """A duration as configuration writes it: 45s, 30m, 24h, 7d."""
+    if isinstance(value, timedelta):
+        return value
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)([smhdw])", value.strip()) if isinstance(value, str) else None
+    if match is None:
+        raise InvalidField(name, f"is {value!r}; write a duration such as 30m, 24h or 7d")
+    return timedelta(seconds=float(match[1]) * _UNITS[match[2]])
+
+
+def _count(name: str, value: object) -> int:
+    if type(value) is not int or value < 1:
+        raise InvalidField(name, f"is {value!r}; give a whole number above 0")
+    return value
+
+
+def _table(file: dict[str, Any], name: str) -> dict[str, Any]:
+    table = file.get(name, {})
+    if not isinstance(table, dict):
+        raise InvalidField(name, "must be a table in the configuration file")
+    return table
+
+
+def _file() -> dict[str, Any]:
+    path = os.path.join(home(), CONFIG_NAME)
+    if not os.path.exists(path):
+        return {}
+    import tomllib  # 18 milliseconds that those without a file do not pay
+
+    try:
+        with open(path, "rb") as file:
+            return tomllib.load(file)
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise InvalidField("config", f"file {path} is not valid TOML: {error}") from None

@@ -1,0 +1,555 @@
+"""Everything that can go wrong, as one tree.
+
+::
+
+    HoldfastError
+    ├── InvalidRequest            fix the request
+    │   ├── InvalidId             session_id or session_name outside the pattern      invalid_id, invalid_name
+    │   ├── InvalidField          a value of the wrong kind, length or range          invalid_<field>
+    │   ├── InvalidJson           not JSON: NaN, a lone surrogate, too deep …         invalid_json
+    │   ├── TooLarge              metadata, message, context … above its limit        <what>_too_large
+    │   ├── UnknownPhase          no such phase                                       unknown_phase
+    │   ├── FinalPhase            a final phase is entered by finalize only           final_phase
+    │   ├── InvalidCursor         a cursor of another query, or damaged               invalid_cursor
+    │   ├── OwnAncestor           a session cannot be its own parent                  own_ancestor
+    │   ├── AmbiguousReference    a prefix that fits several sessions                 ambiguous_reference
+    │   ├── InvalidImport         a file that is not one of ours                      invalid_import
+    │   └── Unsupported           this store cannot do that                           unsupported
+    ├── NotFound                  it is not there
+    │   ├── SessionNotFound                                                           session_not_found
+    │   ├── ParentNotFound                                                            parent_not_found
+    │   ├── ApprovalNotFound                                                          approval_not_found
+    │   ├── EntryNotFound                                                             entry_not_found
+    │   └── SessionGone           it was deleted: when, by whom, why                  session_gone
+    ├── Conflict                  refused as things stand; look again, then decide
+    │   ├── SessionClosed         final: read, export, fork or delete it              session_closed
+    │   ├── HeldByAnother         somebody else drives it                             held_by_another
+    │   ├── HoldLost              the token given is no longer the hold's             hold_lost
+    │   ├── SessionRunning        a live turn stands in the way                       session_running
+    │   ├── VersionConflict       it changed since you looked                         version_conflict
+    │   ├── IllegalMove           the transition table knows no such move             illegal_move
+    │   ├── OutcomeConflict       finalized already, with another outcome             outcome_conflict
+    │   ├── IdTaken / NameTaken   somebody has that id or name                        id_taken, name_taken
+    │   ├── KeyReused             the client key came with another message            key_reused
+    │   ├── HasChildren           deletion without cascade                            has_children
+    │   ├── FamilyLimit           tree too deep or too wide                           too_deep, too_many_children
+    │   ├── AlreadyDecided        the approval has another answer                     already_decided
+    │   └── ApprovalClosed        expired or withdrawn                       approval_expired, approval_withdrawn
+    └── StoreError                the store cannot answer; nothing was changed
+        ├── SessionCorrupt        one session does not read back whole                session_corrupt
+        ├── StoreBusy             locked by others for too long                       store_busy
+        ├── StoreReadOnly         the folder or file cannot be written                store_read_only
+        ├── StoreFull             no room on the disk                                 store_full
+        ├── StoreCorrupt          the file is damaged or no database                  store_corrupt
+        ├── StoreTooNew           written by a newer Holdfast                         store_too_new
+        └── StoreUnavailable      cannot be opened or reached                         store_unavailable
+
+Families say what the caller can do; `code` is stable and the same at every door;
+`facts` holds the particulars; the message names the way out.
+"""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from datetime import datetime
+
+
+def utc_text(at: datetime) -> str:
+    """An instant as RFC 3339 with `Z`, as every door shows it."""
+    return at.isoformat().replace("+00:00", "Z")
+
+
+class HoldfastError(Exception):
+    """Base of all errors that Holdfast raises on purpose."""
+
+    code: str = "error"
+    family: ClassVar[str] = "error"
+
+    def __init__(self, message: str, **facts: Any) -> None:
+        self.message = message
+        self.facts = facts
+        super().__init__(message)
+
+    def __getattr__(self, name: str) -> Any:
+        try:
+            return self.__dict__["facts"][name]
+        except KeyError:
+            raise AttributeError(name) from None
+
+    def to_dict(self) -> dict[str, Any]:
+        """The error as every door shows it: code, detail, facts."""
+        return {"code": self.code, "detail": self.message, **self.facts}
+
+
+# Families ---------------------------------------------------------------------------------------
+
+
+class InvalidRequest(HoldfastError):
+    """The request itself is wrong; it will be refused however often it is sent."""
+
+    code = "invalid_request"
+    family = "invalid"
+
+
+class NotFound(HoldfastError):
+    """What was asked for is not there, or not yours."""
+
+    code = "not_found"
+    family = "not_found"
+
+
+class Conflict(HoldfastError):
+    """The request is sound, but not as things stand."""
+
+    code = "conflict"
+    family = "conflict"
+
+
+class StoreError(HoldfastError):
+    """The store could not answer. Nothing was changed."""
+
+    code = "store_error"
+    family = "store"
+
+
+# Fix the request --------------------------------------------------------------------------------
+
+
+class InvalidId(InvalidRequest):
+    """An id or a name outside the pattern."""
+
+    def __init__(self, what: str, value: object) -> None:
+        self.code = f"invalid_{'name' if what == 'session_name' else 'id'}"
+        super().__init__(
+            f"{what} {_shown(value)} is not allowed: use 1 to 128 letters, digits, '.', '_', ':' or '-', "
+            "beginning with a letter or digit",
+            field=what,
+        )
+
+
+class InvalidField(InvalidRequest):
+    """A value of the wrong kind, length or range."""
+
+    def __init__(self, field: str, why: str) -> None:
+        self.code = f"invalid_{field.split('.')[0].split('[')[0]}"
+        super().__init__(f"{field} {why}", field=field)
+
+
+class InvalidJson(InvalidRequest):
+    """A value that JSON cannot carry."""
+
+    code = "invalid_json"
+
+    def __init__(self, where: str, why: str) -> None:
+        super().__init__(f"{where}: {why}; only JSON values can be stored", field=where)
+
+
+class TooLarge(InvalidRequest):
+    """Something above its size limit."""
+
+    def __init__(self, what: str, size: int, limit: int) -> None:
+        self.code = f"{what.replace(' ', '_')}_too_large"
+        super().__init__(
+            f"{what} has {size:,} bytes, at most {limit:,} are allowed; keep the rest in a file and store its path",
+            size=size,
+            limit=limit,
+        )
+
+
+class UnknownPhase(InvalidRequest):
+    """No such phase."""
+
+    code = "unknown_phase"
+
+    def __init__(self, phase: object, allowed: Iterable[str]) -> None:
+        names = list(allowed)
+        super().__init__(f"there is no phase {_shown(phase)}; use one of {', '.join(names)}", allowed=names)
+
+
+class FinalPhase(InvalidRequest):
+    """A final phase is entered by `finalize`, never by `update`."""
+
+    code = "final_phase"
+
+    def __init__(self, phase: str) -> None:
+        super().__init__(f"phase {phase!r} is final: call finalize with outcome {phase!r} instead", phase=phase)
+
+
+class InvalidCursor(InvalidRequest):
+    """A cursor that belongs to another query or is damaged."""
+
+    code = "invalid_cursor"
+
+    def __init__(self) -> None:
+        super().__init__("this cursor does not belong to this query; start again without a cursor")
+
+
+class OwnAncestor(InvalidRequest):
+    """A session named as its own parent."""
+
+    code = "own_ancestor"
+
+    def __init__(self, session_id: str) -> None:
+        super().__init__(f"session {session_id} cannot be its own parent", session_id=session_id)
+
+
+class AmbiguousReference(InvalidRequest):
+    """A prefix that fits several sessions."""
+
+    code = "ambiguous_reference"
+
+    def __init__(self, prefix: str, candidates: list[str]) -> None:
+        super().__init__(
+            f"{prefix!r} fits {len(candidates)} sessions or more: {', '.join(candidates)}; give more characters",
+            candidates=candidates,
+        )
+
+
+class InvalidImport(InvalidRequest):
+    """Data to import that cannot be read."""
+
+    code = "invalid_import"
+
+    def __init__(self, why: str, *, line: int | None = None) -> None:
+        where = f"line {line}: " if line is not None else ""
+        super().__init__(f"{where}{why}; nothing of this session was imported", line=line)
+
+
+class Unsupported(InvalidRequest):
+    """Something this store or build does not do."""
+
+    code = "unsupported"
+
+
+# It is not there --------------------------------------------------------------------------------
+
+
+class SessionNotFound(NotFound):
+    """There is no such session (or it is another owner's)."""
+
+    code = "session_not_found"
+
+    def __init__(self, ref: str) -> None:
+        super().__init__(f"there is no session {_shown(ref)}; `holdfast list` shows what there is", session_id=ref)
+
+
+class ParentNotFound(NotFound):
+    """The parent named for a new session does not exist."""
+
+    code = "parent_not_found"
+
+    def __init__(self, ref: str) -> None:
+        super().__init__(f"there is no session {_shown(ref)} to be the parent; nothing was created", parent=ref)
+
+
+class ApprovalNotFound(NotFound):
+    """There is no such approval."""
+
+    code = "approval_not_found"
+
+    def __init__(self, approval_id: str) -> None:
+        super().__init__(
+            f"there is no approval {_shown(approval_id)}; `holdfast approvals` shows what waits",
+            approval_id=approval_id,
+        )
+
+
+class EntryNotFound(NotFound):
+    """The log has no entry of that number."""
+
+    code = "entry_not_found"
+
+    def __init__(self, session_id: str, number: int, last: int) -> None:
+        super().__init__(
+            f"session {session_id} has entries 1 to {last}, not {number}", session_id=session_id, last=last
+        )
+
+
+class SessionGone(NotFound):
+    """The session was deleted; its id stays spent."""
+
+    code = "session_gone"
+
+    def __init__(self, session_id: str, *, at: datetime, by: str | None, why: str) -> None:
+        super().__init__(
+            f"session {session_id} was deleted at {utc_text(at)} by {by or 'unknown'} ({why})",
+            session_id=session_id,
+            deleted_at=utc_text(at),
+            deleted_by=by,
+            reason=why,
+        )
+
+
+# Refused as things stand ------------------------------------------------------------------------
+
+
+class SessionClosed(Conflict):
+    """The session is final."""
+
+    code = "session_closed"
+
+    def __init__(self, session_id: str, state: str) -> None:
+        super().__init__(
+            f"session {session_id} is {state} and takes no more changes; fork it to go on from there",
+            session_id=session_id,
+            state=str(state),
+        )
+
+
+class HeldByAnother(Conflict):
+    """Somebody else is driving the session."""
+
+    code = "held_by_another"
+
+    def __init__(self, session_id: str, holder: str, until: datetime) -> None:
+        super().__init__(
+            f"session {session_id} is held by {holder} until {utc_text(until)}; wait, or release it",
+            session_id=session_id,
+            holder=holder,
+            until=utc_text(until),
+        )
+
+
+class HoldLost(Conflict):
+    """The token given is not that of a live hold."""
+
+    code = "hold_lost"
+
+    def __init__(self, session_id: str) -> None:
+        super().__init__(
+            f"your hold on session {session_id} has ended; resume it again before you go on", session_id=session_id
+        )
+
+
+class SessionRunning(Conflict):
+    """A live turn stands in the way."""
+
+    code = "session_running"
+
+    def __init__(self, session_ids: list[str]) -> None:
+        super().__init__(
+            f"{', '.join(session_ids)} running; stop first, or use force where it is offered", session_ids=session_ids
+        )
+
+
+class VersionConflict(Conflict):
+    """The session changed since the caller looked."""
+
+    code = "version_conflict"
+
+    def __init__(self, session_id: str, expected: int, actual: int) -> None:
+        super().__init__(
+            f"session {session_id} is at version {actual}, not {expected}; read it again and repeat the change",
+            session_id=session_id,
+            expected=expected,
+            actual=actual,
+        )
+
+
+class IllegalMove(Conflict):
+    """The transition table knows no such move."""
+
+    code = "illegal_move"
+
+    def __init__(self, what: str, current: str, wanted: str, allowed: Iterable[str]) -> None:
+        names = sorted(str(name) for name in allowed)
+        super().__init__(
+            f"{what} cannot go from {current} to {wanted}; from {current}: {', '.join(names) or 'nowhere'}",
+            current=str(current),
+            wanted=str(wanted),
+            allowed=names,
+        )
+
+
+class OutcomeConflict(Conflict):
+    """The session is finalized with another outcome."""
+
+    code = "outcome_conflict"
+
+    def __init__(self, session_id: str, state: str, outcome: str) -> None:
+        super().__init__(
+            f"session {session_id} is already {state}, it cannot become {outcome}; fork it to go on",
+            session_id=session_id,
+            state=str(state),
+            outcome=str(outcome),
+        )
+
+
+class IdTaken(Conflict):
+    """The session id is in use, as an id or as a name."""
+
+    code = "id_taken"
+
+    def __init__(self, session_id: str) -> None:
+        super().__init__(f"there is already a session called {session_id}; choose another id", session_id=session_id)
+
+
+class NameTaken(Conflict):
+    """The session name is in use by an open session, or is somebody's id."""
+
+    code = "name_taken"
+
+    def __init__(self, name: str, by: str) -> None:
+        super().__init__(
+            f"the name {name!r} is taken by session {by}; finalize that one or choose another name",
+            session_name=name,
+            session_id=by,
+        )
+
+
+class KeyReused(Conflict):
+    """A client key that came before, with something else."""
+
+    code = "key_reused"
+
+    def __init__(self, key: str) -> None:
+        super().__init__(f"the key {_shown(key)} was used for a different message; use a new key", key=key)
+
+
+class HasChildren(Conflict):
+    """Deleting only the parent would orphan its children."""
+
+    code = "has_children"
+
+    def __init__(self, session_id: str, children: int) -> None:
+        super().__init__(
+            f"session {session_id} has {children} descendants; delete them too (cascade), nothing is ever orphaned",
+            session_id=session_id,
+            children=children,
+        )
+
+
+class FamilyLimit(Conflict):
+    """A tree that would become too deep or too wide."""
+
+    def __init__(self, code: str, message: str, limit: int) -> None:
+        self.code = code
+        super().__init__(message, limit=limit)
+
+
+class AlreadyDecided(Conflict):
+    """The approval was decided otherwise."""
+
+    code = "already_decided"
+
+    def __init__(self, approval_id: str, decision: str, by: str | None) -> None:
+        super().__init__(
+            f"approval {approval_id} was already answered {decision!r} by {by or 'unknown'}; an answer is single-use",
+            approval_id=approval_id,
+            decision=decision,
+            decided_by=by,
+        )
+
+
+class ApprovalClosed(Conflict):
+    """The approval expired or was withdrawn."""
+
+    def __init__(self, approval_id: str, state: str) -> None:
+        self.code = f"approval_{state}"
+        super().__init__(
+            f"approval {approval_id} is {state}; the agent must ask again", approval_id=approval_id, state=str(state)
+        )
+
+
+# The store cannot answer ------------------------------------------------------------------------
+
+
+class SessionCorrupt(StoreError):
+    """One session does not read back whole."""
+
+    code = "session_corrupt"
+
+    def __init__(self, session_id: str, why: str) -> None:
+        super().__init__(
+            f"session {session_id} does not read back whole ({why}); `holdfast doctor` tells more",
+            session_id=session_id,
+        )
+
+
+class StoreBusy(StoreError):
+    """Others kept the store locked for longer than we wait."""
+
+    code = "store_busy"
+
+    def __init__(self, where: str) -> None:
+        super().__init__(f"{where} stayed locked by others; try again", store=where)
+
+
+class StoreReadOnly(StoreError):
+    """The store's folder or file cannot be written."""
+
+    code = "store_read_only"
+
+    def __init__(self, where: str) -> None:
+        super().__init__(f"{where} cannot be written; check its folder's permissions", store=where)
+
+
+class StoreFull(StoreError):
+    """The disk has no room."""
+
+    code = "store_full"
+
+    def __init__(self, where: str) -> None:
+        super().__init__(f"no room left for {where}; free some space, what was acknowledged is safe", store=where)
+
+
+class StoreCorrupt(StoreError):
+    """The file is damaged, or is no database at all."""
+
+    code = "store_corrupt"
+
+    def __init__(self, where: str, why: str) -> None:
+        super().__init__(
+            f"{where} is not a whole database ({why}); nothing was changed: run `holdfast doctor --set-aside`",
+            store=where,
+        )
+
+
+class StoreTooNew(StoreError):
+    """The store was written by a newer Holdfast."""
+
+    code = "store_too_new"
+
+    def __init__(self, where: str, found: int, known: int) -> None:
+        super().__init__(
+            f"{where} has schema {found}, this Holdfast knows up to {known}; install a newer release", store=where
+        )
+
+
+class StoreUnavailable(StoreError):
+    """The store cannot be opened or reached."""
+
+    code = "store_unavailable"
+
+
+class Edge:
+    """How one family of errors leaves through each door."""
+
+    __slots__ = ("exit_code", "grpc", "http")
+
+    def __init__(self, *, http: int, grpc: str, exit_code: int) -> None:
+        self.http, self.grpc, self.exit_code = http, grpc, exit_code
+
+
+_EDGES = {
+    "invalid": Edge(http=422, grpc="INVALID_ARGUMENT", exit_code=2),
+    "not_found": Edge(http=404, grpc="NOT_FOUND", exit_code=3),
+    "conflict": Edge(http=409, grpc="FAILED_PRECONDITION", exit_code=4),
+    "store": Edge(http=503, grpc="UNAVAILABLE", exit_code=5),
+    "error": Edge(http=500, grpc="INTERNAL", exit_code=1),
+}
+_EXCEPTIONS_TO_THE_FAMILY = {"session_gone": Edge(http=410, grpc="NOT_FOUND", exit_code=3)}
+
+
+def edge_of(error: HoldfastError) -> Edge:
+    """The one table that maps errors to HTTP status, gRPC status and exit code."""
+    return _EXCEPTIONS_TO_THE_FAMILY.get(error.code) or _EDGES[error.family]
+
+
+def _shown(value: object) -> str:
+    text = repr(value)
+    return text if len(text) <= 80 else text[:77] + "…"

@@ -1,0 +1,149 @@
+"""Queries: what lists may be asked for, and the cursors that page through them.
+
+A cursor says where the last page ended and belongs to one query: it carries the
+query's fingerprint and is refused by any other.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any, Generic, TypeVar
+from zlib import crc32
+
+from msgspec import Struct
+
+from holdfast.core.codec import canonical
+from holdfast.core.errors import InvalidCursor, InvalidField
+from holdfast.core.session import Phase, Session, State
+
+T = TypeVar("T")
+
+MAX_LIMIT = 1000
+SORTS = ("-created", "created")
+STATUSES = ("created", "waiting", "idle", "suspended", "completed", "failed", "abandoned")
+
+
+class Page(Struct, Generic[T], frozen=True):
+    """Some of a list, and the cursor of what comes after; None at the end."""
+
+    items: list[T]
+    next: str | None = None
+
+    def __iter__(self) -> Any:
+        return iter(self.items)
+
+    def __len__(self) -> int:
+        return len(self.items)
+
+
+class SessionQuery(Struct, frozen=True, kw_only=True):
+    """Which sessions, in which order."""
+
+    agent: str | None = None
+    state: str | None = None
+    status: str | None = None
+    phase: str | None = None
+    parent: str | None = None  # a session id
+    root: str | None = None  # a session id
+    task: str | None = None
+    name_prefix: str | None = None
+    project_dir: str | None = None
+    metadata_key: str | None = None
+    metadata_value: Any = None
+    active_only: bool = False
+    created_after: datetime | None = None
+    created_before: datetime | None = None
+    updated_after: datetime | None = None
+    updated_before: datetime | None = None
+    sort: str = "-created"
+    limit: int = 50
+    cursor: str | None = None
+
+    def __post_init__(self) -> None:
+        _check_choice("state", self.state, tuple(State))
+        _check_choice("status", self.status, STATUSES)
+        _check_choice("phase", self.phase, tuple(Phase))
+        _check_choice("sort", self.sort, SORTS)
+        if type(self.limit) is not int or not 1 <= self.limit <= MAX_LIMIT:
+            raise InvalidField("limit", f"is {self.limit!r}; give a number from 1 to {MAX_LIMIT}")
+
+    @property
+    def newest_first(self) -> bool:
+        """Whether the newest session comes first."""
+        return self.sort == "-created"
+
+    def position(self) -> int | None:
+        """Where the cursor says the last page ended, or None at the beginning."""
+        return None if self.cursor is None else read_cursor(self.cursor, self._fingerprint())
+
+    def cursor_at(self, position: int) -> str:
+        """A cursor of this query for a page that ended here."""
+        return make_cursor(position, self._fingerprint())
+
+    def admits(self, session: Session) -> bool:
+        """Whether a session fits all filters (the stores' SQL says the same)."""
+        return all(
+            wanted is None or wanted == actual
+            for wanted, actual in (
+                (self.agent, session.agent_name),
+                (self.state, session.state.value),
+                (self.status, session.status),
+                (self.phase, session.phase.value),
+                (self.parent, session.parent_session_id),
+                (self.root, session.root_session_id),
+                (self.task, session.task_id),
+                (self.project_dir, session.project_dir),
+            )
+        ) and self._admits_rest(session)
+
+    def _admits_rest(self, session: Session) -> bool:
+        return (
+            (self.name_prefix is None or (session.session_name or "").startswith(self.name_prefix))
+            and (not self.active_only or not session.is_final)
+            and self._admits_metadata(session.metadata)
+            and _within(session.created_at, self.created_after, self.created_before)
+            and _within(session.updated_at, self.updated_after, self.updated_before)
+        )
+
+    def _admits_metadata(self, metadata: dict[str, Any]) -> bool:
+        if self.metadata_key is None:
+            return True
+        if self.metadata_key not in metadata:
+            return False
+        return self.metadata_value is None or metadata[self.metadata_key] == self.metadata_value
+
+    def _fingerprint(self) -> int:
+        filters = {name: getattr(self, name) for name in self.__struct_fields__ if name not in ("limit", "cursor")}
+        return crc32(canonical(filters))
+
+
+def make_cursor(position: int, fingerprint: int) -> str:
+    """An opaque cursor."""
+    return f"{fingerprint:08x}-{position:x}"
+
+
+def read_cursor(cursor: object, fingerprint: int) -> int:
+    """The position, or InvalidCursor if this is not a cursor of that query."""
+    mark, dash, position = cursor.partition("-") if isinstance(cursor, str) else ("", "", "")
+    if not dash or mark != f"{fingerprint:08x}" or not position.isalnum() or len(position) > 16:
+        raise InvalidCursor
+    try:
+        return int(position, 16)
+    except ValueError:
+        raise InvalidCursor from None
+
+
+def check_limit(limit: object, most: int = MAX_LIMIT) -> int:
+    """A page size."""
+    if type(limit) is not int or not 1 <= limit <= most:
+        raise InvalidField("limit", f"is {limit!r}; give a number from 1 to {most}")
+    return limit
+
+
+def _check_choice(name: str, value: str | None, allowed: tuple[str, ...]) -> None:
+    if value is not None and value not in allowed:
+        raise InvalidField(name, f"is {value!r}; use one of {', '.join(allowed)}")
+
+
+def _within(at: datetime, after: datetime | None, before: datetime | None) -> bool:
+    return (after is None or at > after) and (before is None or at < before)

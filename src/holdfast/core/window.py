@@ -1,0 +1,162 @@
+"""The window: what of a long history a model gets to see.
+
+The last n messages or turns, or what fits a budget of tokens or bytes. A window
+never separates a tool call from its result, keeps system messages, and begins with
+the newest summary instead of what that summary stands for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from msgspec import Struct
+
+from holdfast.core.codec import encode
+from holdfast.core.entry import Entry, Kind, Message, tool_calls, tool_results
+from holdfast.core.errors import InvalidField
+
+TokenCounter = Callable[[Entry], int]
+
+
+class WindowSize(Struct, frozen=True, kw_only=True):
+    """How much to show; every limit given must hold."""
+
+    last: int | None = None
+    turns: int | None = None
+    tokens: int | None = None
+    max_bytes: int | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("last", "turns", "tokens", "max_bytes"):
+            value = getattr(self, name)
+            if value is not None and (not isinstance(value, int) or isinstance(value, bool) or value < 1):
+                raise InvalidField(name, f"is {value!r}; give a whole number above 0")
+
+
+def bytes_of(entry: Entry) -> int:
+    """Size of a message's content."""
+    return len(entry.content.encode()) if isinstance(entry.content, str) else len(encode(entry.content))
+
+
+def rough_tokens(entry: Entry) -> int:
+    """Tokens of a message, near enough without a tokenizer: four bytes each, four for the frame."""
+    return bytes_of(entry) // 4 + 4
+
+
+class WindowBuilder:
+    """Collects messages from the newest backwards until the window is full.
+
+    Feed it pages with `take`, newest entry first; it says when it has enough. A call
+    and its result come in or stay out together, so it may run over by such a pair
+    when the limit is a number of messages, and stops short of it for budgets.
+    """
+
+    def __init__(self, size: WindowSize, count_tokens: TokenCounter = rough_tokens) -> None:
+        self._size, self._count_tokens = size, count_tokens
+        self._kept: list[Entry] = []
+        self._group: list[Entry] = []  # messages held back until no result in them lacks its call
+        self._open_results: set[str] = set()
+        self._turns = self._tokens = self._bytes = 0
+        self.is_full = False
+
+    def take(self, newest_first: list[Entry]) -> None:
+        """Add older messages until the window is full."""
+        for entry in newest_first:
+            if self.is_full:
+                return
+            self._add(entry)
+
+    def messages(self) -> list[Entry]:
+        """What fits, oldest first."""
+        return self._kept[::-1]
+
+    def _add(self, entry: Entry) -> None:
+        self._group.append(entry)
+        self._open_results.update(tool_results(entry))
+        self._open_results.difference_update(tool_calls(entry))
+        if self._open_results:
+            return
+        if self._is_full_before(self._group):
+            self.is_full = True
+            return
+        self._keep(self._group)
+        self._group = []
+
+    def _is_full_before(self, group: list[Entry]) -> bool:
+        size = self._size
+        return (
+            (size.last is not None and len(self._kept) >= size.last)
+            or (size.turns is not None and self._turns >= size.turns)
+            or (size.tokens is not None and self._tokens + sum(map(self._count_tokens, group)) > size.tokens)
+            or (size.max_bytes is not None and self._bytes + sum(map(bytes_of, group)) > size.max_bytes)
+        )
+
+    def _keep(self, group: list[Entry]) -> None:
+        self._kept.extend(group)
+        self._turns += sum(1 for entry in group if entry.role == "user")
+        if self._size.tokens is not None:
+            self._tokens += sum(map(self._count_tokens, group))
+        if self._size.max_bytes is not None:
+            self._bytes += sum(map(bytes_of, group))
+
+
+def with_pinned(messages: list[Entry], pinned: list[Entry]) -> list[Entry]:
+    """The window with system messages and summary before what they precede, each once."""
+    numbers = {entry.number for entry in messages}
+    return sorted([*messages, *(entry for entry in pinned if entry.number not in numbers)], key=_place)
+
+
+def _place(entry: Entry) -> tuple[int, int]:
+    if entry.kind == Kind.SUMMARY and entry.data is not None:
+        return (entry.data["upto"], 1)  # a summary stands where what it sums up ended
+    return (entry.number, 0)
+
+
+def as_summary_message(entry: Entry) -> Entry:
+    """A summary as a model can read it: a system message."""
+    from msgspec.structs import replace
+
+    return replace(entry, role="system", content=entry.data["summary"] if entry.data else "")
+
+
+def unanswered_calls(messages: list[Entry]) -> list[tuple[str, str]]:
+    """Tool calls (id, name) in these messages that no later message answers."""
+    answered = {call for entry in messages for call in tool_results(entry)}
+    return [
+        (part["id"], part["name"])
+        for entry in messages
+        if isinstance(entry.content, list)
+        for part in entry.content
+        if part.get("type") == "tool_call" and part["id"] not in answered
+    ]
+
+
+def repair_of(call_id: str, name: str) -> Message:
+    """A visible result for a call that a crash left without one."""
+    part: dict[str, Any] = {
+        "type": "tool_result",
+        "call_id": call_id,
+        "output": f"{name} was interrupted before it gave a result; it may or may not have had an effect.",
+        "is_error": True,
+        "repaired": True,
+    }
+    return Message(role="tool", content=[part], client_key=f"repair:{call_id}"[:256])
+
+
+def whole_upto(messages: list[Entry], upto: int) -> int:
+    """The last number not after `upto` that separates no call from its result.
+
+    `messages` are those around `upto`, in order, back to where every pair is whole.
+    """
+    calls: dict[str, int] = {}
+    cut = upto
+    for entry in messages:
+        if entry.number <= upto:
+            calls.update((call, entry.number) for call in tool_calls(entry))
+        for call in tool_results(entry):
+            if entry.number <= upto:
+                calls.pop(call, None)
+    for number in calls.values():
+        cut = min(cut, number - 1)
+    return cut

@@ -1,0 +1,223 @@
+"""What Holdfast asks of the outside: the architecture on one page.
+
+A store keeps sessions, their logs, contexts and approvals. Its methods are domain
+operations, each atomic, each with the owner as a parameter: another owner's session
+behaves as unknown. Decisions come in as pure functions which the store calls inside
+its own transaction, so writers of one session queue instead of fighting; they may
+be called more than once and have no effects.
+
+Wherever a `ref` is accepted it is a session id or, failing that, a name: of the open
+session that has it, else of the newest that had it. A ref that is neither raises
+SessionNotFound, a deleted id SessionGone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import datetime
+from enum import StrEnum
+from typing import Protocol
+
+from msgspec import Struct
+
+from holdfast.core.approval import Approval
+from holdfast.core.bundle import Bundle
+from holdfast.core.context import ContextChange, ContextItem
+from holdfast.core.entry import Entry, Message
+from holdfast.core.event import Event, Hit
+from holdfast.core.family import Deletion, Member, Tombstone
+from holdfast.core.query import Page, SessionQuery
+from holdfast.core.session import Birth, Change, Session, Stamp, View
+
+Decision = Callable[[View], Change]
+BirthDecision = Callable[[Birth], Change]
+ForkDecision = Callable[[Session, int, int | None], Change]  # source, at, newest checkpoint up to there
+ContextDecision = Callable[[Session, dict[str, ContextItem]], ContextChange]
+DeletionDecision = Callable[[list[Member]], None]  # raises to refuse
+SweepDecision = Callable[[list[Session]], str | None]  # why this tree may go, or None
+
+
+class Capability(StrEnum):
+    """What a store can do beyond the contract; callers ask, they never guess."""
+
+    SEARCH = "search"  # full-text search
+    PUSH = "push"  # hears of other processes' writes without being asked
+
+
+class Sweep(Struct, frozen=True):
+    """What one step of a sweep took, and where the next one begins; None at the end."""
+
+    gone: list[Tombstone]
+    next: int | None = None
+
+
+class Clock(Protocol):
+    """Tells the time."""
+
+    def now(self) -> datetime:
+        """The time in UTC."""
+
+
+class Entropy(Protocol):
+    """Gives chance."""
+
+    def __call__(self, size: int, /) -> bytes:
+        """Random bytes fit for ids and tokens."""
+
+
+class Store(Protocol):
+    """Keeps sessions. Every method is atomic; every error leaves everything as it was."""
+
+    capabilities: frozenset[Capability]
+
+    # Sessions -----------------------------------------------------------------------------------
+
+    async def create(self, owner: str, decide: BirthDecision, *, parent: str | None = None) -> Session:
+        """Create what `decide` makes of the parent (a ref).
+
+        Raises ParentNotFound; IdTaken if the id is or was in use or is an open name;
+        NameTaken if an open session has the name or any session has it as its id.
+        """
+
+    async def fork(self, owner: str, ref: str, at: int | None, decide: ForkDecision) -> Session:
+        """Create what `decide` makes of a session up to entry `at` (its last, if None).
+
+        The entries up to there are shared, not copied; the context is copied as it is now.
+        Raises EntryNotFound, IdTaken, NameTaken.
+        """
+
+    async def get(self, owner: str, ref: str) -> Session:
+        """The session as it is. Raises SessionCorrupt if it does not read back whole."""
+
+    async def match(self, owner: str, prefix: str, limit: int) -> list[str]:
+        """Ids that begin with `prefix`, in order, at most `limit`."""
+
+    async def find(self, owner: str, query: SessionQuery) -> Page[Session]:
+        """Sessions by filters, in order of creation, a page at a time."""
+
+    async def apply(
+        self, owner: str, ref: str, decide: Decision, *, expected: int | None = None, approval: str | None = None
+    ) -> Change:
+        """Load the head, let `decide` choose, and commit its whole change or nothing.
+
+        The view holds the session's pending approvals and, if named, `approval` (raises
+        ApprovalNotFound). Raises VersionConflict if the session is not at `expected`. A
+        change whose session equals the loaded one is not written.
+        """
+
+    # The log ------------------------------------------------------------------------------------
+
+    async def append(
+        self, owner: str, ref: str, messages: list[Message], stamp: Stamp, *, token: str | None = None
+    ) -> list[Entry]:
+        """Add messages, numbered in the order of commits. The hot path; see Session.append.
+
+        A message whose client key the session has seen is not added again: the entry it
+        became comes back. Raises KeyReused if that entry says something else.
+        """
+
+    async def log(
+        self,
+        owner: str,
+        ref: str,
+        *,
+        after: int = 0,
+        before: int | None = None,
+        limit: int = 100,
+        kinds: tuple[str, ...] | None = None,
+        newest_first: bool = False,
+    ) -> list[Entry]:
+        """Entries with after < number < before, of these kinds, from one end."""
+
+    async def pinned(self, owner: str, ref: str, limit: int = 100) -> list[Entry]:
+        """What every window keeps: the newest `limit` system messages and the newest summary, in order."""
+
+    async def feed(self, owner: str, after: int, limit: int) -> list[Event]:
+        """Events of all the owner's sessions after a cursor, in order of commits, deletions too."""
+
+    async def feed_end(self, owner: str) -> int:
+        """The cursor of the newest event; 0 if there is none."""
+
+    # Families -----------------------------------------------------------------------------------
+
+    async def ancestors(self, owner: str, ref: str) -> list[Session]:
+        """Parent, grandparent … up to the root."""
+
+    async def tree(self, owner: str, ref: str, limit: int) -> list[Session]:
+        """The session and its descendants, parents before children, at most `limit`."""
+
+    async def count_children(self, owner: str, ref: str) -> int:
+        """How many children the session has."""
+
+    async def delete_tree(
+        self, owner: str, ref: str, decide: DeletionDecision, stamp: Stamp, *, reason: str, dry_run: bool = False
+    ) -> Deletion:
+        """Delete a session with its descendants unless `decide` refuses; leaves first.
+
+        Leaves a tombstone and a `session_deleted` event for each. Entries that a fork
+        still needs stay readable through that fork.
+        """
+
+    async def sweep(
+        self,
+        owner: str,
+        decide: SweepDecision,
+        stamp: Stamp,
+        *,
+        before: datetime,
+        position: int = 0,
+        limit: int = 50,
+        only: str | None = None,
+        dry_run: bool = False,
+    ) -> Sweep:
+        """Look at the next `limit` sessions idle since `before` or past their TTL, and delete the trees that may go.
+
+        With `only`, a session id, look at that one alone (if it is idle or past its TTL).
+        """
+
+    async def tombstones(self, owner: str, limit: int, cursor: str | None = None) -> Page[Tombstone]:
+        """What was deleted, newest first."""
+
+    # Context and approvals ----------------------------------------------------------------------
+
+    async def context(self, owner: str, ref: str, at: datetime, key: str | None = None) -> dict[str, ContextItem]:
+        """The context, or one key of it, without what has expired at that time."""
+
+    async def write_context(
+        self, owner: str, ref: str, decide: ContextDecision, at: datetime, key: str | None = None
+    ) -> ContextChange:
+        """Load the head and the context (or one key), let `decide` choose, and commit. What has expired is dropped."""
+
+    async def approval(self, owner: str, approval_id: str) -> Approval:
+        """One approval. Raises ApprovalNotFound."""
+
+    async def approvals(
+        self, owner: str, *, ref: str | None = None, pending_only: bool = True, limit: int = 100
+    ) -> list[Approval]:
+        """Approvals, oldest first."""
+
+    async def due_approvals(self, owner: str, at: datetime, limit: int = 100) -> list[Approval]:
+        """Pending approvals whose time has run out."""
+
+    # Search, transfer, care ---------------------------------------------------------------------
+
+    async def search(self, owner: str, text: str, limit: int) -> list[Hit]:
+        """Entries with all these words, best first. Raises Unsupported without Capability.SEARCH."""
+
+    async def restore(self, owner: str, bundle: Bundle) -> bool:
+        """Bring a whole session in, numbers and times as they were; False if that id is there already.
+
+        Its parent must be there or None. Raises SessionGone for a spent id, NameTaken.
+        """
+
+    async def check(self) -> list[str]:
+        """What is wrong with the stored data, in words; empty if nothing is."""
+
+    def pulse(self) -> int:
+        """A number that changes whenever something was committed, by whatever process."""
+
+    async def wait(self, seen: int, timeout: float) -> int:
+        """The pulse, as soon as it differs from `seen` or when time is up. A hint, not a fact: read after it."""
+
+    async def close(self) -> None:
+        """Let go of everything. Nothing acknowledged depends on it."""

@@ -1,0 +1,122 @@
+"""Approvals: ask a person, decide, let time run out."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from holdfast.core.approval import Approval, ApprovalState, hash_of_plan
+from holdfast.core.codec import check_json, encode
+from holdfast.core.context import check_ttl
+from holdfast.core.errors import ApprovalClosed, InvalidField, TooLarge
+from holdfast.core.ids import check_label
+from holdfast.core.query import check_limit
+from holdfast.core.session import MAX_CHECKPOINT_BYTES, Change, View, check_text
+from holdfast.service.deps import Caller, Deps, stamp_of
+
+MAX_OPTIONS = 20
+
+
+async def request_approval(
+    deps: Deps,
+    caller: Caller,
+    ref: str,
+    question: str,
+    *,
+    plan: Any = None,
+    options: list[str] | tuple[str, ...] = (),
+    expires_in: object = None,
+) -> Approval:
+    """Put a question to a person; the session waits in phase `approval`."""
+    lifetime, stamp = check_ttl(expires_in), stamp_of(deps, caller)
+    session = await deps.store.get(caller.owner, ref)
+    approval = Approval(
+        approval_id=deps.new_id(),
+        session_id=session.session_id,
+        question=check_text("question", question),
+        plan=_check_plan(plan),
+        plan_hash=hash_of_plan(plan),
+        options=_check_options(options),
+        asked_at=stamp.at,
+        asked_by=caller.by,
+        expires_at=None if lifetime is None else stamp.at + lifetime,
+    )
+    await deps.store.apply(caller.owner, session.session_id, lambda view: view.session.ask(approval, stamp))
+    return approval
+
+
+def _check_plan(plan: Any) -> Any:
+    check_json(plan, "plan")
+    size = len(encode(plan))
+    if size > MAX_CHECKPOINT_BYTES:
+        raise TooLarge("plan", size, MAX_CHECKPOINT_BYTES)
+    return plan
+
+
+def _check_options(options: object) -> tuple[str, ...]:
+    if not isinstance(options, (list, tuple)) or len(options) > MAX_OPTIONS:
+        raise InvalidField("options", f"must be a list of at most {MAX_OPTIONS} texts")
+    return tuple(check_label("options", option) for option in options)
+
+
+async def list_approvals(
+    deps: Deps, caller: Caller, *, ref: str | None = None, pending_only: bool = True, limit: int = 100
+) -> list[Approval]:
+    """Approvals, oldest first, after those whose time has run out were closed."""
+    await expire_approvals(deps, caller)
+    return await deps.store.approvals(caller.owner, ref=ref, pending_only=pending_only, limit=check_limit(limit))
+
+
+async def get_approval(deps: Deps, caller: Caller, approval_id: str) -> Approval:
+    """One approval as it stands."""
+    approval = await deps.store.approval(caller.owner, approval_id)
+    return await _expired(deps, caller, approval) if approval.is_due(deps.clock.now()) else approval
+
+
+async def decide_approval(
+    deps: Deps,
+    caller: Caller,
+    approval_id: str,
+    decision: str,
+    *,
+    note: str | None = None,
+    by: str | None = None,
+    plan_hash: str | None = None,
+) -> Approval:
+    """Answer: approve, reject, or one of the options. Wakes the session.
+
+    Raises AlreadyDecided for another answer than the one given before, ApprovalClosed if it
+    expired or was withdrawn.
+    """
+    text = None if note is None else check_text("note", note)
+    who = caller.by if by is None else check_label("by", by)
+    stamp = stamp_of(deps, caller)
+    asked = await deps.store.approval(caller.owner, approval_id)
+    if asked.is_due(stamp.at):
+        raise ApprovalClosed(approval_id, (await _expired(deps, caller, asked)).state.value)
+
+    def decide(view: View) -> Change:
+        assert view.approval is not None
+        decided = view.approval.decided(decision, by=who, at=stamp.at, note=text, plan_hash=plan_hash)
+        return Change(session=view.session) if decided == view.approval else view.session.settle(decided, stamp)
+
+    change = await deps.store.apply(caller.owner, asked.session_id, decide, approval=approval_id)
+    return change.approvals[0] if change.approvals else await deps.store.approval(caller.owner, approval_id)
+
+
+async def expire_approvals(deps: Deps, caller: Caller) -> list[Approval]:
+    """Close what nobody answered in time."""
+    due = await deps.store.due_approvals(caller.owner, deps.clock.now())
+    return [await _expired(deps, caller, approval) for approval in due]
+
+
+async def _expired(deps: Deps, caller: Caller, approval: Approval) -> Approval:
+    stamp = stamp_of(deps, caller)
+
+    def decide(view: View) -> Change:
+        assert view.approval is not None
+        if view.approval.state is not ApprovalState.PENDING:  # somebody was faster
+            return Change(session=view.session)
+        return view.session.settle(view.approval.expired(stamp.at), stamp)
+
+    await deps.store.apply(caller.owner, approval.session_id, decide, approval=approval.approval_id)
+    return await deps.store.approval(caller.owner, approval.approval_id)

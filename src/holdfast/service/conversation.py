@@ -1,0 +1,219 @@
+"""Conversations: what was said, the window a model sees, summaries, repairs, streams."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+
+from msgspec import Struct
+
+from holdfast.core.entry import Entry, Kind, check_messages
+from holdfast.core.errors import EntryNotFound, InvalidField, SessionGone
+from holdfast.core.event import SESSION_DELETED, Event, Hit, event_of
+from holdfast.core.query import Page, check_limit
+from holdfast.core.session import Session, check_text
+from holdfast.core.window import (
+    TokenCounter,
+    WindowBuilder,
+    WindowSize,
+    as_summary_message,
+    repair_of,
+    rough_tokens,
+    unanswered_calls,
+    whole_upto,
+    with_pinned,
+)
+from holdfast.ports import Store
+from holdfast.service.deps import Caller, Deps, stamp_of
+
+PAGE = 200
+PAIR_REACH = 1000  # how many messages a call and its result may be apart for compaction to see both
+LOOK_AGAIN = 1.0  # seconds: a wake-up is a hint and may get lost
+_MESSAGES = (Kind.MESSAGE.value,)
+
+
+async def append_messages(
+    deps: Deps, caller: Caller, ref: str, messages: object, *, token: str | None = None
+) -> list[Entry]:
+    """Say something; the entries with their numbers. Starts nothing."""
+    checked = check_messages(messages)
+    return await deps.store.append(caller.owner, ref, checked, stamp_of(deps, caller), token=token)
+
+
+class Reply(Struct, frozen=True, kw_only=True):
+    """What became of a sent message."""
+
+    session_id: str
+    message: Entry
+
+
+async def send_message(
+    deps: Deps, caller: Caller, ref: str, content: object, *, client_key: str | None = None, token: str | None = None
+) -> Reply:
+    """Say something to the agent as its user."""
+    message = {"role": "user", "content": content, "client_key": client_key}
+    entries = await append_messages(deps, caller, ref, [message], token=token)
+    return Reply(session_id=str(entries[0].session_id), message=entries[0])
+
+
+# Reading ----------------------------------------------------------------------------------------
+
+
+async def read_messages(
+    deps: Deps,
+    caller: Caller,
+    ref: str,
+    *,
+    before: int | None = None,
+    after: int | None = None,
+    limit: int = 100,
+) -> Page[Entry]:
+    """A plain page of messages: before a number (the newest of those), or after one (the oldest of those)."""
+    check_limit(limit)
+    backwards = after is None
+    entries = await deps.store.log(
+        caller.owner,
+        ref,
+        after=after or 0,
+        before=before,
+        limit=limit + 1,
+        kinds=_MESSAGES,
+        newest_first=backwards,
+    )
+    more, entries = len(entries) > limit, entries[:limit]
+    cursor = str(entries[-1].number) if more else None
+    return Page(entries[::-1] if backwards else entries, cursor)
+
+
+async def window(
+    deps: Deps, caller: Caller, ref: str, size: WindowSize, count_tokens: TokenCounter = rough_tokens
+) -> Page[Entry]:
+    """What a model gets to see. `next` is the number before which older messages are."""
+    pinned = await deps.store.pinned(caller.owner, ref)
+    summaries = [as_summary_message(entry) for entry in pinned if entry.kind == Kind.SUMMARY]
+    floor = summaries[-1].data["upto"] if summaries and summaries[-1].data else 0
+    builder = WindowBuilder(size, count_tokens)
+    before, chunk = None, min(PAGE, (size.last or PAGE) + 10)
+    while not builder.is_full:
+        entries = await deps.store.log(
+            caller.owner, ref, after=floor, before=before, limit=chunk, kinds=_MESSAGES, newest_first=True
+        )
+        builder.take(entries)
+        if len(entries) < chunk:
+            break
+        before = entries[-1].number
+    messages = builder.messages()
+    systems = [entry for entry in pinned if entry.kind != Kind.SUMMARY]
+    cursor = str(messages[0].number) if builder.is_full and messages else None
+    return Page(with_pinned(messages, systems + summaries), cursor)
+
+
+async def read_log(
+    deps: Deps,
+    caller: Caller,
+    ref: str,
+    *,
+    after: int = 0,
+    before: int | None = None,
+    limit: int = 100,
+    kinds: tuple[str, ...] | None = None,
+    newest_first: bool = False,
+) -> Page[Entry]:
+    """Entries of the log, in order. `next` goes on from where the page ends."""
+    check_limit(limit)
+    if kinds is not None and (unknown := set(kinds) - set(Kind)):
+        raise InvalidField("kinds", f"has {', '.join(sorted(unknown))}; use some of {', '.join(Kind)}")
+    entries = await deps.store.log(
+        caller.owner, ref, after=after, before=before, limit=limit + 1, kinds=kinds, newest_first=newest_first
+    )
+    more, entries = len(entries) > limit, entries[:limit]
+    return Page(entries, str(entries[-1].number) if more else None)
+
+
+async def search_entries(deps: Deps, caller: Caller, text: object, *, limit: int = 20) -> list[Hit]:
+    """Entries of the owner's sessions that have all these words."""
+    words = check_text("text", text, 1000)
+    if not words.strip():
+        raise InvalidField("text", "is empty; say what to look for")
+    return await deps.store.search(caller.owner, words, check_limit(limit))
+
+
+# Summaries and repairs --------------------------------------------------------------------------
+
+
+async def compact(
+    deps: Deps, caller: Caller, ref: str, summary: str, *, upto: int | None = None, token: str | None = None
+) -> Entry:
+    """Add a summary that stands for the messages up to `upto` in every later window; the log stays."""
+    text = check_text("summary", summary)
+    session = await deps.store.get(caller.owner, ref)
+    wanted = session.last_entry if upto is None else upto
+    if type(wanted) is not int or not 1 <= wanted <= session.last_entry:
+        raise EntryNotFound(session.session_id, wanted, session.last_entry)
+    cut, stamp = await _between_pairs(deps, caller, session.session_id, wanted), stamp_of(deps, caller)
+    change = await deps.store.apply(caller.owner, ref, lambda view: view.session.compact(text, cut, stamp, token=token))
+    return change.entries[0]
+
+
+async def _between_pairs(deps: Deps, caller: Caller, session_id: str, upto: int) -> int:
+    entries = await deps.store.log(
+        caller.owner, session_id, before=upto + 1, limit=PAIR_REACH, kinds=_MESSAGES, newest_first=True
+    )
+    return whole_upto(entries[::-1], upto)
+
+
+async def repair(deps: Deps, caller: Caller, session: Session) -> None:
+    """Give tool calls that were cut off a result that says so, visibly, in the log."""
+    page = await window(deps, caller, session.session_id, deps.settings.window)
+    missing = [repair_of(call_id, name) for call_id, name in unanswered_calls(page.items)]
+    if missing:
+        await deps.store.append(caller.owner, session.session_id, missing, stamp_of(deps, caller))
+
+
+# Streams ----------------------------------------------------------------------------------------
+
+
+async def session_events(
+    store: Store, owner: str, ref: str, *, after: int = 0, follow: bool = True
+) -> AsyncIterator[Event]:
+    """What is stored after the cursor, then what comes, until the session is deleted."""
+    session_id = (await store.get(owner, ref)).session_id
+    while True:
+        seen = store.pulse()
+        try:
+            entries = await store.log(owner, session_id, after=after, limit=PAGE)
+        except SessionGone as gone:
+            yield _deletion(gone, after + 1)
+            return
+        for entry in entries:
+            yield event_of(entry, session_id)
+            after = entry.number
+        if not entries:
+            if not follow:
+                return
+            await store.wait(seen, LOOK_AGAIN)
+
+
+def _deletion(gone: SessionGone, cursor: int) -> Event:
+    from datetime import datetime
+
+    return Event(
+        id=cursor,
+        type=SESSION_DELETED,
+        session_id=gone.session_id,
+        timestamp=datetime.fromisoformat(gone.deleted_at),
+        data={"deleted_by": gone.deleted_by, "reason": gone.reason},
+    )
+
+
+async def owner_events(store: Store, owner: str, *, after: int = 0, follow: bool = True) -> AsyncIterator[Event]:
+    """Everything that happens to the owner's sessions after the cursor, deletions too."""
+    while True:
+        seen = store.pulse()
+        events = await store.feed(owner, after, PAGE)
+        for event in events:
+            yield event
+            after = event.id
+        if not events:
+            if not follow:
+                return
+            await store.wait(seen, LOOK_AGAIN)

@@ -1,0 +1,82 @@
+"""Families: children, ancestors, trees, and deleting them."""
+
+from __future__ import annotations
+
+from msgspec import Struct, field
+
+from holdfast.core.family import Deletion, Tombstone, check_deletion
+from holdfast.core.ids import check_label
+from holdfast.core.query import Page, SessionQuery, check_limit
+from holdfast.core.session import Session
+from holdfast.service.deps import Caller, Deps, shown, stamp_of
+from holdfast.service.sessions import list_sessions
+
+MAX_TREE = 100_000
+
+
+class TreeNode(Struct, kw_only=True):
+    """A session with its children."""
+
+    session: Session
+    children: list[TreeNode] = field(default_factory=list)
+
+
+async def children_of(
+    deps: Deps, caller: Caller, ref: str, *, limit: int = 50, cursor: str | None = None
+) -> Page[Session]:
+    """The session's children, oldest first."""
+    return await list_sessions(deps, caller, SessionQuery(parent=ref, sort="created", limit=limit, cursor=cursor))
+
+
+async def count_children(deps: Deps, caller: Caller, ref: str) -> int:
+    """How many children a session has."""
+    return await deps.store.count_children(caller.owner, ref)
+
+
+async def ancestors_of(deps: Deps, caller: Caller, ref: str) -> list[Session]:
+    """Parent, grandparent … up to the root."""
+    return [shown(session) for session in await deps.store.ancestors(caller.owner, ref)]
+
+
+async def tree_of(deps: Deps, caller: Caller, ref: str) -> TreeNode:
+    """The session with all that hangs on it."""
+    sessions = await deps.store.tree(caller.owner, ref, MAX_TREE)
+    nodes: dict[str, TreeNode] = {}
+    for session in sessions:  # parents come before their children
+        node = nodes[session.session_id] = TreeNode(session=shown(session))
+        if session.parent_session_id in nodes:
+            nodes[session.parent_session_id].children.append(node)
+    return nodes[sessions[0].session_id]
+
+
+async def delete_session(
+    deps: Deps,
+    caller: Caller,
+    ref: str,
+    *,
+    cascade: bool = True,
+    force: bool = False,
+    dry_run: bool = False,
+    reason: str = "deleted",
+) -> Deletion:
+    """Delete a session with its tree, or say what would go.
+
+    Raises HasChildren without cascade, SessionRunning without force.
+    """
+    why = check_label("reason", reason)
+    root = (await deps.store.get(caller.owner, ref)).session_id
+    return await deps.store.delete_tree(
+        caller.owner,
+        root,
+        lambda members: check_deletion(root, members, cascade=cascade, force=force),
+        stamp_of(deps, caller),
+        reason=why,
+        dry_run=dry_run,
+    )
+
+
+async def deleted_sessions(
+    deps: Deps, caller: Caller, *, limit: int = 100, cursor: str | None = None
+) -> Page[Tombstone]:
+    """What was deleted, when, by whom and why; newest first."""
+    return await deps.store.tombstones(caller.owner, check_limit(limit), cursor)

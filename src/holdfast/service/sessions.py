@@ -1,0 +1,434 @@
+"""Sessions: create, read, change, pause, pick up, close."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import datetime
+from typing import Any
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from holdfast.core.context import check_ttl
+from holdfast.core.entry import Entry, Kind
+from holdfast.core.errors import (
+    AmbiguousReference,
+    EntryNotFound,
+    InvalidField,
+    NotFound,
+    OwnAncestor,
+    SessionCorrupt,
+    SessionNotFound,
+)
+from holdfast.core.family import NewSession, born, forked
+from holdfast.core.ids import MIN_PREFIX, check_label, check_session_id, check_session_name, looks_like_ref
+from holdfast.core.policy import Verdict, verdict_on, verdict_without
+from holdfast.core.query import Page, SessionQuery
+from holdfast.core.session import (
+    BY_PERSON,
+    Change,
+    Hold,
+    Phase,
+    Session,
+    Update,
+    View,
+    check_checkpoint,
+    check_metadata,
+    check_phase,
+    check_text,
+)
+from holdfast.service.context import read_context
+from holdfast.service.conversation import repair, window
+from holdfast.service.deps import Caller, Deps, shown, stamp_of
+from holdfast.service.retention import expire
+
+MAX_PURPOSE = 4096
+
+
+async def create_session(
+    deps: Deps,
+    caller: Caller,
+    *,
+    agent: str | None = None,
+    name: str | None = None,
+    purpose: str | None = None,
+    metadata: dict[str, Any] | None = None,
+    parent: str | None = None,
+    task_id: str | None = None,
+    session_id: str | None = None,
+    project_dir: str | None = None,
+    ttl: object = None,
+) -> Session:
+    """Open a new session, under `parent` if given.
+
+    Raises ParentNotFound, IdTaken, NameTaken, FamilyLimit, or InvalidRequest; nothing is written then.
+    """
+    new, redacted = _new_session(
+        deps,
+        caller,
+        agent=agent,
+        name=name,
+        purpose=purpose,
+        metadata=metadata,
+        task_id=task_id,
+        session_id=session_id,
+        project_dir=project_dir,
+        ttl=ttl,
+    )
+    if parent is not None and parent == new.session_id:
+        raise OwnAncestor(new.session_id)
+    stamp, limits = stamp_of(deps, caller), deps.settings.family
+    session = await deps.store.create(caller.owner, lambda birth: born(new, birth, stamp, limits), parent=parent)
+    return replace(session, redacted=redacted) if redacted else session
+
+
+def _new_session(
+    deps: Deps,
+    caller: Caller,
+    *,
+    agent: str | None,
+    name: str | None,
+    purpose: str | None,
+    metadata: dict[str, Any] | None,
+    task_id: str | None,
+    session_id: str | None,
+    project_dir: str | None,
+    ttl: object,
+) -> tuple[NewSession, tuple[str, ...]]:
+    lifetime = check_ttl(ttl)
+    cleaned, redacted = deps.redactor.clean(check_metadata(metadata)) if metadata is not None else ({}, ())
+    made = deps.new_id()
+    new = NewSession(
+        session_id=made if session_id is None else check_session_id(session_id),
+        session_name=None if name is None else check_session_name(name),
+        task_id=None if task_id is None else check_label("task_id", task_id),
+        spare_task_id=made,
+        agent_name=None if agent is None else check_label("agent_name", agent),
+        purpose=None if purpose is None else check_text("purpose", purpose, MAX_PURPOSE),
+        project_dir=None if project_dir is None else check_label("project_dir", project_dir, 4096),
+        owner=caller.owner,
+        metadata=cleaned,
+        expires_at=None if lifetime is None else deps.clock.now() + lifetime,
+    )
+    return new, redacted
+
+
+async def get_session(deps: Deps, caller: Caller, ref: str) -> Session:
+    """The session as it is. Raises SessionNotFound, SessionGone, SessionCorrupt."""
+    session = await deps.store.get(caller.owner, ref)
+    if session.expires_at is not None and session.expires_at <= deps.clock.now():
+        await expire(deps, caller, session)
+        session = await deps.store.get(caller.owner, ref)
+    return shown(session)
+
+
+async def resolve(deps: Deps, caller: Caller, ref: str) -> str:
+    """The id behind an id, a name, or a prefix of an id that fits only one session."""
+    try:
+        return (await deps.store.get(caller.owner, ref)).session_id
+    except SessionCorrupt:
+        return ref
+    except SessionNotFound:
+        found = await deps.store.match(caller.owner, ref, 11) if _may_be_prefix(ref) else []
+    if len(found) > 1:
+        raise AmbiguousReference(ref, found[:10])
+    if not found:
+        raise SessionNotFound(ref)
+    return found[0]
+
+
+def _may_be_prefix(ref: str) -> bool:
+    return len(ref) >= MIN_PREFIX and looks_like_ref(ref)
+
+
+async def list_sessions(deps: Deps, caller: Caller, query: SessionQuery) -> Page[Session]:
+    """A page of sessions."""
+    page = await deps.store.find(caller.owner, await _with_ids(deps, caller, query))
+    return Page([shown(session) for session in page.items], page.next)
+
+
+async def _with_ids(deps: Deps, caller: Caller, query: SessionQuery) -> SessionQuery:
+    for name in ("parent", "root"):
+        if (ref := getattr(query, name)) is not None:
+            session = await deps.store.get(caller.owner, ref)
+            query = replace(query, **{name: session.session_id})
+    return query
+
+
+async def update_session(
+    deps: Deps,
+    caller: Caller,
+    ref: str,
+    *,
+    phase: str | None = None,
+    metadata: dict[str, Any] | None = None,
+    error: str | None = None,
+    resume_ready: bool | None = None,
+    version: int | None = None,
+    token: str | None = None,
+) -> Session:
+    """Change phase, metadata or readiness, or count an error; all of it or nothing."""
+    cleaned, redacted = deps.redactor.clean(check_metadata(metadata)) if metadata is not None else (None, ())
+    if resume_ready is not None and not isinstance(resume_ready, bool):
+        raise InvalidField("resume_ready", "must be true or false")
+    update = Update(
+        phase=None if phase is None else check_phase(phase),
+        metadata=cleaned,
+        error=None if error is None else check_text("error", error),
+        resume_ready=resume_ready,
+    )
+    stamp = stamp_of(deps, caller)
+    session = await _changed(deps, caller, ref, lambda view: view.session.update(update, stamp, token=token), version)
+    return replace(session, redacted=redacted) if redacted else session
+
+
+async def suspend_session(
+    deps: Deps,
+    caller: Caller,
+    ref: str,
+    *,
+    checkpoint: dict[str, Any] | None = None,
+    reason: str | None = None,
+    by: str = BY_PERSON,
+    version: int | None = None,
+    token: str | None = None,
+) -> Session:
+    """Pause a session, keeping what its agent hands over."""
+    kept = None if checkpoint is None else check_checkpoint(checkpoint)
+    why = None if reason is None else check_text("reason", reason)
+    stamp = stamp_of(deps, caller)
+    return await _changed(
+        deps,
+        caller,
+        ref,
+        lambda view: view.session.suspend(stamp, checkpoint=kept, reason=why, by=by, token=token),
+        version,
+    )
+
+
+class ResumePacket(Struct, frozen=True, kw_only=True):
+    """All that whoever resumes a session needs to go on."""
+
+    session: Session
+    hold: Hold
+    checkpoint: dict[str, Any] | None
+    context: dict[str, Any]
+    messages: list[Entry]
+
+
+async def resume_session(
+    deps: Deps, caller: Caller, ref: str, *, holder: str | None = None, version: int | None = None
+) -> ResumePacket:
+    """Give the caller the session to drive, with all it needs to go on.
+
+    A tool call that a crash left without its result gets one that says so.
+    Raises SessionClosed if it is final, HeldByAnother if somebody else is driving it.
+    """
+    who = caller.holder if holder is None else check_label("holder", holder)
+    token, stamp = deps.new_token(), stamp_of(deps, caller)
+    change = await deps.store.apply(
+        caller.owner, ref, lambda view: view.session.resume(who, token, stamp), expected=version
+    )
+    session = change.session
+    assert session.hold is not None
+    await repair(deps, caller, session)
+    return ResumePacket(
+        session=shown(await deps.store.get(caller.owner, session.session_id)),
+        hold=session.hold,
+        checkpoint=await checkpoint_of(deps, caller, session),
+        context=await read_context(deps, caller, session.session_id),
+        messages=(await window(deps, caller, session.session_id, deps.settings.window)).items,
+    )
+
+
+async def release_session(deps: Deps, caller: Caller, ref: str, *, token: str | None = None) -> Session:
+    """Give the hold up, so that others may resume."""
+    stamp = stamp_of(deps, caller)
+    return await _changed(deps, caller, ref, lambda view: view.session.release(stamp, token=token))
+
+
+async def finalize_session(
+    deps: Deps,
+    caller: Caller,
+    ref: str,
+    outcome: str,
+    *,
+    summary: str | None = None,
+    version: int | None = None,
+    token: str | None = None,
+) -> Session:
+    """Close a session: completed, failed or abandoned."""
+    text = None if summary is None else check_text("summary", summary)
+    stamp = stamp_of(deps, caller)
+
+    def decide(view: View) -> Change:
+        return view.session.finalize(outcome, stamp, summary=text, pending=view.pending, token=token)
+
+    return await _changed(deps, caller, ref, decide, version)
+
+
+async def _changed(
+    deps: Deps, caller: Caller, ref: str, decide: Callable[[View], Change], version: int | None = None
+) -> Session:
+    change = await deps.store.apply(caller.owner, ref, decide, expected=version)
+    return shown(change.session)
+
+
+# Picking work up --------------------------------------------------------------------------------
+
+
+async def should_resume(
+    deps: Deps,
+    caller: Caller,
+    ref: str | None = None,
+    *,
+    agent: str | None = None,
+    task_id: str | None = None,
+    project_dir: str | None = None,
+    holder: str | None = None,
+) -> Verdict:
+    """May this work be picked up?
+
+    Without a ref it looks for the newest fitting session of that agent and task, else of
+    that agent and folder, and judges the newest if none fits.
+    """
+    who = caller.holder if holder is None else holder
+    if ref is None:
+        return await _verdict_on_newest(deps, caller, who, agent, task_id, project_dir)
+    try:
+        session = await deps.store.get(caller.owner, ref)
+    except (NotFound, SessionCorrupt) as error:
+        return verdict_without(error, ref)
+    return verdict_on(session, deps.settings.resume, deps.clock.now(), who)
+
+
+async def _verdict_on_newest(
+    deps: Deps, caller: Caller, holder: str, agent: str | None, task_id: str | None, project_dir: str | None
+) -> Verdict:
+    first: Verdict | None = None
+    for filters in _places_to_look(agent, task_id, project_dir):
+        query = SessionQuery(agent=agent, active_only=True, limit=20, **filters)
+        for session in (await deps.store.find(caller.owner, query)).items:
+            verdict = verdict_on(session, deps.settings.resume, deps.clock.now(), holder)
+            if verdict.decision:
+                return verdict
+            first = first or verdict
+    return first or verdict_without(None, None)
+
+
+def _places_to_look(agent: str | None, task_id: str | None, project_dir: str | None) -> list[dict[str, Any]]:
+    places: list[dict[str, Any]] = []
+    if task_id is not None:
+        places.append({"task": task_id})
+    if project_dir is not None:
+        places.append({"project_dir": project_dir})
+    if not places and agent is not None:
+        places.append({})
+    return places
+
+
+async def resumable_sessions(deps: Deps, caller: Caller, *, agent: str | None = None, limit: int = 20) -> list[Session]:
+    """What could be picked up: suspended sessions first, then idle ones in a resumable phase, newest first."""
+    found: list[Session] = []
+    kinds: list[dict[str, Any]] = [{"state": "suspended"}, *({"status": "idle", "phase": name} for name in _RESUMABLE)]
+    for filters in kinds:
+        query = SessionQuery(agent=agent, limit=limit, **filters)
+        page = await deps.store.find(caller.owner, query)
+        found += [session for session in page.items if not _held(session, deps.clock.now(), caller.holder)]
+    return [shown(session) for session in found[:limit]]
+
+
+_RESUMABLE = (Phase.APPROVAL.value, Phase.PLANNING.value, Phase.INVESTIGATING.value)
+
+
+def _held(session: Session, at: datetime, holder: str) -> bool:
+    return session.hold is not None and session.hold.lives(at) and session.hold.holder != holder
+
+
+# Forks and checkpoints --------------------------------------------------------------------------
+
+
+async def fork_session(
+    deps: Deps,
+    caller: Caller,
+    ref: str,
+    *,
+    at: int | None = None,
+    name: str | None = None,
+    session_id: str | None = None,
+    agent: str | None = None,
+    purpose: str | None = None,
+    metadata: dict[str, Any] | None = None,
+    task_id: str | None = None,
+    ttl: object = None,
+) -> Session:
+    """Start a new session from entry `at` of another, without copying what came before."""
+    if at is not None and (type(at) is not int or at < 1):
+        raise InvalidField("at", f"is {at!r}; give an entry's number, from 1")
+    new, redacted = _new_session(
+        deps,
+        caller,
+        agent=agent,
+        name=name,
+        purpose=purpose,
+        metadata=metadata,
+        task_id=task_id,
+        session_id=session_id,
+        project_dir=None,
+        ttl=ttl,
+    )
+    stamp = stamp_of(deps, caller)
+    session = await deps.store.fork(
+        caller.owner, ref, at, lambda source, upto, checkpoint: forked(source, upto, checkpoint, new, stamp)
+    )
+    return replace(session, redacted=redacted) if redacted else session
+
+
+class Checkpoint(Struct, frozen=True, kw_only=True):
+    """State an agent handed over."""
+
+    number: int
+    at: datetime
+    by: str | None
+    checkpoint: dict[str, Any]
+
+
+async def save_checkpoint(
+    deps: Deps, caller: Caller, ref: str, checkpoint: dict[str, Any], *, token: str | None = None
+) -> Checkpoint:
+    """Keep a checkpoint without pausing."""
+    kept, stamp = check_checkpoint(checkpoint), stamp_of(deps, caller)
+    change = await deps.store.apply(
+        caller.owner, ref, lambda view: view.session.save_checkpoint(kept, stamp, token=token)
+    )
+    return _as_checkpoint(change.entries[0])
+
+
+async def checkpoint_of(deps: Deps, caller: Caller, session: Session) -> dict[str, Any] | None:
+    """The newest checkpoint's state, or None."""
+    if session.last_checkpoint is None:
+        return None
+    return (await get_checkpoint(deps, caller, session.session_id, session.last_checkpoint)).checkpoint
+
+
+async def get_checkpoint(deps: Deps, caller: Caller, ref: str, number: int | None = None) -> Checkpoint:
+    """One checkpoint by its entry's number, or the newest. Raises EntryNotFound."""
+    session = await deps.store.get(caller.owner, ref)
+    wanted = session.last_checkpoint if number is None else number
+    entries: list[Entry] = []
+    if wanted is not None:
+        entries = await deps.store.log(caller.owner, ref, after=wanted - 1, before=wanted + 1, limit=1)
+    if not entries or entries[0].kind != Kind.CHECKPOINT:
+        raise EntryNotFound(session.session_id, wanted or 0, session.last_entry)
+    return _as_checkpoint(entries[0])
+
+
+async def list_checkpoints(deps: Deps, caller: Caller, ref: str, *, limit: int = 100) -> list[Checkpoint]:
+    """Checkpoints, newest first."""
+    entries = await deps.store.log(caller.owner, ref, kinds=(Kind.CHECKPOINT.value,), limit=limit, newest_first=True)
+    return [_as_checkpoint(entry) for entry in entries]
+
+
+def _as_checkpoint(entry: Entry) -> Checkpoint:
+    data = entry.data or {}
+    return Checkpoint(number=entry.number, at=entry.at, by=entry.by, checkpoint=data.get("checkpoint", {}))

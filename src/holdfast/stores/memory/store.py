@@ -1,0 +1,745 @@
+"""Sessions in memory: gone with the process, and the model every other store is compared with.
+
+Everything is kept as JSON and read back anew for every answer, so nobody reaches into
+the store through a value given in or handed out. One lock guards it all. A method
+first decides and checks, then writes, so an error leaves everything as it was. No
+coroutine suspends, except `wait` inside a running event loop.
+
+Entries live in segments, one for each session, named by the session's serial number. A
+fork reads (segment, up to) of those before it, then its own; an entry goes when no
+session reads it any more.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
+from datetime import datetime
+from itertools import islice
+from zlib import crc32
+
+from msgspec.json import Decoder
+from msgspec.structs import replace
+
+from holdfast.core.approval import Approval, ApprovalState
+from holdfast.core.bundle import Bundle
+from holdfast.core.codec import encode
+from holdfast.core.context import ContextChange, ContextItem
+from holdfast.core.entry import Entry, Kind, Message, searchable_text
+from holdfast.core.errors import (
+    ApprovalNotFound,
+    EntryNotFound,
+    IdTaken,
+    KeyReused,
+    NameTaken,
+    ParentNotFound,
+    SessionGone,
+    SessionNotFound,
+    VersionConflict,
+)
+from holdfast.core.event import Event, Hit, deletion_event, event_of, snippet_of
+from holdfast.core.family import Deletion, Member, Tombstone
+from holdfast.core.query import Page, SessionQuery, make_cursor, read_cursor
+from holdfast.core.session import Birth, Change, Session, Stamp, View
+from holdfast.ports import (
+    BirthDecision,
+    Capability,
+    ContextDecision,
+    Decision,
+    DeletionDecision,
+    ForkDecision,
+    Sweep,
+    SweepDecision,
+)
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    import asyncio
+
+Part = tuple[int, int]  # a segment, and the last number read from it
+Term = tuple[str, bool]  # a word looked for, and whether words that begin with it will do
+
+_ALL = sys.maxsize  # no entry has a higher number
+_TOMBSTONES = crc32(b"tombstones")
+
+_read_session = Decoder(Session).decode
+_read_entry = Decoder(Entry).decode
+_read_item = Decoder(ContextItem).decode
+_read_approval = Decoder(Approval).decode
+_words = re.compile(r"[^\W_]+").findall
+_terms = re.compile(r"([^\W_]+)(\*?)").findall
+
+
+class MemoryStore:
+    """Keeps sessions in this process, for any number of its threads and event loops."""
+
+    capabilities = frozenset({Capability.SEARCH, Capability.PUSH})
+
+    def __init__(self) -> None:
+        self._lock = threading.RLock()
+        self._committed = threading.Condition(self._lock)
+        self._shelves: dict[str, _Shelf] = {}
+        self._wakers: set[Callable[[], object]] = set()
+        self._pulse = 0
+
+    @contextmanager
+    def _opened(self, owner: str) -> Iterator[_Shelf]:
+        """The owner's shelf, with nobody else near it; who waits is told if something was written."""
+        with self._lock:
+            if owner not in self._shelves:
+                self._shelves[owner] = _Shelf(owner)
+            shelf = self._shelves[owner]
+            before = shelf.writes
+            yield shelf
+            if shelf.writes != before:
+                self._tell()
+
+    # Sessions -----------------------------------------------------------------------------------
+
+    async def create(self, owner: str, decide: BirthDecision, *, parent: str | None = None) -> Session:
+        """Create what `decide` makes of the parent."""
+        with self._opened(owner) as shelf:
+            change = decide(shelf.birth_under(parent))
+            shelf.check_free(change.session)
+            return shelf.add(change.session, change.entries).head
+
+    async def fork(self, owner: str, ref: str, at: int | None, decide: ForkDecision) -> Session:
+        """Create what `decide` makes of a session up to an entry, sharing what came before."""
+        with self._opened(owner) as shelf:
+            return shelf.fork(shelf.find(ref), at, decide).head
+
+    async def get(self, owner: str, ref: str) -> Session:
+        """The session as it is."""
+        with self._opened(owner) as shelf:
+            return shelf.find(ref).head
+
+    async def match(self, owner: str, prefix: str, limit: int) -> list[str]:
+        """Ids that begin with `prefix`, in order."""
+        with self._opened(owner) as shelf:
+            return sorted(session_id for session_id in shelf.by_id if session_id.startswith(prefix))[:limit]
+
+    async def find(self, owner: str, query: SessionQuery) -> Page[Session]:
+        """Sessions by filters, in order of creation, a page at a time."""
+        with self._opened(owner) as shelf:
+            found = list(islice(shelf.admitted(query), query.limit + 1))
+        items = found[: query.limit]
+        more = len(found) > query.limit
+        return Page([head for _, head in items], query.cursor_at(items[-1][0]) if more else None)
+
+    async def apply(
+        self, owner: str, ref: str, decide: Decision, *, expected: int | None = None, approval: str | None = None
+    ) -> Change:
+        """Load the head, let `decide` choose, and commit its whole change or nothing."""
+        with self._opened(owner) as shelf:
+            record = shelf.find(ref)
+            head = record.head
+            if expected is not None and expected != head.version:
+                raise VersionConflict(head.session_id, expected, head.version)
+            change = decide(View(head, record.pending(), None if approval is None else record.approval(approval)))
+            if change.session != record.head or change.entries or change.approvals:
+                shelf.save(record, change.session, change.entries, change.approvals)
+            return change
+
+    # The log ------------------------------------------------------------------------------------
+
+    async def append(
+        self, owner: str, ref: str, messages: list[Message], stamp: Stamp, *, token: str | None = None
+    ) -> list[Entry]:
+        """Add messages; those whose client key was seen come back as the entries they became."""
+        with self._opened(owner) as shelf:
+            return shelf.append(shelf.find(ref), messages, stamp, token)
+
+    async def log(
+        self,
+        owner: str,
+        ref: str,
+        *,
+        after: int = 0,
+        before: int | None = None,
+        limit: int = 100,
+        kinds: tuple[str, ...] | None = None,
+        newest_first: bool = False,
+    ) -> list[Entry]:
+        """Entries with after < number < before, of these kinds, from one end."""
+        with self._opened(owner) as shelf:
+            entries = shelf.entries(shelf.find(ref), after, before, newest_first=newest_first)
+            return list(islice((entry for entry in entries if kinds is None or entry.kind in kinds), limit))
+
+    async def pinned(self, owner: str, ref: str, limit: int = 100) -> list[Entry]:
+        """The newest system messages and the newest summary, in order."""
+        with self._opened(owner) as shelf:
+            newest = list(shelf.entries(shelf.find(ref), newest_first=True))
+        systems = [entry for entry in newest if entry.is_message and entry.role == "system"][:limit]
+        summary = [entry for entry in newest if entry.kind == Kind.SUMMARY][:1]
+        return sorted(systems + summary, key=lambda entry: entry.number)
+
+    async def feed(self, owner: str, after: int, limit: int) -> list[Event]:
+        """Events of all the owner's sessions after a cursor, in order of commits."""
+        with self._opened(owner) as shelf:
+            return list(islice(shelf.events(after), limit))
+
+    async def feed_end(self, owner: str) -> int:
+        """The cursor of the newest event; 0 if there is none."""
+        with self._opened(owner) as shelf:
+            return shelf.feed_end
+
+    # Families -----------------------------------------------------------------------------------
+
+    async def ancestors(self, owner: str, ref: str) -> list[Session]:
+        """Parent, grandparent … up to the root."""
+        with self._opened(owner) as shelf:
+            return [record.head for record in shelf.find(ref).ancestors()]
+
+    async def tree(self, owner: str, ref: str, limit: int) -> list[Session]:
+        """The session and its descendants, generation by generation, each in order of creation."""
+        with self._opened(owner) as shelf:
+            return [record.head for record in shelf.find(ref).tree()[:limit]]
+
+    async def count_children(self, owner: str, ref: str) -> int:
+        """How many children the session has."""
+        with self._opened(owner) as shelf:
+            return len(shelf.find(ref).children)
+
+    async def delete_tree(
+        self, owner: str, ref: str, decide: DeletionDecision, stamp: Stamp, *, reason: str, dry_run: bool = False
+    ) -> Deletion:
+        """Delete a session with its descendants unless `decide` refuses; deepest first, then newest first."""
+        with self._opened(owner) as shelf:
+            tree = shelf.find(ref).tree()
+            decide([Member(record.session_id, record.depth) for record in tree])
+            deletion = shelf.deletion_of(tree, dry_run)
+            if not dry_run:
+                shelf.bury(tree, _stones(tree, stamp, reason))
+            return deletion
+
+    async def sweep(
+        self,
+        owner: str,
+        decide: SweepDecision,
+        stamp: Stamp,
+        *,
+        before: datetime,
+        position: int = 0,
+        limit: int = 50,
+        dry_run: bool = False,
+    ) -> Sweep:
+        """Look at the next sessions that may have run their course, and delete the trees that may go."""
+        with self._opened(owner) as shelf:
+            due = list(islice(shelf.due(before, stamp.at, position), limit))
+            doomed = [(tree, _stones(tree, stamp, reason)) for tree, reason in _condemned(due, decide)]
+            if not dry_run:
+                for tree, stones in doomed:
+                    shelf.bury(tree, stones)
+            gone = [stone for _, stones in doomed for stone in stones]
+            return Sweep(gone, due[-1].serial if len(due) == limit else None)
+
+    async def tombstones(self, owner: str, limit: int, cursor: str | None = None) -> Page[Tombstone]:
+        """What was deleted, newest first. The cursor says how many older ones are left."""
+        with self._opened(owner) as shelf:
+            stones = list(shelf.stones.values())
+        left = stones if cursor is None else stones[: read_cursor(cursor, _TOMBSTONES)]
+        rest = max(0, len(left) - limit)
+        return Page(left[rest:][::-1], make_cursor(rest, _TOMBSTONES) if rest else None)
+
+    # Context and approvals ----------------------------------------------------------------------
+
+    async def context(self, owner: str, ref: str, at: datetime, key: str | None = None) -> dict[str, ContextItem]:
+        """The context, or one key of it, without what has expired at that time."""
+        with self._opened(owner) as shelf:
+            return shelf.find(ref).remembered(at, key)
+
+    async def write_context(
+        self, owner: str, ref: str, decide: ContextDecision, at: datetime, key: str | None = None
+    ) -> ContextChange:
+        """Load the head and the context (or one key), let `decide` choose, and commit."""
+        with self._opened(owner) as shelf:
+            record = shelf.find(ref)
+            change = decide(record.head, record.remembered(at, key))
+            if change.session != record.head or change.put or change.drop:
+                kept = {name: item for name, item in record.remembered(at).items() if name not in change.drop}
+                record.context = {name: encode(item) for name, item in {**kept, **change.put}.items()}
+                shelf.save(record, change.session)
+            return change
+
+    async def approval(self, owner: str, approval_id: str) -> Approval:
+        """One approval. Raises ApprovalNotFound."""
+        with self._opened(owner) as shelf:
+            if approval_id not in shelf.asked:
+                raise ApprovalNotFound(approval_id)
+            return shelf.asked[approval_id].approval(approval_id)
+
+    async def approvals(
+        self, owner: str, *, ref: str | None = None, pending_only: bool = True, limit: int = 100
+    ) -> list[Approval]:
+        """Approvals in the order they were asked."""
+        with self._opened(owner) as shelf:
+            one = None if ref is None else shelf.find(ref)
+            asked = [record.approval(name) for name, record in shelf.asked.items() if one in (None, record)]
+        return [approval for approval in asked if _is_pending(approval) or not pending_only][:limit]
+
+    async def due_approvals(self, owner: str, at: datetime, limit: int = 100) -> list[Approval]:
+        """Pending approvals whose time has run out."""
+        with self._opened(owner) as shelf:
+            asked = [record.approval(name) for name, record in shelf.asked.items()]
+        return [approval for approval in asked if approval.is_due(at)][:limit]
+
+    # Search, transfer, care ---------------------------------------------------------------------
+
+    async def search(self, owner: str, text: str, limit: int) -> list[Hit]:
+        """Messages and summaries with all these words, newest first.
+
+        Words are runs of letters and digits, whatever their case; everything else parts
+        them. Each word of `text` must be there as a whole, or, if a `*` follows it, as the
+        beginning of a word. No words find nothing. An entry is found once: in the session
+        that wrote it or, when that is deleted, in the oldest one that still reads it.
+        """
+        terms = [(word.lower(), star == "*") for word, star in _terms(text)]
+        if not terms:
+            return []
+        with self._opened(owner) as shelf:
+            return shelf.hits(terms)[:limit]
+
+    async def restore(self, owner: str, bundle: Bundle) -> bool:
+        """Bring a whole session in; False if that id is there already."""
+        with self._opened(owner) as shelf:
+            if bundle.session.session_id in shelf.by_id:
+                return False
+            shelf.restore(bundle)
+            return True
+
+    async def check(self) -> list[str]:
+        """Nothing can be wrong with values that nobody else can reach."""
+        return []
+
+    # Telling others -----------------------------------------------------------------------------
+
+    def pulse(self) -> int:
+        """A number that changes whenever something was committed."""
+        return self._pulse
+
+    def _tell(self) -> None:
+        self._pulse += 1
+        self._committed.notify_all()
+        for wake in self._wakers:
+            with suppress(RuntimeError):  # its event loop has been closed meanwhile
+                wake()
+
+    async def wait(self, seen: int, timeout: float) -> int:
+        """The pulse, as soon as it differs from `seen` or when time is up."""
+        loop = _running_loop()
+        if loop is None:
+            with self._committed:
+                self._committed.wait_for(lambda: self._pulse != seen, timeout)
+        else:
+            await self._wait_on(loop, seen, timeout)
+        return self._pulse
+
+    async def _wait_on(self, loop: asyncio.AbstractEventLoop, seen: int, timeout: float) -> None:
+        from asyncio import Event, wait_for
+
+        woken = Event()
+
+        def wake() -> None:
+            loop.call_soon_threadsafe(woken.set)
+
+        with self._lock:
+            if self._pulse != seen:
+                return
+            self._wakers.add(wake)
+        try:
+            with suppress(TimeoutError):
+                await wait_for(woken.wait(), timeout)
+        finally:
+            with self._lock:
+                self._wakers.discard(wake)
+
+    async def close(self) -> None:
+        """Nothing to let go of: what is kept lives as long as this object."""
+
+
+def _running_loop() -> asyncio.AbstractEventLoop | None:
+    """The event loop this thread runs in; without one, asyncio need not even be imported."""
+    if "asyncio" not in sys.modules:
+        return None
+    from asyncio import get_running_loop
+
+    try:
+        return get_running_loop()
+    except RuntimeError:
+        return None
+
+
+class _Record:
+    """One session as it is kept, and what hangs on it."""
+
+    def __init__(self, serial: int, head: Session, inherited: tuple[Part, ...], parent: _Record | None) -> None:
+        self.serial = serial
+        self.session_id, self.name, self.depth = head.session_id, head.session_name, head.depth
+        self.head = head
+        self.parts = (*inherited, (serial, _ALL))
+        self.parent = parent
+        self.children: list[_Record] = []
+        self.keys: dict[str, int] = {}  # client keys, and the numbers of their entries
+        self.context: dict[str, bytes] = {}
+        self.approvals: dict[str, bytes] = {}
+        self.cursors: list[int] = []  # where the feed tells of it
+
+    @property
+    def head(self) -> Session:
+        """The head, read back anew."""
+        return _read_session(self._head)
+
+    @head.setter
+    def head(self, head: Session) -> None:
+        self._head = encode(replace(head, redacted=()))
+
+    def parts_upto(self, at: int) -> tuple[Part, ...]:
+        """Where the entries up to a number are."""
+        parts: list[Part] = []
+        for segment, upto in self.parts:
+            parts.append((segment, min(upto, at)))
+            if at <= upto:
+                break
+        return tuple(parts)
+
+    def segment_of(self, number: int) -> int:
+        """The segment an entry is in."""
+        return next(segment for segment, upto in self.parts if number <= upto)
+
+    def reads(self, segment: int, number: int) -> bool:
+        """Whether an entry of that segment is part of this session's log."""
+        return any(part == segment and number <= upto for part, upto in self.parts)
+
+    def ancestors(self) -> Iterator[_Record]:
+        """Parent, grandparent … up to the root."""
+        above = self.parent
+        while above is not None:
+            yield above
+            above = above.parent
+
+    def tree(self) -> list[_Record]:
+        """This and all below it, generation by generation, each in order of creation."""
+        members = [self]
+        for member in members:  # grows while it is walked
+            members += member.children
+        return sorted(members, key=lambda record: (record.depth, record.serial))
+
+    def remembered(self, at: datetime, key: str | None = None) -> dict[str, ContextItem]:
+        """The context, or one key of it, without what has expired."""
+        items = {name: _read_item(kept) for name, kept in self.context.items() if key in (None, name)}
+        return {name: item for name, item in items.items() if item.lives(at)}
+
+    def pending(self) -> tuple[Approval, ...]:
+        """Approvals nobody has settled yet."""
+        return tuple(approval for approval in map(_read_approval, self.approvals.values()) if _is_pending(approval))
+
+    def approval(self, approval_id: str) -> Approval:
+        """One approval of this session. Raises ApprovalNotFound."""
+        if approval_id not in self.approvals:
+            raise ApprovalNotFound(approval_id)
+        return _read_approval(self.approvals[approval_id])
+
+
+class _Shelf:
+    """All that one owner has. Whoever uses it holds the store's lock."""
+
+    def __init__(self, owner: str) -> None:
+        self.owner = owner
+        self.writes = 0  # grows with every change
+        self.records: dict[int, _Record] = {}  # by serial number, in order of creation
+        self.by_id: dict[str, _Record] = {}
+        self.by_name: dict[str, list[_Record]] = {}  # in order of creation
+        self.stones: dict[str, Tombstone] = {}  # in order of deletion
+        self.segments: dict[int, dict[int, bytes]] = {}  # entries by segment and number
+        self.asked: dict[str, _Record] = {}  # whose approval it is, in the order they were asked
+        self.feed: dict[int, tuple[_Record, int] | Tombstone] = {}  # by cursor: an entry's number, or a deletion
+        self.feed_end = 0
+        self._last_serial = 0
+
+    # Finding ------------------------------------------------------------------------------------
+
+    def find(self, ref: str) -> _Record:
+        """The session with that id, else the open one of that name, else the newest that had it."""
+        named = self.by_name.get(ref)
+        found = self.by_id.get(ref) or self.open_named(ref) or (named[-1] if named else None)
+        if found is not None:
+            return found
+        if stone := self.stones.get(ref):
+            raise SessionGone(ref, at=stone.deleted_at, by=stone.deleted_by, why=stone.reason)
+        raise SessionNotFound(ref)
+
+    def open_named(self, name: str) -> _Record | None:
+        """The session that has this name now."""
+        return next((record for record in self.by_name.get(name, ()) if not record.head.is_final), None)
+
+    def admitted(self, query: SessionQuery) -> Iterator[tuple[int, Session]]:
+        """Serial numbers and heads of what a query asks for, from where its cursor stands."""
+        position = query.position()
+        for record in reversed(self.records.values()) if query.newest_first else self.records.values():
+            seen = position is not None and (
+                record.serial >= position if query.newest_first else record.serial <= position
+            )
+            if not seen and query.admits(head := record.head):
+                yield record.serial, head
+
+    def due(self, before: datetime, at: datetime, position: int) -> Iterator[_Record]:
+        """Sessions idle since `before` or past their time to live, in order of creation."""
+        for record in self.records.values():
+            head = record.head
+            is_past = head.expires_at is not None and head.expires_at <= at
+            if record.serial > position and (head.last_activity_at < before or is_past):
+                yield record
+
+    # Creating -----------------------------------------------------------------------------------
+
+    def birth_under(self, parent: str | None) -> Birth:
+        """What a new session is told of its parent. Raises ParentNotFound."""
+        if parent is None:
+            return Birth()
+        try:
+            record = self.find(parent)
+        except (SessionNotFound, SessionGone):
+            raise ParentNotFound(parent) from None
+        root = [record, *record.ancestors()][-1]
+        below = [member for member in root.tree() if member is not root]
+        return Birth(parent=record.head, open_descendants=sum(not member.head.is_final for member in below))
+
+    def check_free(self, head: Session) -> None:
+        """Raise IdTaken or NameTaken if a new session may not be called so."""
+        new_id, name = head.session_id, head.session_name
+        if new_id in self.by_id or new_id in self.stones or self.open_named(new_id):
+            raise IdTaken(new_id)
+        if name is None or head.is_final:
+            return
+        if holder := self.open_named(name) or self.by_id.get(name):
+            raise NameTaken(name, holder.session_id)
+
+    def add(self, head: Session, entries: Iterable[Entry], inherited: tuple[Part, ...] = ()) -> _Record:
+        """Put a new session on the shelf."""
+        self._last_serial += 1
+        parent = None if head.parent_session_id is None else self.by_id[head.parent_session_id]
+        record = _Record(self._last_serial, head, inherited, parent)
+        self.records[record.serial] = self.by_id[record.session_id] = record
+        self.segments[record.serial] = {}
+        if record.name is not None:
+            self.by_name.setdefault(record.name, []).append(record)
+        if parent is not None:
+            parent.children.append(record)
+        self.save(record, head, entries)
+        return record
+
+    def fork(self, source: _Record, at: int | None, decide: ForkDecision) -> _Record:
+        """Put on the shelf what `decide` makes of a session up to an entry."""
+        head = source.head
+        upto = head.last_entry if at is None else at
+        if not 1 <= upto <= head.last_entry:
+            raise EntryNotFound(head.session_id, upto, head.last_entry)
+        change = decide(head, upto, self._checkpoint_upto(source, upto))
+        self.check_free(change.session)
+        fork = replace(change.session, context_version=head.context_version)  # as copied: versions go on from there
+        record = self.add(fork, change.entries, source.parts_upto(upto))
+        record.context = dict(source.context)
+        return record
+
+    def _checkpoint_upto(self, record: _Record, upto: int) -> int | None:
+        newest = self.entries(record, before=upto + 1, newest_first=True)
+        return next((entry.number for entry in newest if entry.kind == Kind.CHECKPOINT), None)
+
+    def restore(self, bundle: Bundle) -> None:
+        """Put a whole session on the shelf, its id being new here."""
+        head = bundle.session
+        if stone := self.stones.get(head.session_id):
+            raise SessionGone(head.session_id, at=stone.deleted_at, by=stone.deleted_by, why=stone.reason)
+        if head.parent_session_id is not None and head.parent_session_id not in self.by_id:
+            raise ParentNotFound(head.parent_session_id)
+        self.check_free(head)
+        record = self.add(head, bundle.entries)
+        record.context = {key: encode(item) for key, item in bundle.context.items()}
+        self.save(record, head, approvals=bundle.approvals)
+
+    # The log ------------------------------------------------------------------------------------
+
+    def save(
+        self, record: _Record, head: Session, entries: Iterable[Entry] = (), approvals: Iterable[Approval] = ()
+    ) -> None:
+        """Write a session's new head, with its entries and approvals."""
+        self.writes += 1
+        record.head = replace(head, owner=self.owner)
+        for entry in entries:
+            self._write_entry(record, entry)
+        for approval in approvals:
+            self.asked[approval.approval_id] = record
+            record.approvals[approval.approval_id] = encode(approval)
+
+    def _write_entry(self, record: _Record, entry: Entry) -> None:
+        self.segments[record.serial][entry.number] = encode(entry)
+        if entry.client_key is not None:
+            record.keys[entry.client_key] = entry.number
+        record.cursors.append(self._tell((record, entry.number)))
+
+    def _tell(self, news: tuple[_Record, int] | Tombstone) -> int:
+        self.feed_end += 1
+        self.feed[self.feed_end] = news
+        return self.feed_end
+
+    def append(self, record: _Record, messages: list[Message], stamp: Stamp, token: str | None) -> list[Entry]:
+        """Add the messages whose client keys are new; all of them come back as entries."""
+        head = record.head
+        head.check_open()
+        head.driven(token, stamp.at)
+        seen = [self._seen(record, message) for message in messages]
+        fresh = [message for message, entry in zip(messages, seen, strict=True) if entry is None]
+        change = head.append(fresh, stamp, token=token)
+        if fresh:
+            self.save(record, change.session, change.entries)
+        added = iter(change.entries)
+        return [entry or next(added) for entry in seen]
+
+    def _seen(self, record: _Record, message: Message) -> Entry | None:
+        """The entry that this message became before. Raises KeyReused if that one says something else."""
+        if message.client_key is None or message.client_key not in record.keys:
+            return None
+        number = record.keys[message.client_key]
+        (entry,) = self.entries(record, after=number - 1, before=number + 1)
+        if (entry.role, entry.content) != (message.role, message.content):
+            raise KeyReused(message.client_key)
+        return entry
+
+    def entries(
+        self, record: _Record, after: int = 0, before: int | None = None, *, newest_first: bool = False
+    ) -> Iterator[Entry]:
+        """A session's entries with after < number < before. Whoever wrote them, they carry its ids."""
+        head = record.head
+        end = head.last_entry + 1 if before is None else min(before, head.last_entry + 1)
+        numbers = range(max(after, 0) + 1, end)
+        for number in reversed(numbers) if newest_first else numbers:
+            kept = self.segments[record.segment_of(number)][number]
+            yield replace(_read_entry(kept), session_id=head.session_id, task_id=head.task_id)
+
+    def events(self, after: int) -> Iterator[Event]:
+        """What the feed tells after a cursor."""
+        for cursor in range(max(after, 0) + 1, self.feed_end + 1):
+            news = self.feed.get(cursor)
+            if isinstance(news, Tombstone):
+                yield deletion_event(news, cursor)
+            elif news is not None:
+                record, number = news
+                yield event_of(_read_entry(self.segments[record.serial][number]), record.session_id, cursor)
+
+    def hits(self, terms: list[Term]) -> list[Hit]:
+        """Messages and summaries with all these words, newest first."""
+        found = [
+            (entry.at, reader.serial, entry.number, _hit(reader, entry, terms))
+            for segment, entries in self.segments.items()
+            for entry in map(_read_entry, entries.values())
+            if entry.kind in (Kind.MESSAGE, Kind.SUMMARY) and _says(entry, terms)
+            for reader in [self._reader_of(segment, entry.number)]
+        ]
+        found.sort(key=lambda hit: hit[:3], reverse=True)
+        return [hit for *_, hit in found]
+
+    def _reader_of(self, segment: int, number: int) -> _Record:
+        writer = self.records.get(segment)
+        return writer or next(record for record in self.records.values() if record.reads(segment, number))
+
+    # Deleting -----------------------------------------------------------------------------------
+
+    def deletion_of(self, tree: list[_Record], dry_run: bool) -> Deletion:
+        """What deleting these takes, counting what each wrote itself."""
+        kinds = [_read_entry(kept).kind for record in tree for kept in self.segments[record.serial].values()]
+        return Deletion(
+            session_id=tree[0].session_id,
+            deleted_sessions=len(tree),
+            cascaded_children=len(tree) - 1,
+            messages=kinds.count(Kind.MESSAGE),
+            entries=len(kinds),
+            checkpoints=kinds.count(Kind.CHECKPOINT),
+            session_ids=[record.session_id for record in reversed(tree)],
+            dry_run=dry_run,
+        )
+
+    def bury(self, tree: list[_Record], stones: list[Tombstone]) -> None:
+        """Take a tree off the shelf, leaves first; what forks still read stays."""
+        for record, stone in zip(reversed(tree), stones, strict=True):
+            self._forget(record)
+            self.stones[record.session_id] = stone
+            self._tell(stone)
+        self._drop_unread()
+        self.writes += 1
+
+    def _forget(self, record: _Record) -> None:
+        del self.records[record.serial], self.by_id[record.session_id]
+        if record.name is not None:
+            self.by_name[record.name].remove(record)
+        if record.parent is not None:
+            record.parent.children.remove(record)
+        for cursor in record.cursors:
+            del self.feed[cursor]
+        for approval_id in record.approvals:
+            del self.asked[approval_id]
+
+    def _drop_unread(self) -> None:
+        """Drop entries of deleted sessions that no other session reads."""
+        for segment in self.segments.keys() - self.records.keys():
+            parts = [part for record in self.records.values() for part in record.parts if part[0] == segment]
+            last = max((upto for _, upto in parts), default=0)
+            read = {number: kept for number, kept in self.segments[segment].items() if number <= last}
+            if read:
+                self.segments[segment] = read
+            else:
+                del self.segments[segment]
+
+
+def _is_pending(approval: Approval) -> bool:
+    return approval.state is ApprovalState.PENDING
+
+
+def _condemned(due: list[_Record], decide: SweepDecision) -> Iterator[tuple[list[_Record], str]]:
+    """The trees that may go, and why; each member once."""
+    gone: set[int] = set()
+    for record in due:
+        tree = record.tree()
+        if record.serial in gone or (reason := decide([member.head for member in tree])) is None:
+            continue
+        gone.update(member.serial for member in tree)
+        yield tree, reason
+
+
+def _stones(tree: list[_Record], stamp: Stamp, reason: str) -> list[Tombstone]:
+    """What stays of a tree, leaves first."""
+    heads = [record.head for record in reversed(tree)]
+    return [
+        Tombstone(
+            session_id=head.session_id,
+            session_name=head.session_name,
+            agent_name=head.agent_name,
+            task_id=head.task_id,
+            state=head.state.value,
+            root_of_deletion=tree[0].session_id,
+            deleted_at=stamp.at,
+            deleted_by=stamp.by,
+            reason=reason,
+        )
+        for head in heads
+    ]
+
+
+def _says(entry: Entry, terms: list[Term]) -> bool:
+    words = set(_words(searchable_text(entry).lower()))
+    return all(
+        any(word.startswith(wanted) for word in words) if is_prefix else wanted in words for wanted, is_prefix in terms
+    )
+
+
+def _hit(reader: _Record, entry: Entry, terms: list[Term]) -> Hit:
+    return Hit(
+        session_id=reader.session_id,
+        number=entry.number,
+        kind=entry.kind,
+        role=entry.role,
+        at=entry.at,
+        snippet=snippet_of(searchable_text(entry), [word for word, _ in terms]),
+    )

@@ -1,0 +1,404 @@
+"""Two ways to the file: inline for scripts, through threads for servers.
+
+Inline, a coroutine runs its job at once and never suspends, so that it can be driven to
+its end without an event loop. Threaded, one writer commits whatever is waiting in one
+transaction (one fsync pays for all), and readers have connections of their own, so that
+nothing blocks the event loop.
+
+A job is a function of a connection. Jobs may run more than once and have no effects
+outside the database.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Callable
+from typing import Any, Protocol, TypeVar
+
+import apsw
+
+from holdfast.core.errors import StoreUnavailable
+from holdfast.stores.sqlite.connection import Connection, translated
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    import asyncio
+    from concurrent.futures import ThreadPoolExecutor
+
+T = TypeVar("T")
+Job = Callable[[Connection], T]
+
+MAX_GROUP = 64
+MAX_GROUP_BYTES = 1024 * 1024
+MAX_GROUP_SECONDS = 0.005
+LOOK_EVERY = 0.02  # seconds between looks at what other processes wrote
+READERS = 4
+CHECKPOINT_PAGES = 1000
+TRUNCATE_BYTES = 64 * 1024 * 1024
+
+
+class Access(Protocol):
+    """A way to run jobs on the file."""
+
+    async def write(self, job: Job[T], weight: int = 0) -> T:
+        """Run a job in a write transaction; its result means: on disk."""
+
+    async def read(self, job: Job[T]) -> T:
+        """Run a job that only reads."""
+
+    def pulse(self) -> int:
+        """Changes whenever somebody committed."""
+
+    async def wait(self, seen: int, timeout: float) -> int:
+        """The pulse, once it differs from `seen` or time is up."""
+
+    async def close(self) -> None:
+        """Let the file go."""
+
+
+class Inline:
+    """Runs jobs at once on one connection. Threads take turns."""
+
+    def __init__(self, db: Connection) -> None:
+        self._db, self._path, self._pid = db, db.path, os.getpid()
+        self._lock = threading.RLock()
+        self._commits = 0
+
+    async def write(self, job: Job[T], weight: int = 0) -> T:
+        with self._lock:
+            db = self._connection()
+            try:
+                db.begin()
+                result = job(db)
+                db.commit()
+            except apsw.Error as error:
+                db.rollback()
+                raise translated(error, self._path) from error
+            except BaseException:
+                db.rollback()
+                raise
+            self._commits += 1
+            return result
+
+    async def read(self, job: Job[T]) -> T:
+        with self._lock:
+            try:
+                return job(self._connection())
+            except apsw.Error as error:
+                raise translated(error, self._path) from error
+
+    def _connection(self) -> Connection:
+        if os.getpid() != self._pid:
+            raise StoreUnavailable(f"{self._path} was opened before this process forked; connect again in the child")
+        return self._db
+
+    def pulse(self) -> int:
+        with self._lock:
+            return (self._connection().data_version() << 32) + self._commits
+
+    async def wait(self, seen: int, timeout: float) -> int:
+        deadline = time.monotonic() + timeout
+        while (pulse := self.pulse()) == seen and time.monotonic() < deadline:
+            time.sleep(LOOK_EVERY)  # noqa: ASYNC251  # inline means: there is no event loop to block
+        return pulse
+
+    async def close(self) -> None:
+        with self._lock:
+            self._db.close()
+
+
+class Threaded:
+    """Runs jobs on threads, for an event loop that must not block."""
+
+    def __init__(self, db: Connection) -> None:
+        self._path = db.path
+        self._writer = _Writer(db, self._committed)
+        self._readers: ThreadPoolExecutor | None = None
+        self._local = threading.local()
+        self._reader_connections: list[Connection] = []
+        self._watcher: _Watcher | None = None
+        self._pulse = 0
+        self._waiting: set[tuple[asyncio.AbstractEventLoop, asyncio.Event]] = set()
+        self._guard = threading.Lock()
+
+    async def write(self, job: Job[T], weight: int = 0) -> T:
+        from asyncio import get_running_loop
+
+        loop = get_running_loop()
+        future: asyncio.Future[T] = loop.create_future()
+        self._writer.submit(_Task(job, weight, loop, future))
+        return await future
+
+    async def read(self, job: Job[T]) -> T:
+        from asyncio import get_running_loop
+
+        return await get_running_loop().run_in_executor(self._reader_pool(), self._read, job)
+
+    def _reader_pool(self) -> ThreadPoolExecutor:
+        if self._readers is None:
+            from concurrent.futures import ThreadPoolExecutor
+
+            self._readers = ThreadPoolExecutor(READERS, thread_name_prefix="holdfast-read")
+        return self._readers
+
+    def _read(self, job: Job[T]) -> T:
+        db: Connection | None = getattr(self._local, "db", None)
+        try:
+            if db is None:
+                db = self._local.db = Connection(self._path)
+                with self._guard:
+                    self._reader_connections.append(db)
+            return job(db)
+        except apsw.Error as error:
+            raise translated(error, self._path) from error
+
+    def pulse(self) -> int:
+        with self._guard:
+            if self._watcher is None:  # from now on nothing goes unnoticed
+                self._watcher = _Watcher(self._path, self._committed)
+            return self._pulse
+
+    async def wait(self, seen: int, timeout: float) -> int:
+        import asyncio
+
+        event = asyncio.Event()
+        place = (asyncio.get_running_loop(), event)
+        with self._guard:
+            self._waiting.add(place)
+        try:
+            if self._pulse == seen:
+                async with asyncio.timeout(timeout):
+                    await event.wait()
+        except TimeoutError:
+            pass
+        finally:
+            with self._guard:
+                self._waiting.discard(place)
+        return self._pulse
+
+    def _committed(self) -> None:
+        with self._guard:
+            self._pulse += 1
+            waiting, self._waiting = self._waiting, set()
+        for loop, event in waiting:
+            if not loop.is_closed():
+                loop.call_soon_threadsafe(event.set)
+
+    async def close(self) -> None:
+        from asyncio import to_thread
+
+        await to_thread(self._close)
+
+    def _close(self) -> None:
+        self._writer.stop()
+        if self._watcher is not None:
+            self._watcher.stop()
+        if self._readers is not None:
+            self._readers.shutdown(wait=True)
+        for db in self._reader_connections:
+            db.close()
+
+
+class _Task:
+    """A job on its way through the writer."""
+
+    __slots__ = ("error", "future", "job", "loop", "result", "weight")
+
+    def __init__(self, job: Job[Any], weight: int, loop: Any, future: Any) -> None:
+        self.job, self.weight, self.loop, self.future = job, weight, loop, future
+        self.result: Any = None
+        self.error: BaseException | None = None
+
+    def settle(self) -> None:
+        """Hand the outcome to whoever still waits; runs on their loop."""
+        if self.future.done():
+            return
+        if self.error is not None:
+            self.future.set_exception(self.error)
+        else:
+            self.future.set_result(self.result)
+
+
+class _Writer:
+    """The one thread that writes: whatever waits goes into one transaction."""
+
+    def __init__(self, db: Connection, committed: Callable[[], None]) -> None:
+        from queue import SimpleQueue
+
+        self._db, self._path, self._committed = db, db.path, committed
+        self._queue: SimpleQueue[_Task | None] = SimpleQueue()
+        self._checkpointer = _Checkpointer(db.path)
+        self._db.raw.set_wal_hook(self._checkpointer.pages_in_wal)
+        self._dead: BaseException | None = None
+        self._thread = threading.Thread(target=self._run, name="holdfast-write", daemon=True)
+        self._thread.start()
+
+    def submit(self, task: _Task) -> None:
+        """Queue a task; fails at once if the writer is gone."""
+        self._queue.put(task)
+        if self._dead is not None:  # nobody else will answer
+            self._fail_waiting(self._dead)
+
+    def stop(self) -> None:
+        """Finish what is queued, then end."""
+        self._queue.put(None)
+        self._thread.join()
+        self._checkpointer.stop()
+        self._db.close()
+
+    def _run(self) -> None:
+        gone = StoreUnavailable(f"{self._path} is closed", store=self._path)
+        try:
+            while (first := self._queue.get()) is not None:
+                if not self._run_group(first):
+                    break
+        except BaseException as error:  # whatever killed the writer, no caller may wait for ever
+            gone = StoreUnavailable(f"the writer of {self._path} died: {error!r}", store=self._path)
+            raise
+        finally:
+            self._dead = gone
+            self._fail_waiting(gone)
+
+    def _run_group(self, first: _Task) -> bool:
+        """One transaction; False once it was told to stop."""
+        group, go_on = self._gather_and_run(first)
+        _settle(group)
+        return go_on
+
+    def _gather_and_run(self, first: _Task) -> tuple[list[_Task], bool]:
+        db, done, go_on = self._db, [first], True
+        try:
+            db.begin()
+            if not self._attempt(first):
+                return done, go_on
+            weight, deadline = first.weight, time.monotonic() + MAX_GROUP_SECONDS
+            while len(done) < MAX_GROUP and weight < MAX_GROUP_BYTES and time.monotonic() < deadline:
+                if self._queue.empty():
+                    break
+                task = self._queue.get()
+                if task is None:
+                    go_on = False
+                    break
+                done.append(task)
+                weight += task.weight
+                if not self._attempt(task):
+                    return self._run_apart(done), go_on
+            db.commit()
+            self._committed()
+        except apsw.Error as error:
+            db.rollback()
+            for task in done:  # an error at COMMIT fails the whole group, honestly
+                task.error = translated(error, self._path)
+        return done, go_on
+
+    def _attempt(self, task: _Task) -> bool:
+        """Run one job of a group; False if it left half a change behind and the group was rolled back."""
+        before = self._db.raw.total_changes()
+        try:
+            task.result = task.job(self._db)
+        except BaseException as error:
+            task.error = translated(error, self._path) if isinstance(error, apsw.Error) else error
+            if self._db.raw.total_changes() != before or not self._db.raw.in_transaction:
+                self._db.rollback()
+                return False
+        return True
+
+    def _run_apart(self, group: list[_Task]) -> list[_Task]:
+        """The last of the group failed midway: the others once more, each on its own."""
+        for task in group[:-1]:
+            task.error = task.result = None
+            try:
+                with self._db.transaction():
+                    task.result = task.job(self._db)
+                self._committed()
+            except BaseException as error:
+                task.error = translated(error, self._path) if isinstance(error, apsw.Error) else error
+        return group
+
+    def _fail_waiting(self, error: BaseException) -> None:
+        while not self._queue.empty():
+            task = self._queue.get()
+            if task is not None:
+                task.error = error
+                _settle([task])
+
+
+def _settle(group: list[_Task]) -> None:
+    """Resolve all futures of a group in one hop per event loop."""
+    for loop in {task.loop for task in group}:
+        mine = [task for task in group if task.loop is loop]
+        if not loop.is_closed():
+            loop.call_soon_threadsafe(_settle_all, mine)
+
+
+def _settle_all(tasks: list[_Task]) -> None:
+    for task in tasks:
+        task.settle()
+
+
+class _Checkpointer:
+    """Moves the WAL back into the file, on a thread and connection of its own."""
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+        self._wanted = threading.Event()
+        self._stopping = False
+        self._thread: threading.Thread | None = None
+
+    def pages_in_wal(self, _db: object, _name: str, pages: int) -> int:
+        """Called by SQLite after each commit."""
+        if pages >= CHECKPOINT_PAGES and not self._wanted.is_set():
+            self._wanted.set()
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._run, name="holdfast-checkpoint", daemon=True)
+                self._thread.start()
+        return int(apsw.SQLITE_OK)
+
+    def _run(self) -> None:
+        db = Connection(self._path)
+        while self._wanted.wait() and not self._stopping:
+            self._checkpoint(db)
+            self._wanted.clear()
+        db.close()
+
+    def _checkpoint(self, db: Connection) -> None:
+        try:
+            db.raw.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_PASSIVE)
+            if os.path.getsize(f"{self._path}-wal") > TRUNCATE_BYTES:
+                db.raw.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
+        except (apsw.Error, OSError):
+            return  # busy or gone: the next commit asks again
+
+    def stop(self) -> None:
+        """End the thread; the last connection to close empties the WAL."""
+        self._stopping = True
+        self._wanted.set()
+        if self._thread is not None:
+            self._thread.join()
+
+
+class _Watcher:
+    """Looks every few milliseconds whether another connection has committed."""
+
+    def __init__(self, path: str, committed: Callable[[], None]) -> None:
+        self._path, self._committed = path, committed
+        self._stopping = threading.Event()
+        self._db = Connection(path)
+        self._seen = self._db.data_version()
+        self._thread = threading.Thread(target=self._run, name="holdfast-watch", daemon=True)
+        self._thread.start()
+
+    def _run(self) -> None:
+        db, seen = self._db, self._seen
+        while not self._stopping.wait(LOOK_EVERY):
+            if (version := db.data_version()) != seen:
+                seen = version
+                self._committed()
+        db.close()
+
+    def stop(self) -> None:
+        """End the thread."""
+        self._stopping.set()
+        self._thread.join()

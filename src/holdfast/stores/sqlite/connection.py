@@ -1,0 +1,223 @@
+"""Connections to the database file: opened the same way every time, checked, translated.
+
+apsw brings its own SQLite, because versions up to 3.51.2 can corrupt a WAL database
+written by several processes. Pragmas are read back after they are set: a setting that
+silently did not take is worse than an error.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import time
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import apsw
+
+from holdfast.core.errors import (
+    HoldfastError,
+    StoreBusy,
+    StoreCorrupt,
+    StoreFull,
+    StoreReadOnly,
+    StoreUnavailable,
+)
+from holdfast.stores.sqlite.rows import Row
+
+MIN_SQLITE = (3, 51, 3)
+BUSY_FOR = 30.0  # seconds others may keep the file locked before we give up
+_PRAGMAS = (("synchronous", "FULL", 2), ("foreign_keys", "ON", 1), ("temp_store", "MEMORY", 2))
+
+_TRANSLATIONS: tuple[tuple[type[apsw.Error], Callable[[str, str], HoldfastError]], ...] = (
+    (apsw.BusyError, lambda path, _: StoreBusy(path)),
+    (apsw.LockedError, lambda path, _: StoreBusy(path)),
+    (apsw.FullError, lambda path, _: StoreFull(path)),
+    (apsw.ReadOnlyError, lambda path, _: StoreReadOnly(path)),
+    (apsw.PermissionsError, lambda path, _: StoreReadOnly(path)),
+    (apsw.CorruptError, StoreCorrupt),
+    (apsw.NotADBError, StoreCorrupt),
+)
+
+
+def translated(error: apsw.Error, path: str) -> HoldfastError:
+    """Our error for one of SQLite's."""
+    for kind, ours in _TRANSLATIONS:
+        if isinstance(error, kind):
+            return ours(path, str(error))
+    return StoreUnavailable(f"{path} cannot be used ({type(error).__name__}: {error})", store=path)
+
+
+@contextmanager
+def translating(path: str) -> Iterator[None]:
+    """Turn SQLite's errors into ours."""
+    try:
+        yield
+    except apsw.Error as error:
+        raise translated(error, path) from error
+
+
+class Connection:
+    """One connection: used by one thread at a time."""
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        with translating(path):
+            _check_whole(path)
+            self.raw = _opened(path)
+            self.raw.set_busy_handler(_Patience())
+            _set_pragmas(self.raw, path)
+            # A hook that runs for a moment must not pay for others' writes when it closes.
+            self.raw.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
+        self.execute = self.raw.execute
+        self.executemany = self.raw.executemany
+
+    def one(self, sql: str, bindings: Iterable[Any] = ()) -> Row | None:
+        """The first row, or None."""
+        row: Row | None = self.execute(sql, bindings).fetchone()  # type: ignore[arg-type]  # apsw types them narrowly
+        return row
+
+    def all(self, sql: str, bindings: Iterable[Any] = ()) -> list[Row]:
+        """All rows."""
+        return self.execute(sql, bindings).fetchall()  # type: ignore[arg-type]
+
+    def begin(self) -> None:
+        """Start a write transaction. IMMEDIATE: a read that turns into a write cannot wait for others."""
+        self.execute("BEGIN IMMEDIATE")
+
+    def commit(self) -> None:
+        """Make it durable."""
+        self.execute("COMMIT")
+
+    def rollback(self) -> None:
+        """Undo what was not committed; SQLite may have done so itself."""
+        if self.raw.in_transaction:
+            self.execute("ROLLBACK")
+
+    @contextmanager
+    def transaction(self) -> Iterator[None]:
+        """All or nothing."""
+        self.begin()
+        try:
+            yield
+            self.commit()
+        except BaseException:
+            self.rollback()
+            raise
+
+    @contextmanager
+    def snapshot(self) -> Iterator[None]:
+        """Several reads of one instant."""
+        self.execute("BEGIN")
+        try:
+            yield
+        finally:
+            self.rollback()
+
+    def data_version(self) -> int:
+        """A number that changes when another connection has committed."""
+        row = self.one("PRAGMA data_version")
+        assert row is not None
+        return int(row[0])
+
+    def close(self) -> None:
+        """Let the file go."""
+        self.raw.close()
+
+
+class _Patience:
+    """Waits for others with jitter: SQLite's own busy timeout is unfair among processes."""
+
+    def __init__(self) -> None:
+        self._since = 0.0
+
+    def __call__(self, tries: int) -> bool:
+        now = time.monotonic()
+        if tries == 0:
+            self._since = now
+        if now - self._since > BUSY_FOR:
+            return False
+        time.sleep(random.uniform(0.0002, 0.002))
+        return True
+
+
+def _opened(path: str) -> apsw.Connection:
+    if _version() < MIN_SQLITE:
+        raise StoreUnavailable(f"SQLite {apsw.sqlite_lib_version()} is too old for several writers; upgrade apsw")
+    try:
+        return apsw.Connection(path)
+    except apsw.CantOpenError as error:
+        raise _why_not_open(path, error) from error
+
+
+def _version() -> tuple[int, ...]:
+    return tuple(int(part) for part in apsw.sqlite_lib_version().split("."))
+
+
+def _why_not_open(path: str, error: apsw.Error) -> HoldfastError:
+    folder = os.path.dirname(os.path.abspath(path))
+    if not os.path.isdir(folder):
+        return StoreUnavailable(f"the folder {folder} does not exist; create it first", store=path)
+    if not os.access(folder, os.W_OK):
+        return StoreReadOnly(path)
+    return StoreUnavailable(f"{path} cannot be opened ({error})", store=path)
+
+
+def _set_pragmas(raw: apsw.Connection, path: str) -> None:
+    _switch_to_wal(raw, path)
+    for name, value, read_back in _PRAGMAS:
+        raw.execute(f"PRAGMA {name} = {value}").fetchall()
+        if raw.pragma(name) != read_back:
+            raise StoreUnavailable(f"{path}: SQLite did not take {name} = {value}", store=path)
+
+
+def _switch_to_wal(raw: apsw.Connection, path: str) -> None:
+    """First opens race on this switch, and SQLite does not always call the busy handler for it."""
+    deadline = time.monotonic() + BUSY_FOR
+    while True:
+        try:
+            if raw.pragma("journal_mode") == "wal" or raw.pragma("journal_mode", "wal") == "wal":
+                return
+        except apsw.BusyError:
+            if time.monotonic() > deadline:
+                raise
+        except apsw.CantOpenError as error:
+            raise _why_not_open(path, error) from error
+        else:
+            raise StoreUnavailable(f"{path} is on a file system without shared memory; use a local disk", store=path)
+        time.sleep(random.uniform(0.001, 0.005))
+
+
+def _check_whole(path: str) -> None:
+    """Refuse a file shorter than its header says, before anything is written to it.
+
+    While a WAL is there the file may lag behind its header, so only then nothing can be said.
+    """
+    try:
+        with open(path, "rb") as file:
+            header = file.read(32)
+            size = os.fstat(file.fileno()).st_size
+    except FileNotFoundError:
+        return
+    except PermissionError:
+        raise StoreReadOnly(path) from None
+    except IsADirectoryError:
+        raise StoreUnavailable(f"{path} is a folder, not a database file", store=path) from None
+    if size == 0:
+        return
+    if header[:16] != b"SQLite format 3\0":
+        raise StoreCorrupt(path, "it is not an SQLite file")
+    if not os.access(path, os.W_OK):
+        raise StoreReadOnly(path)
+    page_size = int.from_bytes(header[16:18], "big")
+    expected = (65536 if page_size == 1 else page_size) * int.from_bytes(header[28:32], "big")
+    if size < expected and not _has_content(f"{path}-wal"):
+        raise StoreCorrupt(path, f"it has {size:,} bytes of {expected:,}: it was cut short")
+
+
+def _has_content(path: str) -> bool:
+    try:
+        return os.stat(path).st_size > 0
+    except OSError:
+        return False

@@ -1,0 +1,195 @@
+"""Families: ancestors, trees, and deletion with everything that hangs on it."""
+
+from __future__ import annotations
+
+from holdfast.core.family import Deletion, Member, Tombstone
+from holdfast.core.query import Page, make_cursor, read_cursor
+from holdfast.core.session import Session, Stamp
+from holdfast.ports import DeletionDecision, SweepDecision
+from holdfast.stores.sqlite import heads
+from holdfast.stores.sqlite.connection import Connection
+from holdfast.stores.sqlite.rows import (
+    HEAD_OF_S,
+    TOMBSTONE,
+    Row,
+    end_id,
+    first_id,
+    json_text,
+    micros,
+    session_of,
+    tombstone_of,
+)
+
+_ANCESTORS = f"""
+WITH RECURSIVE line (pk, step) AS (
+    SELECT parent, 1 FROM sessions WHERE pk = ?
+    UNION ALL SELECT s.parent, step + 1 FROM line JOIN sessions s ON s.pk = line.pk WHERE s.parent IS NOT NULL
+)
+SELECT {HEAD_OF_S} FROM line JOIN sessions s ON s.pk = line.pk ORDER BY step
+"""
+_TREE = """
+WITH RECURSIVE tree (pk) AS (SELECT ?1 UNION ALL SELECT s.pk FROM tree JOIN sessions s ON s.parent = tree.pk)
+"""
+_TREE_HEADS = f"{_TREE} SELECT {HEAD_OF_S} FROM tree JOIN sessions s ON s.pk = tree.pk ORDER BY s.depth, s.pk LIMIT ?2"
+# Leaves first, so that no row is deleted before those that hang on it.
+_TREE_MEMBERS = (
+    f"{_TREE} SELECT s.pk, s.id, s.depth FROM tree JOIN sessions s ON s.pk = tree.pk ORDER BY s.depth DESC, s.pk DESC"
+)
+
+_AUDIT = 0x746F6D62  # marks cursors of the list of tombstones
+
+
+def ancestors(db: Connection, owner: str, ref: str) -> list[Session]:
+    """Parent first, root last."""
+    pk = heads.key_of(db, owner, ref)[0]
+    return [session_of(row[1:]) for row in db.all(_ANCESTORS, (pk,))]
+
+
+def tree(db: Connection, owner: str, ref: str, limit: int) -> list[Session]:
+    """The session and its descendants, parents before children."""
+    pk = heads.key_of(db, owner, ref)[0]
+    return [session_of(row[1:]) for row in db.all(_TREE_HEADS, (pk, limit))]
+
+
+def count_children(db: Connection, owner: str, ref: str) -> int:
+    """How many children, not grandchildren."""
+    row = db.one("SELECT count(*) FROM sessions WHERE parent = ?", (heads.key_of(db, owner, ref)[0],))
+    return int(row[0]) if row else 0
+
+
+# Deleting ---------------------------------------------------------------------------------------
+
+
+def delete_tree(
+    db: Connection, owner: str, ref: str, decide: DeletionDecision, stamp: Stamp, reason: str, dry_run: bool
+) -> Deletion:
+    """Delete a tree unless the decision refuses."""
+    pk, root_id = heads.key_of(db, owner, ref)[:2]
+    members = db.all(_TREE_MEMBERS, (pk,))
+    decide([Member(row[1], row[2]) for row in members])
+    counts = _counts(db, [row[0] for row in members])
+    if not dry_run:
+        _delete(db, owner, members, root_id, stamp, reason)
+    return Deletion(
+        session_id=root_id,
+        deleted_sessions=len(members),
+        cascaded_children=len(members) - 1,
+        entries=counts[0],
+        messages=counts[1],
+        checkpoints=counts[2],
+        session_ids=[row[1] for row in members],
+        dry_run=dry_run,
+    )
+
+
+_COUNTS = """
+SELECT count(*), coalesce(sum(e.kind IN ('message', 'system')), 0), coalesce(sum(e.kind = 'checkpoint'), 0)
+FROM json_each(?) doomed CROSS JOIN entries e
+WHERE e.id >= doomed.value << 32 AND e.id < (doomed.value + 1) << 32
+"""
+
+
+def _counts(db: Connection, pks: list[int]) -> tuple[int, int, int]:
+    row = db.one(_COUNTS, (json_text(pks),))
+    assert row is not None
+    return row[0], row[1], row[2]
+
+
+_BURY = """
+INSERT INTO tombstones (owner, id, name, agent, task, state, root_of_deletion, deleted_at, deleted_by, reason)
+SELECT s.owner, s.id, s.name, s.agent, s.task, s.state, ?2, ?3, ?4, ?5
+FROM json_each(?1) doomed CROSS JOIN sessions s ON s.pk = doomed.value ORDER BY doomed.key
+"""
+_ANNOUNCE = """
+INSERT INTO feed (owner, seq, subject, last, count)
+SELECT ?1, (SELECT coalesce(max(seq), 0) FROM feed WHERE owner = ?1) + n - ?2, n, 0, 1 FROM tombstones WHERE n > ?2
+"""
+
+
+def _delete(db: Connection, owner: str, members: list[Row], root_id: str, stamp: Stamp, reason: str) -> None:
+    pks = [row[0] for row in members]
+    doomed = json_text(pks)
+    shared = db.all("SELECT DISTINCT segment FROM lineage WHERE session IN (SELECT value FROM json_each(?))", (doomed,))
+    newest = db.one("SELECT coalesce(max(n), 0) FROM tombstones")
+    assert newest is not None
+    db.execute(_BURY, (doomed, root_id, micros(stamp.at), stamp.by, reason))
+    db.execute(_ANNOUNCE, (owner, newest[0]))
+    db.executemany("DELETE FROM sessions WHERE pk = ?", [(pk,) for pk in pks])
+    for segment in {*pks, *(row[0] for row in shared)}:
+        _trim_segment(db, segment)
+
+
+def _trim_segment(db: Connection, segment: int) -> None:
+    """Delete the entries of a segment whose session is gone, but for what forks still need."""
+    if db.one("SELECT 1 FROM sessions WHERE pk = ?", (segment,)):
+        return
+    row = db.one("SELECT max(upto) FROM lineage WHERE segment = ?", (segment,))
+    kept = row[0] if row and row[0] is not None else 0
+    db.execute("DELETE FROM entries WHERE id > ? AND id < ?", (first_id(segment) + kept, end_id(segment)))
+    db.execute("INSERT OR IGNORE INTO search_purges VALUES (?)", (segment,))
+
+
+# Sweeping ---------------------------------------------------------------------------------------
+
+_STALE = "owner = ?1 AND (last_activity_at < ?2 OR expires_at <= ?3)"
+
+
+def candidates(
+    db: Connection, owner: str, before: int, at: int, position: int, limit: int, only: str | None
+) -> list[int]:
+    """Keys of sessions idle since `before` or past their TTL, in order of creation: parents before children."""
+    if only is not None:
+        return [
+            row[0] for row in db.all(f"SELECT pk FROM sessions WHERE {_STALE} AND id = ?4", (owner, before, at, only))
+        ]
+    sql = f"SELECT pk FROM sessions WHERE {_STALE} AND pk > ?4 ORDER BY pk LIMIT ?5"
+    return [row[0] for row in db.all(sql, (owner, before, at, position, limit))]
+
+
+def sweep(
+    db: Connection, owner: str, pks: list[int], decide: SweepDecision, stamp: Stamp, dry_run: bool
+) -> list[Tombstone]:
+    """Delete the trees of these that may go; what went."""
+    gone: list[Tombstone] = []
+    taken: set[int] = set()
+    for pk in pks:
+        if pk not in taken:
+            taken |= _sweep_tree(db, owner, pk, decide, stamp, gone, dry_run)
+    return gone
+
+
+def _sweep_tree(
+    db: Connection, owner: str, pk: int, decide: SweepDecision, stamp: Stamp, gone: list[Tombstone], dry_run: bool
+) -> set[int]:
+    rows = db.all(_TREE_HEADS, (pk, -1))
+    sessions = [session_of(row[1:]) for row in rows]
+    reason = decide(sessions)
+    if reason is None:
+        return set()
+    if not dry_run:
+        _delete(db, owner, db.all(_TREE_MEMBERS, (pk,)), sessions[0].session_id, stamp, reason)
+    gone.extend(_stone(session, sessions[0].session_id, stamp, reason) for session in reversed(sessions))
+    return {row[0] for row in rows}
+
+
+def _stone(session: Session, root_id: str, stamp: Stamp, reason: str) -> Tombstone:
+    return Tombstone(
+        session_id=session.session_id,
+        session_name=session.session_name,
+        agent_name=session.agent_name,
+        task_id=session.task_id,
+        state=session.state.value,
+        root_of_deletion=root_id,
+        deleted_at=stamp.at,
+        deleted_by=stamp.by,
+        reason=reason,
+    )
+
+
+def tombstones(db: Connection, owner: str, limit: int, cursor: str | None) -> Page[Tombstone]:
+    """What was deleted, newest first."""
+    below = 1 << 62 if cursor is None else read_cursor(cursor, _AUDIT)
+    sql = f"SELECT {TOMBSTONE} FROM tombstones WHERE owner = ? AND n < ? ORDER BY n DESC LIMIT ?"
+    rows = db.all(sql, (owner, below, limit + 1))
+    items = [tombstone_of(row[1:]) for row in rows[:limit]]
+    return Page(items, make_cursor(rows[limit - 1][0], _AUDIT) if len(rows) > limit else None)

@@ -1,0 +1,129 @@
+"""Lists: filters to SQL. Every list walks an index that ends in the creation key, newest or oldest first.
+
+Without a filter that has an index of its own, the lists of all states are merged: six short
+walks cost less than one more index that every creation would have to write.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from holdfast.core.query import Page, SessionQuery
+from holdfast.core.session import FINAL_STATES, Session, State
+from holdfast.stores.sqlite.connection import Connection
+from holdfast.stores.sqlite.rows import HEAD_WITH_PK, json_text, micros, session_of
+
+# (filter, column, index), the most selective first
+_INDEXES = (
+    ("task", "task", "sessions_by_task"),
+    ("project_dir", "project_dir", "sessions_by_project"),
+    ("agent", "agent", "sessions_by_agent"),
+)
+_WAITING = "state NOT IN ('created', 'completed', 'failed', 'abandoned') AND pending_approvals > 0"
+_STATUS = {
+    "waiting": _WAITING,
+    "idle": "state = 'active' AND pending_approvals = 0",
+    "suspended": "state = 'suspended' AND pending_approvals = 0",
+}
+_TIMES = (
+    ("created_after", "created_at > ?"),
+    ("created_before", "created_at < ?"),
+    ("updated_after", "updated_at > ?"),
+    ("updated_before", "updated_at < ?"),
+)
+
+
+def find(db: Connection, owner: str, query: SessionQuery) -> Page[Session]:
+    """One page of sessions."""
+    where = _Where(query)
+    _add_family(db, owner, query, where)
+    rows = db.all(*_statement(owner, query, where))
+    items = [session_of(row[1:]) for row in rows[: query.limit]]
+    more = len(rows) > query.limit
+    return Page(items, query.cursor_at(rows[query.limit - 1][0]) if more else None)
+
+
+class _Where:
+    """Conditions with their values."""
+
+    def __init__(self, query: SessionQuery) -> None:
+        self.index: str | None = None
+        self.conditions: list[str] = []
+        self.values: list[Any] = []
+        for name, column, index in _INDEXES:
+            if (value := getattr(query, name)) is not None:
+                self.add(f"{column} = ?", value)
+                self.index = self.index or index
+        self._add_plain(query)
+
+    def add(self, condition: str, *values: Any) -> None:
+        self.conditions.append(condition)
+        self.values.extend(values)
+
+    def _add_plain(self, query: SessionQuery) -> None:
+        if (position := query.position()) is not None:
+            self.add("pk < ?" if query.newest_first else "pk > ?", position)
+        if query.phase is not None:
+            self.add("phase = ?", query.phase)
+        if query.status is not None:
+            self.add(_STATUS.get(query.status, f"state = '{query.status}'"))
+        for name, condition in _TIMES:
+            if (at := getattr(query, name)) is not None:
+                self.add(condition, micros(at))
+        if query.name_prefix is not None:
+            self.add("name >= ? AND name < ?", query.name_prefix, query.name_prefix + "\x7f")
+            self.index = self.index or "sessions_by_name"
+        if query.metadata_key is not None:
+            self._add_metadata(query)
+
+    def _add_metadata(self, query: SessionQuery) -> None:
+        path = f"$.{json_text(query.metadata_key)}"
+        if query.metadata_value is None:
+            self.add("json_type(metadata, ?) IS NOT NULL", path)
+        else:
+            self.add("metadata -> ? = json(?)", path, json_text(query.metadata_value))
+
+
+def _add_family(db: Connection, owner: str, query: SessionQuery, where: _Where) -> None:
+    for name, condition, index in (
+        ("parent", "parent = ?", "sessions_by_parent"),
+        ("root", "(root = ? OR pk = ?)", None),
+    ):
+        if (session_id := getattr(query, name)) is None:
+            continue
+        row = db.one("SELECT pk FROM sessions WHERE owner = ? AND id = ?", (owner, session_id))
+        pk = row[0] if row else -1
+        where.add(condition, *[pk] * condition.count("?"))
+        where.index = index or ("" if where.index is None else where.index)
+
+
+def _statement(owner: str, query: SessionQuery, where: _Where) -> tuple[str, list[Any]]:
+    order = f"ORDER BY pk {'DESC' if query.newest_first else 'ASC'} LIMIT {query.limit + 1}"
+    states = _states(query)
+    if where.index is None:
+        return _merged(owner, states, where, order)
+    if len(states) < len(State):
+        where.add(f"state IN ({', '.join(repr(state) for state in states)})")
+    return _one(owner, where, f"INDEXED BY {where.index}" if where.index else "", order)
+
+
+def _states(query: SessionQuery) -> list[str]:
+    states = [state.value for state in State if not (query.active_only and state in FINAL_STATES)]
+    return states if query.state is None else [state for state in states if state == query.state]
+
+
+def _one(owner: str, where: _Where, index: str, order: str) -> tuple[str, list[Any]]:
+    conditions = " AND ".join(["owner = ?", *where.conditions])
+    return f"SELECT {HEAD_WITH_PK} FROM sessions {index} WHERE {conditions} {order}", [owner, *where.values]
+
+
+def _merged(owner: str, states: list[str], where: _Where, order: str) -> tuple[str, list[Any]]:
+    parts, values = [], []
+    for state in states:
+        conditions = " AND ".join(["owner = ?", "state = ?", *where.conditions])
+        table = "sessions INDEXED BY sessions_by_state"
+        parts.append(f"SELECT * FROM (SELECT {HEAD_WITH_PK} FROM {table} WHERE {conditions} {order})")
+        values += [owner, state, *where.values]
+    if not parts:
+        return f"SELECT {HEAD_WITH_PK} FROM sessions WHERE 0", []
+    return f"{' UNION ALL '.join(parts)} {order}", values

@@ -1,0 +1,316 @@
+"""Heads: finding, creating, forking and changing sessions. Each function runs inside a transaction."""
+
+from __future__ import annotations
+
+from holdfast.core.approval import Approval, ApprovalState
+from holdfast.core.entry import Entry, Kind
+from holdfast.core.errors import (
+    ApprovalNotFound,
+    EntryNotFound,
+    IdTaken,
+    NameTaken,
+    NotFound,
+    ParentNotFound,
+    SessionGone,
+    SessionNotFound,
+    VersionConflict,
+)
+from holdfast.core.ids import looks_like_ref
+from holdfast.core.session import Birth, Change, Hold, Session, View
+from holdfast.ports import BirthDecision, Decision, ForkDecision
+from holdfast.stores.sqlite.connection import Connection
+from holdfast.stores.sqlite.rows import (
+    HEAD_WITH_PK,
+    Row,
+    approval_of,
+    entry_row,
+    first_id,
+    instant,
+    json_text,
+    metadata_text,
+    micros,
+    micros_or_none,
+    number_of,
+    session_of,
+)
+
+# Finding ----------------------------------------------------------------------------------------
+
+_BY_ID = f"SELECT {HEAD_WITH_PK} FROM sessions WHERE owner = ? AND id = ?"
+_BY_OPEN_NAME = f"SELECT {HEAD_WITH_PK} FROM sessions WHERE owner = ? AND name = ? AND finalized_at IS NULL"
+_BY_NAME = f"SELECT {HEAD_WITH_PK} FROM sessions WHERE owner = ? AND name = ? ORDER BY pk DESC LIMIT 1"
+_TOMBSTONE = "SELECT deleted_at, deleted_by, reason FROM tombstones WHERE owner = ? AND id = ?"
+
+
+def load(db: Connection, owner: str, ref: str) -> tuple[int, Session]:
+    """The session's key and head: by id, else by open name, else the newest that had the name."""
+    row = db.one(_BY_ID, (owner, ref)) or _by_name(db, owner, ref)
+    return row[0], session_of(row[1:])
+
+
+def key_of(db: Connection, owner: str, ref: str) -> Row:
+    """pk, id, task, shared_upto of a session, without the rest of its head."""
+    row = db.one("SELECT pk, id, task, shared_upto FROM sessions WHERE owner = ? AND id = ?", (owner, ref))
+    if row is not None:
+        return row
+    pk = _by_name(db, owner, ref)[0]
+    found = db.one("SELECT pk, id, task, shared_upto FROM sessions WHERE pk = ?", (pk,))
+    assert found is not None
+    return found
+
+
+def _by_name(db: Connection, owner: str, ref: str) -> Row:
+    if not looks_like_ref(ref):
+        raise SessionNotFound(str(ref))
+    row = db.one(_BY_OPEN_NAME, (owner, ref)) or db.one(_BY_NAME, (owner, ref))
+    if row is not None:
+        return row
+    if stone := db.one(_TOMBSTONE, (owner, ref)):
+        raise SessionGone(ref, at=instant(stone[0]), by=stone[1], why=stone[2])
+    raise SessionNotFound(ref)
+
+
+def match(db: Connection, owner: str, prefix: str, limit: int) -> list[str]:
+    """Ids that begin with a prefix."""
+    sql = "SELECT id FROM sessions WHERE owner = ? AND id >= ? AND id < ? ORDER BY id LIMIT ?"
+    return [row[0] for row in db.all(sql, (owner, prefix, prefix + "\x7f", limit))]
+
+
+# Creating ---------------------------------------------------------------------------------------
+
+_INSERT = """
+INSERT INTO sessions (
+    owner, id, name, task, agent, purpose, project_dir, state, phase, resume_ready, interface, parent, root,
+    parent_id, parent_name, root_id, depth, forked_from, shared_upto, version, last_entry, error_count, last_error,
+    metadata, created_at, updated_at, last_activity_at, expires_at, finalized_at, duration_seconds, summary, holder,
+    hold_until, hold_token, pending_approvals, suspended_by, phase_before, last_checkpoint, context_version
+) VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)
+"""
+
+
+def create(db: Connection, owner: str, decide: BirthDecision, parent: str | None) -> Session:
+    """A new session with its first entries."""
+    family, birth = _family_of(db, owner, parent)
+    change = decide(birth)
+    check_names(db, owner, change.session)
+    pk = insert(db, change.session, family=family)
+    add_entries(db, pk, owner, change.entries)
+    return change.session
+
+
+def _family_of(db: Connection, owner: str, parent: str | None) -> tuple[tuple[int | None, int | None], Birth]:
+    """(parent's pk, root's pk) and what the decision needs to know."""
+    if parent is None:
+        return (None, None), Birth()
+    try:
+        pk, head = load(db, owner, parent)
+    except NotFound:
+        raise ParentNotFound(parent) from None
+    row = db.one("SELECT coalesce(root, pk) FROM sessions WHERE pk = ?", (pk,))
+    assert row is not None
+    count = db.one("SELECT count(*) FROM sessions WHERE root = ? AND finalized_at IS NULL", row)
+    assert count is not None
+    return (pk, row[0]), Birth(parent=head, open_descendants=count[0])
+
+
+def check_names(db: Connection, owner: str, new: Session) -> None:
+    """An id is used once, ever; a name by one open session; no name is another's id."""
+    if db.one("SELECT 1 FROM sessions WHERE owner = ? AND id = ?", (owner, new.session_id)) or db.one(
+        "SELECT 1 FROM tombstones WHERE owner = ? AND id = ?", (owner, new.session_id)
+    ):
+        raise IdTaken(new.session_id)
+    if db.one("SELECT 1 FROM sessions WHERE owner = ? AND name = ? AND finalized_at IS NULL", (owner, new.session_id)):
+        raise IdTaken(new.session_id)
+    if new.session_name is not None and not new.is_final:
+        check_name(db, owner, new.session_name)
+
+
+def check_name(db: Connection, owner: str, name: str) -> None:
+    """Raise NameTaken if an open session has it, or any session is called so by id."""
+    taken = db.one("SELECT id FROM sessions WHERE owner = ? AND name = ? AND finalized_at IS NULL", (owner, name))
+    taken = taken or db.one("SELECT id FROM sessions WHERE owner = ? AND id = ?", (owner, name))
+    if taken:
+        raise NameTaken(name, taken[0])
+
+
+def insert(
+    db: Connection, new: Session, *, family: tuple[int | None, int | None] = (None, None), shared_upto: int = 0
+) -> int:
+    """The row of a new session; its key."""
+    parent, root = family
+    db.execute(
+        _INSERT,
+        (
+            new.owner, new.session_id, new.session_name, new.task_id, new.agent_name, new.purpose, new.project_dir,
+            new.state.value, new.phase.value, int(new.resume_ready), new.interface, parent, root,
+            new.parent_session_id, new.parent_session_name, None if root is None else new.root_session_id, new.depth,
+            new.forked_from, shared_upto, new.version, new.last_entry, new.error_count, new.last_error,
+            metadata_text(new), micros(new.created_at), micros(new.updated_at), micros(new.last_activity_at),
+            micros_or_none(new.expires_at), micros_or_none(new.finalized_at), new.duration_seconds, new.summary,
+            *_hold_columns(new.hold), new.pending_approvals, new.suspended_by, new.phase_before, new.last_checkpoint,
+            new.context_version,
+        ),
+    )  # fmt: skip
+    return db.raw.last_insert_rowid()
+
+
+def fork(db: Connection, owner: str, ref: str, at: int | None, decide: ForkDecision) -> Session:
+    """A new root that shares the source's entries up to `at`."""
+    source_pk, source = load(db, owner, ref)
+    upto = source.last_entry if at is None else at
+    if not 1 <= upto <= source.last_entry:
+        raise EntryNotFound(source.session_id, upto, source.last_entry)
+    segments = shared_segments(db, source_pk, upto)
+    change = decide(source, upto, _newest_checkpoint(db, segments))
+    check_names(db, owner, change.session)
+    pk = insert(db, change.session, shared_upto=upto)
+    db.executemany("INSERT INTO lineage VALUES (?, ?, ?)", [(pk, segment, end) for segment, _, end in segments])
+    db.execute(
+        "INSERT INTO context SELECT ?, key, value, version, updated_at, expires_at FROM context WHERE session = ?",
+        (pk, source_pk),
+    )
+    add_entries(db, pk, owner, change.entries)
+    return change.session
+
+
+def shared_segments(db: Connection, pk: int, upto: int) -> list[tuple[int, int, int]]:
+    """(segment, after, upto) of a session's entries up to a number, oldest first."""
+    segments, after = [], 0
+    for segment, end in db.all("SELECT segment, upto FROM lineage WHERE session = ? ORDER BY upto", (pk,)):
+        if after >= upto:
+            break
+        segments.append((segment, after, min(end, upto)))
+        after = end
+    if after < upto:
+        segments.append((pk, after, upto))
+    return segments
+
+
+def _newest_checkpoint(db: Connection, segments: list[tuple[int, int, int]]) -> int | None:
+    for segment, after, upto in reversed(segments):
+        row = db.one(
+            "SELECT max(id) FROM entries WHERE id >> 32 = ? AND kind = ? AND kind <> 'message' AND id > ? AND id <= ?",
+            (segment, Kind.CHECKPOINT.value, first_id(segment) + after, first_id(segment) + upto),
+        )
+        if row is not None and row[0] is not None:
+            return number_of(row[0])
+    return None
+
+
+# Changing ---------------------------------------------------------------------------------------
+
+_UPDATE = """
+UPDATE sessions SET phase = ?, resume_ready = ?, version = ?, last_entry = ?, error_count = ?, last_error = ?,
+    metadata = ?, updated_at = ?, last_activity_at = ?, duration_seconds = ?, summary = ?, holder = ?, hold_until = ?,
+    hold_token = ?, pending_approvals = ?, suspended_by = ?, phase_before = ?, last_checkpoint = ?, context_version = ?
+WHERE pk = ?
+"""
+
+
+def apply(db: Connection, owner: str, ref: str, decide: Decision, expected: int | None, approval: str | None) -> Change:
+    """Load, decide, write."""
+    pk, session = load(db, owner, ref)
+    if expected is not None and session.version != expected:
+        raise VersionConflict(session.session_id, expected, session.version)
+    change = decide(_view(db, owner, pk, session, approval))
+    if change.session != session or change.entries or change.approvals:
+        write_head(db, pk, session, change.session)
+        add_entries(db, pk, owner, change.entries)
+        for changed in change.approvals:
+            write_approval(db, pk, owner, changed)
+    return change
+
+
+def _view(db: Connection, owner: str, pk: int, session: Session, approval: str | None) -> View:
+    pending: tuple[Approval, ...] = ()
+    if session.pending_approvals:
+        sql = "SELECT body FROM approvals WHERE session = ? AND state = 'pending' ORDER BY n"
+        pending = tuple(approval_of(row[0]) for row in db.all(sql, (pk,)))
+    return View(session, pending, None if approval is None else _named(db, owner, pk, approval))
+
+
+def _named(db: Connection, owner: str, pk: int, approval: str) -> Approval:
+    row = db.one("SELECT body FROM approvals WHERE owner = ? AND id = ? AND session = ?", (owner, approval, pk))
+    if row is None:
+        raise ApprovalNotFound(approval)
+    return approval_of(row[0])
+
+
+def write_head(db: Connection, pk: int, old: Session, new: Session) -> None:
+    """The head's changed columns; indexed ones only if they did change."""
+    db.execute(
+        _UPDATE,
+        (
+            new.phase.value, int(new.resume_ready), new.version, new.last_entry, new.error_count, new.last_error,
+            metadata_text(new), micros(new.updated_at), micros(new.last_activity_at), new.duration_seconds,
+            new.summary, *_hold_columns(new.hold), new.pending_approvals, new.suspended_by, new.phase_before,
+            new.last_checkpoint, new.context_version, pk,
+        ),
+    )  # fmt: skip
+    if new.state is not old.state or new.finalized_at != old.finalized_at:
+        db.execute(
+            "UPDATE sessions SET state = ?, finalized_at = ? WHERE pk = ?",
+            (new.state.value, micros_or_none(new.finalized_at), pk),
+        )
+
+
+def _hold_columns(hold: Hold | None) -> tuple[str | None, int | None, str | None]:
+    return (None, None, None) if hold is None else (hold.holder, micros(hold.until), str(hold.token))
+
+
+_INSERT_ENTRY = "INSERT INTO entries (id, kind, at, client_key, body) VALUES (?, ?, ?, ?, ?)"
+# seq is counted per owner inside the write transaction, so it is gap-free and in order of commits.
+_INSERT_FEED = """
+INSERT INTO feed (owner, seq, subject, last, count)
+SELECT ?1, coalesce(max(seq), 0) + ?4, ?2, ?3, ?4 FROM feed WHERE owner = ?1
+"""
+
+
+def add_entries(db: Connection, pk: int, owner: str, entries: tuple[Entry, ...] | list[Entry]) -> None:
+    """Entries with consecutive numbers, and their place in the feed."""
+    if not entries:
+        return
+    base = first_id(pk)
+    db.executemany(_INSERT_ENTRY, [entry_row(entry, base) for entry in entries])
+    db.execute(_INSERT_FEED, (owner, pk, entries[-1].number, len(entries)))
+
+
+def write_approval(db: Connection, pk: int, owner: str, approval: Approval) -> None:
+    """An approval as it stands now."""
+    db.execute(
+        "INSERT INTO approvals (session, owner, id, state, expires_at, body) VALUES (?, ?, ?, ?, ?, ?) "
+        "ON CONFLICT (owner, id) DO UPDATE SET state = excluded.state, body = excluded.body",
+        (
+            pk, owner, approval.approval_id, approval.state.value, micros_or_none(approval.expires_at),
+            json_text(approval),
+        ),
+    )  # fmt: skip
+
+
+def approvals(db: Connection, owner: str, ref: str | None, pending_only: bool, limit: int) -> list[Approval]:
+    """Approvals, oldest first."""
+    where, bindings = ["owner = ?"], [owner]
+    if ref is not None:
+        where.append("session = ?")
+        bindings.append(key_of(db, owner, ref)[0])
+    if pending_only:
+        where.append(f"state = '{ApprovalState.PENDING.value}'")
+    sql = f"SELECT body FROM approvals WHERE {' AND '.join(where)} ORDER BY n LIMIT ?"
+    return [approval_of(row[0]) for row in db.all(sql, (*bindings, limit))]
+
+
+def approval(db: Connection, owner: str, approval_id: str) -> Approval:
+    """One approval by its id."""
+    row = db.one("SELECT body FROM approvals WHERE owner = ? AND id = ?", (owner, approval_id))
+    if row is None:
+        raise ApprovalNotFound(approval_id)
+    return approval_of(row[0])
+
+
+def due_approvals(db: Connection, owner: str, at: int, limit: int) -> list[Approval]:
+    """Pending ones whose time has run out."""
+    sql = (
+        "SELECT body FROM approvals WHERE owner = ? AND state = 'pending' AND expires_at IS NOT NULL "
+        "AND expires_at <= ? ORDER BY expires_at LIMIT ?"
+    )
+    return [approval_of(row[0]) for row in db.all(sql, (owner, at, limit))]

@@ -1,0 +1,97 @@
+"""Migrations: numbered SQL files, forward only, each applied once, safe to race for.
+
+A file that has been applied is never edited; its checksum is kept in the database, so
+that an edited one is noticed. A database from a newer Holdfast is refused.
+"""
+
+from __future__ import annotations
+
+import time
+from importlib.resources import files
+from typing import NamedTuple
+from zlib import crc32
+
+from holdfast.core.errors import StoreTooNew, StoreUnavailable
+from holdfast.stores.sqlite.connection import Connection, translating
+
+APPLICATION_ID = 0x486F6C64  # "Hold", so that another program's database is left alone
+LATEST = 1  # the newest migration in this release; a test compares it with the folder
+
+_LEDGER = """
+CREATE TABLE IF NOT EXISTS migrations (
+    number INTEGER PRIMARY KEY, name TEXT NOT NULL, checksum INTEGER NOT NULL, applied_at INTEGER NOT NULL
+) STRICT
+"""
+
+
+class Migration(NamedTuple):
+    """One numbered step of the schema."""
+
+    number: int
+    name: str
+    sql: str
+
+    @property
+    def checksum(self) -> int:
+        """Changes when the file does."""
+        return crc32(self.sql.encode())
+
+
+def migrations() -> list[Migration]:
+    """All migrations of this release, in order."""
+    folder = files("holdfast.stores.sqlite") / "migrations"
+    found = [path for path in folder.iterdir() if path.name.endswith(".sql")]
+    return sorted(Migration(int(path.name[:4]), path.name[5:-4], path.read_text("utf-8")) for path in found)
+
+
+def schema_version(db: Connection) -> int:
+    """The newest migration applied; 0 for an empty file."""
+    row = db.one("PRAGMA user_version")
+    return int(row[0]) if row else 0
+
+
+def migrate(db: Connection, upto: int = LATEST) -> list[int]:
+    """Bring the file to the newest schema; the numbers of what was applied.
+
+    Raises StoreTooNew, or StoreUnavailable for a database that is not ours.
+    """
+    with translating(db.path):
+        found = schema_version(db)
+        if found > LATEST:
+            raise StoreTooNew(db.path, found, LATEST)
+        if found >= upto:
+            return []
+        with db.transaction():  # whoever gets the lock first does the work; the others find it done
+            return _apply_missing(db, upto)
+
+
+def _apply_missing(db: Connection, upto: int) -> list[int]:
+    done = schema_version(db)
+    if done == 0:
+        _check_ours(db)
+        db.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+    db.execute(_LEDGER)
+    missing = [migration for migration in migrations() if done < migration.number <= upto]
+    for migration in missing:
+        db.execute(migration.sql).fetchall()
+        db.execute(
+            "INSERT INTO migrations VALUES (?, ?, ?, ?)",
+            (migration.number, migration.name, migration.checksum, int(time.time() * 1e6)),
+        )
+        db.execute(f"PRAGMA user_version = {migration.number}")
+    return [migration.number for migration in missing]
+
+
+def edited_migrations(db: Connection) -> list[str]:
+    """Names of applied migrations whose file has changed since."""
+    known = {migration.number: migration.checksum for migration in migrations()}
+    applied = db.all("SELECT number, name, checksum FROM migrations")
+    return [name for number, name, checksum in applied if known.get(number) != checksum]
+
+
+def _check_ours(db: Connection) -> None:
+    row = db.one("SELECT name FROM sqlite_schema WHERE name NOT LIKE 'sqlite_%' LIMIT 1")
+    if row is not None:
+        raise StoreUnavailable(
+            f"{db.path} is a database of another program (it has {row[0]!r}); choose another file", store=db.path
+        )

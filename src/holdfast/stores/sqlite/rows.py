@@ -1,0 +1,225 @@
+"""Rows to values and back. Instants are microseconds since 1970; JSON is decoded by type."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any
+
+import msgspec
+
+from holdfast.core.approval import Approval
+from holdfast.core.context import ContextItem
+from holdfast.core.entry import Entry, Kind
+from holdfast.core.errors import SessionCorrupt
+from holdfast.core.family import Tombstone
+from holdfast.core.session import Hold, Phase, Session, State
+
+Row = tuple[Any, ...]
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_SYSTEM = "system"
+_SEGMENT_BITS = 32
+
+HEAD = (
+    "id, name, task, agent, purpose, project_dir, owner, state, phase, resume_ready, interface, parent_id, "
+    "parent_name, root_id, depth, forked_from, version, last_entry, error_count, last_error, metadata, created_at, "
+    "updated_at, last_activity_at, expires_at, finalized_at, duration_seconds, summary, holder, hold_until, "
+    "hold_token, pending_approvals, suspended_by, phase_before, last_checkpoint, context_version"
+)
+HEAD_WITH_PK = f"pk, {HEAD}"
+HEAD_OF_S = "s.pk, " + ", ".join(f"s.{column}" for column in HEAD.split(", "))
+ENTRY = "id, kind, at, client_key, body"
+TOMBSTONE = "n, id, name, agent, task, state, root_of_deletion, deleted_at, deleted_by, reason"
+
+_STATES = {state.value: state for state in State}
+_PHASES = {phase.value: phase for phase in Phase}
+_from_timestamp = datetime.fromtimestamp
+_decode_object = msgspec.json.Decoder(dict[str, Any]).decode
+_decode_any = msgspec.json.Decoder().decode
+_encode = msgspec.json.Encoder().encode
+
+
+class Body(msgspec.Struct, omit_defaults=True):
+    """What an entry holds beside its number, kind, time and key."""
+
+    role: str | None = None
+    content: str | list[dict[str, Any]] | None = None
+    data: dict[str, Any] | None = None
+    by: str | None = None
+    interface: str | None = None
+
+
+_decode_body = msgspec.json.Decoder(Body).decode
+_decode_approval = msgspec.json.Decoder(Approval).decode
+
+
+def micros(at: datetime) -> int:
+    """An instant as stored."""
+    delta = at - _EPOCH
+    return (delta.days * 86400 + delta.seconds) * 1_000_000 + delta.microseconds
+
+
+def micros_or_none(at: datetime | None) -> int | None:
+    """An instant that may be missing, as stored."""
+    return None if at is None else micros(at)
+
+
+def instant(stored: int) -> datetime:
+    """A stored instant. A float of this size still tells microseconds apart until the year 2242."""
+    return _from_timestamp(stored / 1e6, UTC)
+
+
+def instant_or_none(stored: int | None) -> datetime | None:
+    """A stored instant that may be missing."""
+    return None if stored is None else _from_timestamp(stored / 1e6, UTC)
+
+
+def session_of(row: Row) -> Session:
+    """A session from the columns of HEAD; SessionCorrupt if they make none."""
+    (
+        id_, name, task, agent, purpose, project_dir, owner, state, phase, resume_ready, interface, parent_id,
+        parent_name, root_id, depth, forked_from, version, last_entry, error_count, last_error, metadata, created_at,
+        updated_at, last_activity_at, expires_at, finalized_at, duration_seconds, summary, holder, hold_until,
+        hold_token, pending_approvals, suspended_by, phase_before, last_checkpoint, context_version,
+    ) = row  # fmt: skip
+    try:
+        return Session(
+            session_id=id_,
+            session_name=name,
+            task_id=task,
+            agent_name=agent,
+            purpose=purpose,
+            project_dir=project_dir,
+            owner=owner,
+            state=_STATES[state],
+            phase=_PHASES[phase],
+            resume_ready=resume_ready == 1,
+            interface=interface,
+            parent_session_id=parent_id,
+            parent_session_name=parent_name,
+            root_session_id=root_id or id_,
+            depth=depth,
+            forked_from=forked_from,
+            version=version,
+            last_entry=last_entry,
+            error_count=error_count,
+            last_error=last_error,
+            metadata={} if metadata == "{}" else _decode_object(metadata),
+            created_at=_from_timestamp(created_at / 1e6, UTC),
+            updated_at=_from_timestamp(updated_at / 1e6, UTC),
+            last_activity_at=_from_timestamp(last_activity_at / 1e6, UTC),
+            expires_at=None if expires_at is None else instant(expires_at),
+            finalized_at=None if finalized_at is None else instant(finalized_at),
+            duration_seconds=duration_seconds,
+            summary=summary,
+            hold=None if holder is None else Hold(holder, instant(hold_until), hold_token),
+            pending_approvals=pending_approvals,
+            suspended_by=suspended_by,
+            phase_before=None if phase_before is None else _PHASES[phase_before],
+            last_checkpoint=last_checkpoint,
+            context_version=context_version,
+        )
+    except (KeyError, ValueError, TypeError, OverflowError) as error:  # DecodeError is a ValueError
+        raise SessionCorrupt(id_, f"{type(error).__name__}: {error}") from error
+
+
+def metadata_text(session: Session) -> str:
+    """Metadata as stored."""
+    return _encode(session.metadata).decode() if session.metadata else "{}"
+
+
+# Entries ----------------------------------------------------------------------------------------
+
+
+def first_id(segment: int) -> int:
+    """Where the entries of a segment begin; number n has this id plus n."""
+    return segment << _SEGMENT_BITS
+
+
+def end_id(segment: int) -> int:
+    """Where they end: the id of no entry, above all of the segment."""
+    return (segment + 1) << _SEGMENT_BITS
+
+
+def number_of(entry_id: int) -> int:
+    """An entry's number within its session."""
+    return entry_id & 0xFFFF_FFFF
+
+
+def segment_of(entry_id: int) -> int:
+    """The segment an entry is in."""
+    return entry_id >> _SEGMENT_BITS
+
+
+def entry_row(entry: Entry, base: int) -> Row:
+    """An entry as the columns of ENTRY."""
+    body = Body(entry.role, entry.content, entry.data, entry.by, entry.interface)
+    kind = _SYSTEM if entry.role == "system" and entry.kind == "message" else entry.kind
+    return (base + entry.number, kind, micros(entry.at), entry.client_key, _encode(body).decode())
+
+
+def entry_of(row: Row, session_id: str, task_id: str) -> Entry:
+    """An entry from the columns of ENTRY; SessionCorrupt if they make none."""
+    entry_id, kind, at, client_key, body_text = row
+    try:
+        body = _decode_body(body_text)
+    except msgspec.DecodeError as error:
+        raise SessionCorrupt(session_id, f"entry {number_of(entry_id)}: {error}") from error
+    return Entry(
+        number=entry_id & 0xFFFF_FFFF,
+        kind="message" if kind == _SYSTEM else kind,
+        at=_from_timestamp(at / 1e6, UTC),
+        role=body.role,
+        content=body.content,
+        data=body.data,
+        by=body.by,
+        interface=body.interface,
+        client_key=client_key,
+        session_id=session_id,
+        task_id=task_id,
+    )
+
+
+def stored_kinds(kinds: tuple[str, ...]) -> tuple[str, ...]:
+    """Kinds as the column has them: messages are of two."""
+    return (*kinds, _SYSTEM) if Kind.MESSAGE in kinds else kinds
+
+
+# The rest ---------------------------------------------------------------------------------------
+
+
+def item_of(row: Row) -> tuple[str, ContextItem]:
+    """A context item from key, value, version, updated_at, expires_at."""
+    key, value, version, updated_at, expires_at = row
+    return key, ContextItem(
+        value=_decode_any(value),
+        version=version,
+        updated_at=instant(updated_at),
+        expires_at=instant_or_none(expires_at),
+    )
+
+
+def json_text(value: Any) -> str:
+    """A JSON value as stored."""
+    return _encode(value).decode()
+
+
+def approval_of(body: str) -> Approval:
+    """An approval from its body."""
+    return _decode_approval(body)
+
+
+def tombstone_of(row: Row) -> Tombstone:
+    """A tombstone from the columns of TOMBSTONE, without the first."""
+    id_, name, agent, task, state, root, deleted_at, deleted_by, reason = row
+    return Tombstone(
+        session_id=id_,
+        session_name=name,
+        agent_name=agent,
+        task_id=task,
+        state=state,
+        root_of_deletion=root,
+        deleted_at=instant(deleted_at),
+        deleted_by=deleted_by,
+        reason=reason,
+    )

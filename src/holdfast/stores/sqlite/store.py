@@ -1,0 +1,209 @@
+"""The SQLite store: one file, several processes, nothing acknowledged ever lost.
+
+The methods say what is read or written; the modules beside this one say how. `open`
+gives a store whose coroutines never suspend; `serve` one whose jobs run on threads and
+whose writes are committed in groups.
+"""
+
+from __future__ import annotations
+
+import os
+from datetime import datetime
+from functools import partial
+
+from holdfast.core.approval import Approval
+from holdfast.core.bundle import Bundle
+from holdfast.core.context import ContextChange, ContextItem
+from holdfast.core.entry import Entry, Message
+from holdfast.core.event import Event, Hit, search_words
+from holdfast.core.family import Deletion, Tombstone
+from holdfast.core.query import Page, SessionQuery
+from holdfast.core.session import Change, Session, Stamp
+from holdfast.ports import (
+    BirthDecision,
+    Capability,
+    ContextDecision,
+    Decision,
+    DeletionDecision,
+    ForkDecision,
+    Sweep,
+    SweepDecision,
+)
+from holdfast.stores.sqlite import context, family, find, heads, log, search, transfer
+from holdfast.stores.sqlite.access import Access, Inline, Job, T, Threaded
+from holdfast.stores.sqlite.connection import Connection
+from holdfast.stores.sqlite.migrate import migrate
+from holdfast.stores.sqlite.rows import micros
+
+
+class SqliteStore:
+    """Keeps sessions in one SQLite file."""
+
+    capabilities = frozenset({Capability.SEARCH, Capability.PUSH})
+
+    def __init__(self, access: Access) -> None:
+        self._access = access
+
+    @classmethod
+    def open(cls, path: str | os.PathLike[str]) -> SqliteStore:
+        """The file for scripts, commands and hooks: everything runs inline."""
+        return cls(Inline(prepared(path)))
+
+    @classmethod
+    def serve(cls, path: str | os.PathLike[str]) -> SqliteStore:
+        """The file for an event loop: writes in groups, reads on threads."""
+        return cls(Threaded(prepared(path)))
+
+    # Sessions -----------------------------------------------------------------------------------
+
+    async def create(self, owner: str, decide: BirthDecision, *, parent: str | None = None) -> Session:
+        return await self._access.write(lambda db: heads.create(db, owner, decide, parent))
+
+    async def fork(self, owner: str, ref: str, at: int | None, decide: ForkDecision) -> Session:
+        return await self._access.write(lambda db: heads.fork(db, owner, ref, at, decide))
+
+    async def get(self, owner: str, ref: str) -> Session:
+        return await self._access.read(lambda db: heads.load(db, owner, ref)[1])
+
+    async def match(self, owner: str, prefix: str, limit: int) -> list[str]:
+        return await self._access.read(lambda db: heads.match(db, owner, prefix, limit))
+
+    async def find(self, owner: str, query: SessionQuery) -> Page[Session]:
+        return await self._access.read(lambda db: find.find(db, owner, query))
+
+    async def apply(
+        self, owner: str, ref: str, decide: Decision, *, expected: int | None = None, approval: str | None = None
+    ) -> Change:
+        return await self._access.write(lambda db: heads.apply(db, owner, ref, decide, expected, approval))
+
+    # The log ------------------------------------------------------------------------------------
+
+    async def append(
+        self, owner: str, ref: str, messages: list[Message], stamp: Stamp, *, token: str | None = None
+    ) -> list[Entry]:
+        weight = sum(message.size for message in messages)
+        return await self._access.write(lambda db: log.append(db, owner, ref, messages, stamp, token), weight)
+
+    async def log(
+        self,
+        owner: str,
+        ref: str,
+        *,
+        after: int = 0,
+        before: int | None = None,
+        limit: int = 100,
+        kinds: tuple[str, ...] | None = None,
+        newest_first: bool = False,
+    ) -> list[Entry]:
+        return await self._snapshot(lambda db: log.log(db, owner, ref, after, before, limit, kinds, newest_first))
+
+    async def pinned(self, owner: str, ref: str, limit: int = 100) -> list[Entry]:
+        return await self._snapshot(lambda db: log.pinned(db, owner, ref, limit))
+
+    async def feed(self, owner: str, after: int, limit: int) -> list[Event]:
+        return await self._snapshot(lambda db: log.feed(db, owner, after, limit))
+
+    async def feed_end(self, owner: str) -> int:
+        return await self._access.read(lambda db: log.feed_end(db, owner))
+
+    # Families -----------------------------------------------------------------------------------
+
+    async def ancestors(self, owner: str, ref: str) -> list[Session]:
+        return await self._snapshot(lambda db: family.ancestors(db, owner, ref))
+
+    async def tree(self, owner: str, ref: str, limit: int) -> list[Session]:
+        return await self._snapshot(lambda db: family.tree(db, owner, ref, limit))
+
+    async def count_children(self, owner: str, ref: str) -> int:
+        return await self._snapshot(lambda db: family.count_children(db, owner, ref))
+
+    async def delete_tree(
+        self, owner: str, ref: str, decide: DeletionDecision, stamp: Stamp, *, reason: str, dry_run: bool = False
+    ) -> Deletion:
+        job = partial(
+            family.delete_tree, owner=owner, ref=ref, decide=decide, stamp=stamp, reason=reason, dry_run=dry_run
+        )
+        return await (self._snapshot(job) if dry_run else self._access.write(job))
+
+    async def sweep(
+        self,
+        owner: str,
+        decide: SweepDecision,
+        stamp: Stamp,
+        *,
+        before: datetime,
+        position: int = 0,
+        limit: int = 50,
+        only: str | None = None,
+        dry_run: bool = False,
+    ) -> Sweep:
+        def job(db: Connection) -> Sweep:
+            candidates = family.candidates(db, owner, micros(before), micros(stamp.at), position, limit, only)
+            gone = family.sweep(db, owner, candidates, decide, stamp, dry_run)
+            return Sweep(gone, candidates[-1] if len(candidates) == limit else None)
+
+        return await (self._snapshot(job) if dry_run else self._access.write(job))
+
+    async def tombstones(self, owner: str, limit: int, cursor: str | None = None) -> Page[Tombstone]:
+        return await self._access.read(lambda db: family.tombstones(db, owner, limit, cursor))
+
+    # Context and approvals ----------------------------------------------------------------------
+
+    async def context(self, owner: str, ref: str, at: datetime, key: str | None = None) -> dict[str, ContextItem]:
+        return await self._snapshot(lambda db: context.items(db, heads.key_of(db, owner, ref)[0], micros(at), key))
+
+    async def write_context(
+        self, owner: str, ref: str, decide: ContextDecision, at: datetime, key: str | None = None
+    ) -> ContextChange:
+        return await self._access.write(lambda db: context.write(db, owner, ref, decide, micros(at), key))
+
+    async def approval(self, owner: str, approval_id: str) -> Approval:
+        return await self._access.read(lambda db: heads.approval(db, owner, approval_id))
+
+    async def approvals(
+        self, owner: str, *, ref: str | None = None, pending_only: bool = True, limit: int = 100
+    ) -> list[Approval]:
+        return await self._snapshot(lambda db: heads.approvals(db, owner, ref, pending_only, limit))
+
+    async def due_approvals(self, owner: str, at: datetime, limit: int = 100) -> list[Approval]:
+        return await self._access.read(lambda db: heads.due_approvals(db, owner, micros(at), limit))
+
+    # Search, transfer, care ---------------------------------------------------------------------
+
+    async def search(self, owner: str, text: str, limit: int) -> list[Hit]:
+        while await self._access.read(lambda db: search.is_behind(db, owner)):
+            await self._access.write(lambda db: search.catch_up(db, owner))
+        return await self._snapshot(lambda db: search.search(db, owner, search_words(text), limit))
+
+    async def restore(self, owner: str, bundle: Bundle) -> bool:
+        return await self._access.write(lambda db: transfer.restore(db, owner, bundle))
+
+    async def check(self) -> list[str]:
+        return await self._snapshot(transfer.check)
+
+    def pulse(self) -> int:
+        return self._access.pulse()
+
+    async def wait(self, seen: int, timeout: float) -> int:
+        return await self._access.wait(seen, timeout)
+
+    async def close(self) -> None:
+        await self._access.close()
+
+    async def _snapshot(self, job: Job[T]) -> T:
+        def at_one_instant(db: Connection) -> T:
+            with db.snapshot():
+                return job(db)
+
+        return await self._access.read(at_one_instant)
+
+
+def prepared(path: str | os.PathLike[str]) -> Connection:
+    """A connection to the file, which is created or brought to the newest schema if need be."""
+    db = Connection(os.fspath(path))
+    try:
+        migrate(db)
+    except BaseException:
+        db.close()
+        raise
+    return db

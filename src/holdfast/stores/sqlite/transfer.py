@@ -1,0 +1,76 @@
+"""Bringing whole sessions in, and looking whether what is stored is whole."""
+
+from __future__ import annotations
+
+from holdfast.core.bundle import Bundle
+from holdfast.core.errors import HoldfastError, ParentNotFound, SessionGone
+from holdfast.stores.sqlite import context, heads
+from holdfast.stores.sqlite.connection import Connection
+from holdfast.stores.sqlite.migrate import edited_migrations
+from holdfast.stores.sqlite.rows import HEAD_WITH_PK, instant, session_of
+
+FEED_CHUNK = 500  # entries one row of the feed stands for, so that reading a page of it stays small
+
+
+def restore(db: Connection, owner: str, bundle: Bundle) -> bool:
+    """Insert a session as it was; False if it is there already."""
+    new = bundle.session
+    if db.one("SELECT 1 FROM sessions WHERE owner = ? AND id = ?", (owner, new.session_id)):
+        return False
+    stone = db.one(
+        "SELECT deleted_at, deleted_by, reason FROM tombstones WHERE owner = ? AND id = ?", (owner, new.session_id)
+    )
+    if stone is not None:
+        raise SessionGone(new.session_id, at=instant(stone[0]), by=stone[1], why=stone[2])
+    heads.check_names(db, owner, new)
+    pk = heads.insert(db, new, family=_family(db, owner, new.parent_session_id))
+    for start in range(0, len(bundle.entries), FEED_CHUNK):
+        heads.add_entries(db, pk, owner, bundle.entries[start : start + FEED_CHUNK])
+    context.put(db, pk, bundle.context)
+    for approval in bundle.approvals:
+        heads.write_approval(db, pk, owner, approval)
+    return True
+
+
+def _family(db: Connection, owner: str, parent_id: str | None) -> tuple[int | None, int | None]:
+    if parent_id is None:
+        return None, None
+    sql = "SELECT pk, coalesce(root, pk) FROM sessions WHERE owner = ? AND id = ?"
+    row = db.one(sql, (owner, parent_id))
+    if row is None:
+        raise ParentNotFound(parent_id)
+    return row[0], row[1]
+
+
+# Looking after it -------------------------------------------------------------------------------
+
+_GAPS = """
+SELECT s.id, s.last_entry - s.shared_upto, count(e.id)
+FROM sessions s LEFT JOIN entries e ON e.id > s.pk << 32 AND e.id < (s.pk + 1) << 32
+GROUP BY s.pk HAVING count(e.id) <> s.last_entry - s.shared_upto
+    OR coalesce(min(e.id), (s.pk << 32) + s.shared_upto + 1) <> (s.pk << 32) + s.shared_upto + 1
+"""
+
+
+def check(db: Connection) -> list[str]:
+    """What is wrong, in words."""
+    problems = [f"integrity: {row[0]}" for row in db.all("PRAGMA integrity_check(20)") if row[0] != "ok"]
+    problems += [
+        f"{row[0]} row {row[1]} refers to a missing row of {row[2]}" for row in db.all("PRAGMA foreign_key_check")
+    ]
+    problems += [f"migration {name} was edited after it was applied" for name in edited_migrations(db)]
+    problems += [
+        f"session {session_id} should have {expected} entries of its own, numbered without gaps, and has {found}"
+        for session_id, expected, found in db.all(_GAPS)
+    ]
+    return problems + _unreadable(db)
+
+
+def _unreadable(db: Connection) -> list[str]:
+    problems = []
+    for row in db.execute(f"SELECT {HEAD_WITH_PK} FROM sessions"):
+        try:
+            session_of(row[1:])
+        except HoldfastError as error:
+            problems.append(error.message)
+    return problems

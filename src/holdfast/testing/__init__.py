@@ -1,0 +1,18 @@
+"""For whoever writes a store: builders, the contract every store keeps, and the model to compare it with.
+
+::
+
+    class TestMyStore(StoreContract):
+        @pytest.fixture
+        async def store(self) -> AsyncIterator[Store]:
+            store = await MyStore.open(...)
+            yield store
+            await store.close()
+
+
+    TestMyStoreAgainstTheModel = compared_with_memory(MyStore).TestCase
+"""
+
+import pytest
+
+pytest.register_assert_rewrite(__name__)  # so that a failed promise shows the values it is about
