@@ -23,12 +23,11 @@ from __future__ import annotations
 import os
 import re
 import sys
-import time
 import warnings
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from holdfast.core.errors import InvalidField, Unsupported
+from holdfast.core.errors import InvalidField, StoreReadOnly, StoreUnavailable, Unsupported
 from holdfast.core.family import FamilyLimits
 from holdfast.core.policy import APPROVAL_IDLE_LIMIT, IDLE_LIMIT, MAX_ERRORS, ResumePolicy
 from holdfast.core.redact import SECRET_WORDS
@@ -46,7 +45,7 @@ class SystemClock:
     """The machine's clock."""
 
     def now(self) -> datetime:
-        return datetime.fromtimestamp(time.time_ns() // 1000 / 1e6, UTC)
+        return datetime.now(UTC)
 
 
 def home() -> str:
@@ -67,7 +66,7 @@ def pick_url(url: str | None = None) -> str:
         return given
     if configured := _file().get("url"):
         return str(configured)
-    return f"sqlite:///{os.path.join(home(), FILE_NAME)}"
+    return sqlite_url(os.path.join(home(), FILE_NAME))
 
 
 def open_deps(url: str | None = None, *, threaded: bool) -> Deps:
@@ -104,12 +103,27 @@ def sqlite_path(url: str) -> str:
     return path
 
 
+def sqlite_url(path: str) -> str:
+    """The URL of a file, for `sqlite_path` to read back."""
+    return "sqlite:///" + path.replace("%", "%25")
+
+
+def make_folder(path: str) -> None:
+    """Make a folder for data, if it is not there: others have no business in it."""
+    try:
+        os.makedirs(path, mode=0o700, exist_ok=True)
+    except PermissionError as error:
+        raise StoreReadOnly(path) from error
+    except OSError as error:
+        raise StoreUnavailable(f"the folder {path} cannot be made ({error.strerror})", store=path) from error
+
+
 def _open_sqlite(path: str, *, threaded: bool) -> Store:
     from holdfast.stores.sqlite.store import SqliteStore
 
     folder = os.path.dirname(os.path.abspath(path))
     if folder == home():
-        os.makedirs(folder, mode=0o700, exist_ok=True)
+        make_folder(folder)
     return SqliteStore.serve(path) if threaded else SqliteStore.open(path)
 
 

@@ -51,6 +51,13 @@ class Sweep(Struct, frozen=True):
     next: int | None = None
 
 
+class Tail(Struct, frozen=True):
+    """The end of a conversation."""
+
+    pinned: list[Entry]  # the newest system messages and the newest summary, in order
+    messages: list[Entry]  # newest first, of those that the newest summary does not stand for
+
+
 class Clock(Protocol):
     """Tells the time."""
 
@@ -129,8 +136,8 @@ class Store(Protocol):
     ) -> list[Entry]:
         """Entries with after < number < before, of these kinds, from one end."""
 
-    async def pinned(self, owner: str, ref: str, limit: int = 100) -> list[Entry]:
-        """What every window keeps: the newest `limit` system messages and the newest summary, in order."""
+    async def tail(self, owner: str, ref: str, limit: int, pins: int = 100) -> Tail:
+        """What a window is made of: what it keeps in any case, and the newest messages, all of one instant."""
 
     async def feed(self, owner: str, after: int, limit: int) -> list[Event]:
         """Events of all the owner's sessions after a cursor, in order of commits, deletions too."""

@@ -60,12 +60,16 @@ class _Sync:
         return method
 
 
+class ContextDoor(_Sync):
+    """`hf.context`: a session's keyed memory."""
+
+
 class Holdfast(_Sync):
     """Sessions on one store."""
 
     def __init__(self, target: AsyncHoldfast) -> None:
         super().__init__(target)
-        self.context = _Sync(target.context)
+        self.context = ContextDoor(target.context)
 
     def __enter__(self) -> Holdfast:
         return self

@@ -42,7 +42,7 @@ class Kind(StrEnum):
     FINALIZED = "finalized"
 
 
-class Entry(Struct, frozen=True, kw_only=True):
+class Entry(Struct, frozen=True):
     """One line of the log."""
 
     number: int

@@ -26,10 +26,6 @@ class ResumePolicy(Struct, frozen=True, kw_only=True):
     idle_limits: dict[str, timedelta] = field(default_factory=lambda: {Phase.APPROVAL.value: APPROVAL_IDLE_LIMIT})
     max_errors: int = MAX_ERRORS
 
-    def idle_limit_in(self, phase: Phase) -> timedelta:
-        """The idle limit that counts in this phase."""
-        return self.idle_limits.get(phase, self.idle_limit)
-
 
 class Criterion(Struct, frozen=True):
     """One thing that was looked at."""
@@ -39,7 +35,7 @@ class Criterion(Struct, frozen=True):
     limit: Any = None
 
 
-class Verdict(Struct, frozen=True, kw_only=True):
+class Verdict(Struct, frozen=True):
     """Whether work may be picked up: the decision, the first reason, everything looked at."""
 
     decision: bool
@@ -54,42 +50,42 @@ class Verdict(Struct, frozen=True, kw_only=True):
 def verdict_on(session: Session, policy: ResumePolicy, at: datetime, holder: str | None = None) -> Verdict:
     """May `holder` pick this work up? The first failed criterion is the reason."""
     idle = (at - session.last_activity_at).total_seconds()
-    limit = policy.idle_limit_in(session.phase).total_seconds()
-    held = session.hold is not None and session.hold.lives(at) and session.hold.holder != holder
-    open_, resumable = session.state not in FINAL_STATES, session.phase in RESUMABLE_PHASES
+    limit = policy.idle_limits.get(session.phase, policy.idle_limit).total_seconds()
+    hold = session.hold
+    holder_of_it = hold.holder if hold is not None and hold.holder != holder and hold.lives(at) else None
     criteria = {
-        "exists": Criterion(True, True),
-        "whole": Criterion(True, True),
-        "open": Criterion(session.state.value, open_),
-        "phase": Criterion(session.phase.value, resumable),
+        "exists": _YES,
+        "whole": _YES,
+        "open": Criterion(session.state, session.state not in FINAL_STATES),
+        "phase": Criterion(session.phase, session.phase in RESUMABLE_PHASES),
         "resume_ready": Criterion(session.resume_ready, session.resume_ready),
         "idle_seconds": Criterion(idle, idle < limit, limit),
         "error_count": Criterion(session.error_count, session.error_count < policy.max_errors, policy.max_errors),
-        "held_by": Criterion(session.hold.holder if session.hold and held else None, not held),
+        "held_by": Criterion(holder_of_it, holder_of_it is None),
     }
-    for reason, name in _REASONS:
-        if not criteria[name].ok:
-            return Verdict(decision=False, reason=reason, session_id=session.session_id, criteria=criteria)
-    return Verdict(decision=True, reason="session_resumable", session_id=session.session_id, criteria=criteria)
+    reason = next((_REASONS[name] for name, criterion in criteria.items() if not criterion.ok), RESUMABLE)
+    return Verdict(reason is RESUMABLE, reason, session.session_id, criteria)
 
 
-_REASONS = (
-    ("session_closed", "open"),
-    ("phase_not_resumable", "phase"),
-    ("not_resume_ready", "resume_ready"),
-    ("idle_too_long", "idle_seconds"),
-    ("too_many_errors", "error_count"),
-    ("held_by_another", "held_by"),
-)
+RESUMABLE = "session_resumable"
+_YES = Criterion(True, True)
+_NO = Criterion(False, False)
+_REASONS = {
+    "open": "session_closed",
+    "phase": "phase_not_resumable",
+    "resume_ready": "not_resume_ready",
+    "idle_seconds": "idle_too_long",
+    "error_count": "too_many_errors",
+    "held_by": "held_by_another",
+}
 
 
 def verdict_without(error: HoldfastError | None, session_id: str | None) -> Verdict:
     """The verdict when there is no session to judge: none asked for, none found, or not whole."""
     if isinstance(error, SessionCorrupt):
-        criteria = {"exists": Criterion(True, True), "whole": Criterion(False, False)}
-        return Verdict(decision=False, reason="session_corrupt", session_id=session_id, criteria=criteria)
+        return Verdict(False, "session_corrupt", session_id, {"exists": _YES, "whole": _NO})
     reason = "no_existing_session" if session_id is None else "session_not_found"
-    return Verdict(decision=False, reason=reason, session_id=session_id, criteria={"exists": Criterion(False, False)})
+    return Verdict(False, reason, session_id, {"exists": _NO})
 
 
 # Retention --------------------------------------------------------------------------------------

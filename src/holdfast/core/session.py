@@ -110,12 +110,16 @@ class Hold(Struct, frozen=True):
         return at < self.until
 
 
-class Session(Struct, frozen=True, kw_only=True):
+class Session(Struct, frozen=True):
     """One agent's durable conversation and state, from creation to deletion."""
 
     session_id: str
-    session_name: str | None = None
     task_id: str
+    root_session_id: str
+    created_at: datetime
+    updated_at: datetime
+    last_activity_at: datetime
+    session_name: str | None = None
     agent_name: str | None = None
     purpose: str | None = None
     project_dir: str | None = None
@@ -126,7 +130,6 @@ class Session(Struct, frozen=True, kw_only=True):
     interface: str | None = None
     parent_session_id: str | None = None
     parent_session_name: str | None = None
-    root_session_id: str
     depth: int = 0
     forked_from: str | None = None
     version: int = 1  # grows by one with every state change; never a time
@@ -134,9 +137,6 @@ class Session(Struct, frozen=True, kw_only=True):
     error_count: int = 0
     last_error: str | None = None
     metadata: dict[str, Any] = field(default_factory=dict)
-    created_at: datetime
-    updated_at: datetime
-    last_activity_at: datetime
     expires_at: datetime | None = None
     finalized_at: datetime | None = None
     duration_seconds: float | None = None

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import Any
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from holdfast.core.codec import encode
 from holdfast.core.entry import Entry, Kind, Message, tool_calls, tool_results
@@ -58,14 +59,24 @@ class WindowBuilder:
         self._group: list[Entry] = []  # messages held back until no result in them lacks its call
         self._open_results: set[str] = set()
         self._turns = self._tokens = self._bytes = 0
+        self._only_counts = size.last is not None and size.turns is size.tokens is size.max_bytes is None
         self.is_full = False
 
     def take(self, newest_first: list[Entry]) -> None:
         """Add older messages until the window is full."""
+        if self._only_counts and not self._group and all(type(entry.content) is str for entry in newest_first):
+            self._take_texts(newest_first)
+            return
         for entry in newest_first:
             if self.is_full:
                 return
             self._add(entry)
+
+    def _take_texts(self, newest_first: list[Entry]) -> None:
+        """The common case, quickly: only a number of messages was asked for, and no tool was called."""
+        room = (self._size.last or 0) - len(self._kept)
+        self._kept += newest_first[:room]
+        self.is_full = len(newest_first) > room
 
     def messages(self) -> list[Entry]:
         """What fits, oldest first."""
@@ -103,21 +114,24 @@ class WindowBuilder:
 
 def with_pinned(messages: list[Entry], pinned: list[Entry]) -> list[Entry]:
     """The window with system messages and summary before what they precede, each once."""
+    if not pinned:
+        return messages
     numbers = {entry.number for entry in messages}
-    return sorted([*messages, *(entry for entry in pinned if entry.number not in numbers)], key=_place)
+    kept = [_readable(entry) for entry in pinned if entry.number not in numbers]
+    return sorted([*messages, *kept], key=_place)
+
+
+def _readable(entry: Entry) -> Entry:
+    """A summary as a model can read it: a system message."""
+    if entry.kind != Kind.SUMMARY or entry.data is None:
+        return entry
+    return replace(entry, role="system", content=entry.data["summary"])
 
 
 def _place(entry: Entry) -> tuple[int, int]:
     if entry.kind == Kind.SUMMARY and entry.data is not None:
         return (entry.data["upto"], 1)  # a summary stands where what it sums up ended
     return (entry.number, 0)
-
-
-def as_summary_message(entry: Entry) -> Entry:
-    """A summary as a model can read it: a system message."""
-    from msgspec.structs import replace
-
-    return replace(entry, role="system", content=entry.data["summary"] if entry.data else "")
 
 
 def unanswered_calls(messages: list[Entry]) -> list[tuple[str, str]]:

@@ -15,7 +15,6 @@ from holdfast.core.window import (
     TokenCounter,
     WindowBuilder,
     WindowSize,
-    as_summary_message,
     repair_of,
     rough_tokens,
     unanswered_calls,
@@ -88,23 +87,29 @@ async def window(
     deps: Deps, caller: Caller, ref: str, size: WindowSize, count_tokens: TokenCounter = rough_tokens
 ) -> Page[Entry]:
     """What a model gets to see. `next` is the number before which older messages are."""
-    pinned = await deps.store.pinned(caller.owner, ref)
-    summaries = [as_summary_message(entry) for entry in pinned if entry.kind == Kind.SUMMARY]
-    floor = summaries[-1].data["upto"] if summaries and summaries[-1].data else 0
-    builder = WindowBuilder(size, count_tokens)
-    before, chunk = None, min(PAGE, (size.last or PAGE) + 10)
-    while not builder.is_full:
-        entries = await deps.store.log(
-            caller.owner, ref, after=floor, before=before, limit=chunk, kinds=_MESSAGES, newest_first=True
+    builder, chunk = WindowBuilder(size, count_tokens), min(PAGE, (size.last or PAGE) + 1)
+    tail = await deps.store.tail(caller.owner, ref, chunk)
+    page = tail.messages
+    builder.take(page)
+    while not builder.is_full and len(page) == chunk:
+        page = await deps.store.log(
+            caller.owner,
+            ref,
+            after=_summed_up(tail.pinned),
+            before=page[-1].number,
+            limit=chunk,
+            kinds=_MESSAGES,
+            newest_first=True,
         )
-        builder.take(entries)
-        if len(entries) < chunk:
-            break
-        before = entries[-1].number
+        builder.take(page)
     messages = builder.messages()
-    systems = [entry for entry in pinned if entry.kind != Kind.SUMMARY]
     cursor = str(messages[0].number) if builder.is_full and messages else None
-    return Page(with_pinned(messages, systems + summaries), cursor)
+    return Page(with_pinned(messages, tail.pinned), cursor)
+
+
+def _summed_up(pinned: list[Entry]) -> int:
+    """The number up to which the summary stands for the messages."""
+    return max((entry.data["upto"] for entry in pinned if entry.kind == Kind.SUMMARY and entry.data), default=0)
 
 
 async def read_log(

@@ -15,4 +15,5 @@
 
 import pytest
 
-pytest.register_assert_rewrite(__name__)  # so that a failed promise shows the values it is about
+for _module in ("builders", "contract", "model"):  # so that a broken promise shows the values it is about
+    pytest.register_assert_rewrite(f"{__name__}.{_module}")

@@ -68,8 +68,11 @@ class Connection:
             self.raw = _opened(path)
             self.raw.set_busy_handler(_Patience())
             _set_pragmas(self.raw, path)
+            # Plans must not depend on bound values: SQLite would prepare statements anew at every use.
+            self.raw.config(apsw.SQLITE_DBCONFIG_ENABLE_QPSG, 1)
             # A hook that runs for a moment must not pay for others' writes when it closes.
             self.raw.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
+        self._owners: dict[str, int] = {}
         self.execute = self.raw.execute
         self.executemany = self.raw.executemany
 
@@ -92,8 +95,25 @@ class Connection:
 
     def rollback(self) -> None:
         """Undo what was not committed; SQLite may have done so itself."""
+        self._owners.clear()  # one of them may not have come to be
         if self.raw.in_transaction:
             self.execute("ROLLBACK")
+
+    def owner_no(self, owner: str) -> int | None:
+        """The number of an owner; None if nothing was ever written for them."""
+        if (known := self._owners.get(owner)) is None:
+            row = self.one("SELECT no FROM owners WHERE name = ?", (owner,))
+            if row is None:
+                return None
+            known = self._owners[owner] = row[0]
+        return known
+
+    def new_owner_no(self, owner: str) -> int:
+        """The number of an owner, made if need be. Within a write transaction."""
+        if (known := self.owner_no(owner)) is None:
+            self.execute("INSERT INTO owners (name) VALUES (?)", (owner,))
+            known = self.raw.last_insert_rowid()
+        return known
 
     @contextmanager
     def transaction(self) -> Iterator[None]:
@@ -113,7 +133,7 @@ class Connection:
         try:
             yield
         finally:
-            self.rollback()
+            self.execute("COMMIT")
 
     def data_version(self) -> int:
         """A number that changes when another connection has committed."""

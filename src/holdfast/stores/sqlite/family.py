@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from holdfast.core.errors import SessionCorrupt
 from holdfast.core.family import Deletion, Member, Tombstone
 from holdfast.core.query import Page, make_cursor, read_cursor
 from holdfast.core.session import Session, Stamp
@@ -100,10 +101,7 @@ INSERT INTO tombstones (owner, id, name, agent, task, state, root_of_deletion, d
 SELECT s.owner, s.id, s.name, s.agent, s.task, s.state, ?2, ?3, ?4, ?5
 FROM json_each(?1) doomed CROSS JOIN sessions s ON s.pk = doomed.value ORDER BY doomed.key
 """
-_ANNOUNCE = """
-INSERT INTO feed (owner, seq, subject, last, count)
-SELECT ?1, (SELECT coalesce(max(seq), 0) FROM feed WHERE owner = ?1) + n - ?2, n, 0, 1 FROM tombstones WHERE n > ?2
-"""
+_ANNOUNCE = "INSERT INTO feed (id, subject, last, count) SELECT ?1 + n - ?2, n, 0, 1 FROM tombstones WHERE n > ?2"
 
 
 def _delete(db: Connection, owner: str, members: list[Row], root_id: str, stamp: Stamp, reason: str) -> None:
@@ -113,7 +111,7 @@ def _delete(db: Connection, owner: str, members: list[Row], root_id: str, stamp:
     newest = db.one("SELECT coalesce(max(n), 0) FROM tombstones")
     assert newest is not None
     db.execute(_BURY, (doomed, root_id, micros(stamp.at), stamp.by, reason))
-    db.execute(_ANNOUNCE, (owner, newest[0]))
+    db.execute(_ANNOUNCE, (heads.feed_end(db, owner), newest[0]))
     db.executemany("DELETE FROM sessions WHERE pk = ?", [(pk,) for pk in pks])
     for segment in {*pks, *(row[0] for row in shared)}:
         _trim_segment(db, segment)
@@ -162,7 +160,10 @@ def _sweep_tree(
     db: Connection, owner: str, pk: int, decide: SweepDecision, stamp: Stamp, gone: list[Tombstone], dry_run: bool
 ) -> set[int]:
     rows = db.all(_TREE_HEADS, (pk, -1))
-    sessions = [session_of(row[1:]) for row in rows]
+    try:
+        sessions = [session_of(row[1:]) for row in rows]
+    except SessionCorrupt:  # nobody can say whether it may go, so it stays, and the others are looked at
+        return set()
     reason = decide(sessions)
     if reason is None:
         return set()

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from typing import Any
 
+from holdfast.core.errors import SessionCorrupt
 from holdfast.core.query import Page, SessionQuery
 from holdfast.core.session import FINAL_STATES, Session, State
 from holdfast.stores.sqlite.connection import Connection
-from holdfast.stores.sqlite.rows import HEAD_WITH_PK, json_text, micros, session_of
+from holdfast.stores.sqlite.rows import HEAD_WITH_PK, Row, json_text, micros, session_of
 
 # (filter, column, index), the most selective first
 _INDEXES = (
@@ -38,9 +39,23 @@ def find(db: Connection, owner: str, query: SessionQuery) -> Page[Session]:
     where = _Where(query)
     _add_family(db, owner, query, where)
     rows = db.all(*_statement(owner, query, where))
-    items = [session_of(row[1:]) for row in rows[: query.limit]]
     more = len(rows) > query.limit
-    return Page(items, query.cursor_at(rows[query.limit - 1][0]) if more else None)
+    return Page(_whole(rows[: query.limit]), query.cursor_at(rows[query.limit - 1][0]) if more else None)
+
+
+def _whole(rows: list[Row]) -> list[Session]:
+    """The sessions that read back whole. One that does not must not hide the others; `get` and `check` name it."""
+    try:
+        return [session_of(row[1:]) for row in rows]
+    except SessionCorrupt:
+        return [session for row in rows if (session := _session_or_none(row))]
+
+
+def _session_or_none(row: Row) -> Session | None:
+    try:
+        return session_of(row[1:])
+    except SessionCorrupt:
+        return None
 
 
 class _Where:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from holdfast.core.approval import Approval, ApprovalState
 from holdfast.core.entry import Entry, Kind
 from holdfast.core.errors import (
@@ -20,10 +22,13 @@ from holdfast.core.session import Birth, Change, Hold, Session, View
 from holdfast.ports import BirthDecision, Decision, ForkDecision
 from holdfast.stores.sqlite.connection import Connection
 from holdfast.stores.sqlite.rows import (
+    ENTRY,
     HEAD_WITH_PK,
     Row,
     approval_of,
     entry_row,
+    feed_base,
+    feed_end_id,
     first_id,
     instant,
     json_text,
@@ -258,21 +263,28 @@ def _hold_columns(hold: Hold | None) -> tuple[str | None, int | None, str | None
     return (None, None, None) if hold is None else (hold.holder, micros(hold.until), str(hold.token))
 
 
-_INSERT_ENTRY = "INSERT INTO entries (id, kind, at, client_key, body) VALUES (?, ?, ?, ?, ?)"
-# seq is counted per owner inside the write transaction, so it is gap-free and in order of commits.
-_INSERT_FEED = """
-INSERT INTO feed (owner, seq, subject, last, count)
-SELECT ?1, coalesce(max(seq), 0) + ?4, ?2, ?3, ?4 FROM feed WHERE owner = ?1
-"""
+_INSERT_ENTRY = f"INSERT INTO entries ({ENTRY}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)"
 
 
-def add_entries(db: Connection, pk: int, owner: str, entries: tuple[Entry, ...] | list[Entry]) -> None:
+def add_entries(db: Connection, pk: int, owner: str, entries: Sequence[Entry]) -> None:
     """Entries with consecutive numbers, and their place in the feed."""
     if not entries:
         return
     base = first_id(pk)
     db.executemany(_INSERT_ENTRY, [entry_row(entry, base) for entry in entries])
-    db.execute(_INSERT_FEED, (owner, pk, entries[-1].number, len(entries)))
+    count = len(entries)
+    end = feed_end(db, owner)
+    db.execute("INSERT INTO feed VALUES (?, ?, ?, ?)", (end + count, pk, entries[-1].number, count))
+
+
+def feed_end(db: Connection, owner: str) -> int:
+    """The id of the owner's newest row in the feed.
+
+    Cursors are counted inside the write transaction: gap-free, in order of commits.
+    """
+    number = db.new_owner_no(owner)
+    row = db.one("SELECT id FROM feed WHERE id < ? ORDER BY id DESC LIMIT 1", (feed_end_id(number),))
+    return max(feed_base(number), row[0] if row else 0)
 
 
 def write_approval(db: Connection, pk: int, owner: str, approval: Approval) -> None:

@@ -6,13 +6,17 @@ from holdfast.core.entry import Entry, Kind, Message
 from holdfast.core.errors import HoldLost, KeyReused, SessionClosed
 from holdfast.core.event import Event, deletion_event, event_of
 from holdfast.core.session import FINAL_STATES, HOLD_FOR, Stamp, State, message_entries
+from holdfast.ports import Tail
 from holdfast.stores.sqlite import heads
 from holdfast.stores.sqlite.connection import Connection
 from holdfast.stores.sqlite.rows import (
     ENTRY,
+    ENTRY_OF_E,
     TOMBSTONE,
     Row,
     entry_of,
+    feed_base,
+    feed_end_id,
     first_id,
     micros,
     stored_kinds,
@@ -77,6 +81,10 @@ def _in_order(messages: list[Message], seen: dict[str | None, Entry], fresh: lis
 # Reading ----------------------------------------------------------------------------------------
 
 
+Segment = tuple[int, int, int]  # a segment, and the numbers of it that count: after, upto
+_NO_END = (1 << 32) - 1
+
+
 def log(
     db: Connection,
     owner: str,
@@ -89,18 +97,28 @@ def log(
 ) -> list[Entry]:
     """Entries between two numbers, from one end."""
     pk, session_id, task, shared_upto = heads.key_of(db, owner, ref)
-    last = (1 << 32) - 1 if before is None else before - 1
-    ranges = [(pk, max(after, shared_upto), last)]
-    if after < shared_upto:
-        ranges = [
-            (segment, max(start, after), min(end, last))
-            for segment, start, end in heads.shared_segments(db, pk, min(last, shared_upto))
-        ] + ranges
-    rows: list[Row] = []
-    for segment, start, end in reversed(ranges) if newest_first else ranges:
-        if len(rows) < limit and start < end:
-            rows += _range(db, segment, start, end, limit - len(rows), kinds, newest_first)
+    segments = _segments(db, pk, shared_upto, after, _NO_END if before is None else before - 1)
+    rows = _read(db, segments, limit, kinds, newest_first)
     return [entry_of(row, session_id, task) for row in rows]
+
+
+def _segments(db: Connection, pk: int, shared_upto: int, after: int, upto: int) -> list[Segment]:
+    """Where the entries between two numbers are, oldest first."""
+    if after >= shared_upto:
+        return [(pk, after, upto)]
+    return [
+        (segment, max(start, after), end) for segment, start, end in heads.shared_segments(db, pk, upto) if end > after
+    ]
+
+
+def _read(
+    db: Connection, segments: list[Segment], limit: int, kinds: tuple[str, ...] | None, newest_first: bool
+) -> list[Row]:
+    rows: list[Row] = []
+    for segment, after, upto in reversed(segments) if newest_first else segments:
+        if len(rows) < limit:
+            rows += _range(db, segment, after, upto, limit - len(rows), kinds, newest_first)
+    return rows
 
 
 def _range(
@@ -131,55 +149,83 @@ def _range(
     return sorted(rows, key=lambda row: int(row[0]), reverse=newest_first)[:limit]
 
 
-def pinned(db: Connection, owner: str, ref: str, limit: int) -> list[Entry]:
-    """System messages and the newest summary, in order."""
-    pk, session_id, task, _ = heads.key_of(db, owner, ref)
-    last = (1 << 32) - 1
-    systems: list[Row] = []
-    summary: list[Row] = []
-    for segment, start, end in reversed(heads.shared_segments(db, pk, last)):
-        if len(systems) < limit:
-            systems += _range(db, segment, start, end, limit - len(systems), ("system",), True)
-        if not summary:
-            summary = _range(db, segment, start, end, 1, (Kind.SUMMARY.value,), True)
-    entries = [entry_of(row, session_id, task) for row in systems + summary]
-    return sorted(entries, key=lambda entry: entry.number)
+# One statement, so that it is of one instant without the price of a transaction.
+_PINNED = f"SELECT 0, {ENTRY} FROM entries WHERE id >> 32 = ?1 AND kind <> 'message'"  # the index is partial
+_TAIL = f"""
+SELECT * FROM ({_PINNED} AND kind = 'summary' ORDER BY id DESC LIMIT 1)
+UNION ALL
+SELECT * FROM ({_PINNED} AND kind = 'system' ORDER BY id DESC LIMIT ?2)
+UNION ALL
+SELECT * FROM (
+    SELECT 1, {ENTRY} FROM entries WHERE id > ?1 << 32 AND id < (?1 + 1) << 32 AND kind IN ('message', 'system')
+    ORDER BY id DESC LIMIT ?3
+)
+"""
+
+
+def tail(db: Connection, owner: str, ref: str, limit: int, pins: int) -> Tail:
+    """What a window is made of."""
+    pk, session_id, task, shared_upto = heads.key_of(db, owner, ref)
+    rows = _tail_of_fork(db, pk, shared_upto, limit, pins) if shared_upto else db.all(_TAIL, (pk, pins, limit))
+    entries = [entry_of(row[1:], session_id, task) for row in rows]
+    split = sum(1 for row in rows if row[0] == 0)
+    pinned, messages = entries[:split], entries[split:]
+    if pinned:
+        pinned.sort(key=lambda entry: entry.number)
+        upto = max((entry.data["upto"] for entry in pinned if entry.data), default=0)
+        messages = [entry for entry in messages if entry.number > upto]
+    return Tail(pinned, messages)
+
+
+def _tail_of_fork(db: Connection, pk: int, shared_upto: int, limit: int, pins: int) -> list[Row]:
+    segments = _segments(db, pk, shared_upto, 0, _NO_END)
+    kept = _read(db, segments, 1, (Kind.SUMMARY.value,), True) + _read(db, segments, pins, ("system",), True)
+    messages = _read(db, segments, limit, (Kind.MESSAGE.value,), True)
+    return [(0, *row) for row in kept] + [(1, *row) for row in messages]
 
 
 # The feed ---------------------------------------------------------------------------------------
 
 _FEED = f"""
-SELECT f.seq, f.subject, f.last, f.count, s.id, s.task, {", ".join(f"e.{column}" for column in ENTRY.split(", "))}
-FROM (SELECT * FROM feed WHERE owner = ?1 AND seq > ?2 ORDER BY seq LIMIT ?3) f
+SELECT f.id, f.subject, f.last, s.id, s.task, {ENTRY_OF_E}
+FROM (SELECT * FROM feed WHERE id > ?1 AND id < ?2 ORDER BY id LIMIT ?3) f
 LEFT JOIN sessions s ON f.last > 0 AND s.pk = f.subject
 LEFT JOIN entries e ON s.pk IS NOT NULL AND e.id > (f.subject << 32) + f.last - f.count
     AND e.id <= (f.subject << 32) + f.last
-ORDER BY f.seq, e.id
+ORDER BY f.id, e.id
 """
 
 
 def feed(db: Connection, owner: str, after: int, limit: int) -> list[Event]:
     """Events after a cursor, deletions among them; what belonged to deleted sessions is left out."""
+    number = db.owner_no(owner)
+    if number is None:
+        return []
+    base, end = feed_base(number), feed_end_id(number)
+    position = base + after
     while True:
-        rows = db.all(_FEED, (owner, after, limit))
-        events = [event for row in rows if (event := _feed_event(db, row)) is not None and event.id > after]
+        rows = db.all(_FEED, (position, end, limit))
+        events = [event for row in rows if (event := _feed_event(db, row, base)) is not None and event.id > after]
         if events or not rows:
             return events[:limit]
-        after = rows[-1][0]  # all of these are of deleted sessions: look further
+        position = rows[-1][0]  # all of these are of deleted sessions: look further
 
 
-def _feed_event(db: Connection, row: Row) -> Event | None:
-    seq, subject, last, _, session_id, task, *columns = row
+def _feed_event(db: Connection, row: Row, base: int) -> Event | None:
+    feed_id, subject, last, session_id, task, *columns = row
     if last == 0:
         stone = db.one(f"SELECT {TOMBSTONE} FROM tombstones WHERE n = ?", (subject,))
-        return None if stone is None else deletion_event(tombstone_of(stone[1:]), seq)
+        return None if stone is None else deletion_event(tombstone_of(stone[1:]), feed_id - base)
     if columns[0] is None:
         return None
     entry = entry_of(tuple(columns), session_id, task)
-    return event_of(entry, session_id, seq - (last - entry.number))
+    return event_of(entry, session_id, feed_id - base - (last - entry.number))
 
 
 def feed_end(db: Connection, owner: str) -> int:
     """The newest cursor."""
-    row = db.one("SELECT max(seq) FROM feed WHERE owner = ?", (owner,))
-    return 0 if row is None or row[0] is None else int(row[0])
+    number = db.owner_no(owner)
+    if number is None:
+        return 0
+    row = db.one("SELECT max(id) FROM feed WHERE id < ?", (feed_end_id(number),))
+    return max(0, (row[0] or 0) - feed_base(number)) if row else 0

@@ -19,37 +19,30 @@ Row = tuple[Any, ...]
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _SYSTEM = "system"
 _SEGMENT_BITS = 32
+_CURSOR_BITS = 40
 
+# In the order of Session's fields, so that rows become sessions by position.
 HEAD = (
-    "id, name, task, agent, purpose, project_dir, owner, state, phase, resume_ready, interface, parent_id, "
-    "parent_name, root_id, depth, forked_from, version, last_entry, error_count, last_error, metadata, created_at, "
-    "updated_at, last_activity_at, expires_at, finalized_at, duration_seconds, summary, holder, hold_until, "
-    "hold_token, pending_approvals, suspended_by, phase_before, last_checkpoint, context_version"
+    "id, task, root_id, created_at, updated_at, last_activity_at, name, agent, purpose, project_dir, owner, state, "
+    "phase, resume_ready, interface, parent_id, parent_name, depth, forked_from, version, last_entry, error_count, "
+    "last_error, metadata, expires_at, finalized_at, duration_seconds, summary, holder, hold_until, hold_token, "
+    "pending_approvals, suspended_by, phase_before, last_checkpoint, context_version"
 )
 HEAD_WITH_PK = f"pk, {HEAD}"
 HEAD_OF_S = "s.pk, " + ", ".join(f"s.{column}" for column in HEAD.split(", "))
-ENTRY = "id, kind, at, client_key, body"
+ENTRY = "id, kind, at, role, content, data, by, interface, client_key"
+ENTRY_OF_E = ", ".join(f"e.{column}" for column in ENTRY.split(", "))
 TOMBSTONE = "n, id, name, agent, task, state, root_of_deletion, deleted_at, deleted_by, reason"
 
 _STATES = {state.value: state for state in State}
 _PHASES = {phase.value: phase for phase in Phase}
 _from_timestamp = datetime.fromtimestamp
 _decode_object = msgspec.json.Decoder(dict[str, Any]).decode
+_decode_parts = msgspec.json.Decoder(list[dict[str, Any]]).decode
 _decode_any = msgspec.json.Decoder().decode
 _encode = msgspec.json.Encoder().encode
 
 
-class Body(msgspec.Struct, omit_defaults=True):
-    """What an entry holds beside its number, kind, time and key."""
-
-    role: str | None = None
-    content: str | list[dict[str, Any]] | None = None
-    data: dict[str, Any] | None = None
-    by: str | None = None
-    interface: str | None = None
-
-
-_decode_body = msgspec.json.Decoder(Body).decode
 _decode_approval = msgspec.json.Decoder(Approval).decode
 
 
@@ -77,48 +70,22 @@ def instant_or_none(stored: int | None) -> datetime | None:
 def session_of(row: Row) -> Session:
     """A session from the columns of HEAD; SessionCorrupt if they make none."""
     (
-        id_, name, task, agent, purpose, project_dir, owner, state, phase, resume_ready, interface, parent_id,
-        parent_name, root_id, depth, forked_from, version, last_entry, error_count, last_error, metadata, created_at,
-        updated_at, last_activity_at, expires_at, finalized_at, duration_seconds, summary, holder, hold_until,
-        hold_token, pending_approvals, suspended_by, phase_before, last_checkpoint, context_version,
+        id_, task, root_id, created_at, updated_at, last_activity_at, name, agent, purpose, project_dir, owner, state,
+        phase, resume_ready, interface, parent_id, parent_name, depth, forked_from, version, last_entry, error_count,
+        last_error, metadata, expires_at, finalized_at, duration_seconds, summary, holder, hold_until, hold_token,
+        pending_approvals, suspended_by, phase_before, last_checkpoint, context_version,
     ) = row  # fmt: skip
     try:
         return Session(
-            session_id=id_,
-            session_name=name,
-            task_id=task,
-            agent_name=agent,
-            purpose=purpose,
-            project_dir=project_dir,
-            owner=owner,
-            state=_STATES[state],
-            phase=_PHASES[phase],
-            resume_ready=resume_ready == 1,
-            interface=interface,
-            parent_session_id=parent_id,
-            parent_session_name=parent_name,
-            root_session_id=root_id or id_,
-            depth=depth,
-            forked_from=forked_from,
-            version=version,
-            last_entry=last_entry,
-            error_count=error_count,
-            last_error=last_error,
-            metadata={} if metadata == "{}" else _decode_object(metadata),
-            created_at=_from_timestamp(created_at / 1e6, UTC),
-            updated_at=_from_timestamp(updated_at / 1e6, UTC),
-            last_activity_at=_from_timestamp(last_activity_at / 1e6, UTC),
-            expires_at=None if expires_at is None else instant(expires_at),
-            finalized_at=None if finalized_at is None else instant(finalized_at),
-            duration_seconds=duration_seconds,
-            summary=summary,
-            hold=None if holder is None else Hold(holder, instant(hold_until), hold_token),
-            pending_approvals=pending_approvals,
-            suspended_by=suspended_by,
-            phase_before=None if phase_before is None else _PHASES[phase_before],
-            last_checkpoint=last_checkpoint,
-            context_version=context_version,
-        )
+            id_, task, root_id or id_, _from_timestamp(created_at / 1e6, UTC), _from_timestamp(updated_at / 1e6, UTC),
+            _from_timestamp(last_activity_at / 1e6, UTC), name, agent, purpose, project_dir, owner, _STATES[state],
+            _PHASES[phase], resume_ready == 1, interface, parent_id, parent_name, depth, forked_from, version,
+            last_entry, error_count, last_error, {} if metadata == "{}" else _decode_object(metadata),
+            None if expires_at is None else instant(expires_at),
+            None if finalized_at is None else instant(finalized_at), duration_seconds, summary,
+            None if holder is None else Hold(holder, instant(hold_until), hold_token), pending_approvals, suspended_by,
+            None if phase_before is None else _PHASES[phase_before], last_checkpoint, context_version,
+        )  # fmt: skip
     except (KeyError, ValueError, TypeError, OverflowError) as error:  # DecodeError is a ValueError
         raise SessionCorrupt(id_, f"{type(error).__name__}: {error}") from error
 
@@ -151,33 +118,47 @@ def segment_of(entry_id: int) -> int:
     return entry_id >> _SEGMENT_BITS
 
 
+def feed_base(owner_no: int) -> int:
+    """Where an owner's part of the feed begins; cursor c has this id plus c."""
+    return owner_no << _CURSOR_BITS
+
+
+def feed_end_id(owner_no: int) -> int:
+    """Where it ends: above all of that owner's ids."""
+    return (owner_no + 1) << _CURSOR_BITS
+
+
 def entry_row(entry: Entry, base: int) -> Row:
     """An entry as the columns of ENTRY."""
-    body = Body(entry.role, entry.content, entry.data, entry.by, entry.interface)
-    kind = _SYSTEM if entry.role == "system" and entry.kind == "message" else entry.kind
-    return (base + entry.number, kind, micros(entry.at), entry.client_key, _encode(body).decode())
+    kind, content, data = entry.kind, entry.content, entry.data
+    if kind == "message":
+        if entry.role == "system":
+            kind = _SYSTEM
+        if type(content) is str:
+            text, json = content, None
+        else:
+            text, json = None, _encode(content).decode()
+    else:
+        text, json = None, None if data is None else _encode(data).decode()
+    at, role, by, interface = micros(entry.at), entry.role, entry.by, entry.interface
+    return (base + entry.number, kind, at, role, text, json, by, interface, entry.client_key)
 
 
 def entry_of(row: Row, session_id: str, task_id: str) -> Entry:
     """An entry from the columns of ENTRY; SessionCorrupt if they make none."""
-    entry_id, kind, at, client_key, body_text = row
-    try:
-        body = _decode_body(body_text)
-    except msgspec.DecodeError as error:
-        raise SessionCorrupt(session_id, f"entry {number_of(entry_id)}: {error}") from error
+    entry_id, kind, at, role, content, data, by, interface, client_key = row
+    if data is not None:
+        try:
+            if role is None:
+                data = _decode_object(data)
+            else:
+                content, data = _decode_parts(data), None
+        except msgspec.DecodeError as error:
+            raise SessionCorrupt(session_id, f"entry {number_of(entry_id)}: {error}") from error
     return Entry(
-        number=entry_id & 0xFFFF_FFFF,
-        kind="message" if kind == _SYSTEM else kind,
-        at=_from_timestamp(at / 1e6, UTC),
-        role=body.role,
-        content=body.content,
-        data=body.data,
-        by=body.by,
-        interface=body.interface,
-        client_key=client_key,
-        session_id=session_id,
-        task_id=task_id,
-    )
+        entry_id & 0xFFFF_FFFF, "message" if kind == _SYSTEM else kind, _from_timestamp(at / 1e6, UTC), role, content,
+        data, by, interface, client_key, session_id, task_id,
+    )  # fmt: skip
 
 
 def stored_kinds(kinds: tuple[str, ...]) -> tuple[str, ...]:

@@ -10,39 +10,55 @@ from __future__ import annotations
 from holdfast.core.entry import Kind, searchable_text, text_of
 from holdfast.core.event import Hit, snippet_of
 from holdfast.stores.sqlite.connection import Connection
-from holdfast.stores.sqlite.rows import ENTRY, Row, end_id, entry_of, first_id, instant, number_of
+from holdfast.stores.sqlite.rows import (
+    ENTRY_OF_E,
+    Row,
+    end_id,
+    entry_of,
+    feed_base,
+    feed_end_id,
+    first_id,
+    instant,
+    number_of,
+)
 
 CHUNK_ROWS = 200  # of the feed, each some entries: the write lock is held for milliseconds
 SEARCHED_KINDS = (Kind.MESSAGE.value, Kind.SUMMARY.value)
 PURGE_CHUNK = 20
 
-_UNINDEXED = """
-SELECT f.seq, e.id, e.kind, e.at, e.client_key, e.body
-FROM (SELECT * FROM feed WHERE owner = ?1 AND seq > ?2 ORDER BY seq LIMIT ?3) f
+_UNINDEXED = f"""
+SELECT f.id, {ENTRY_OF_E}
+FROM (SELECT * FROM feed WHERE id > ?1 AND id < ?2 ORDER BY id LIMIT ?3) f
 LEFT JOIN entries e ON f.last > 0 AND e.id > (f.subject << 32) + f.last - f.count AND e.id <= (f.subject << 32) + f.last
-ORDER BY f.seq
+ORDER BY f.id
 """
 
 
 def is_behind(db: Connection, owner: str) -> bool:
     """Whether there is something to index or to purge."""
+    number = db.owner_no(owner)
+    if number is None:
+        return False
     row = db.one(
-        "SELECT (SELECT coalesce(max(seq), 0) FROM feed WHERE owner = ?1) > "
-        "coalesce((SELECT seq FROM search_marks WHERE owner = ?1), 0) OR EXISTS (SELECT 1 FROM search_purges)",
-        (owner,),
+        "SELECT EXISTS (SELECT 1 FROM feed WHERE id > ? AND id < ?) OR EXISTS (SELECT 1 FROM search_purges)",
+        (_mark(db, number), feed_end_id(number)),
     )
     return bool(row and row[0])
 
 
-def catch_up(db: Connection, owner: str) -> bool:
-    """Index one chunk of what is new, purge some of what is gone; True if there is more to do."""
+def catch_up(db: Connection, owner: str) -> None:
+    """Index one chunk of what is new, purge some of what is gone."""
     _purge(db)
-    mark = db.one("SELECT seq FROM search_marks WHERE owner = ?", (owner,))
-    rows = db.all(_UNINDEXED, (owner, mark[0] if mark else 0, CHUNK_ROWS))
+    number = db.new_owner_no(owner)
+    rows = db.all(_UNINDEXED, (_mark(db, number), feed_end_id(number), CHUNK_ROWS))
     if rows:
         db.executemany("INSERT INTO search (rowid, text) VALUES (?, ?)", _documents(rows))
-        db.execute("INSERT OR REPLACE INTO search_marks VALUES (?, ?)", (owner, rows[-1][0]))
-    return is_behind(db, owner)
+        db.execute("INSERT OR REPLACE INTO search_marks VALUES (?, ?)", (number, rows[-1][0]))
+
+
+def _mark(db: Connection, owner_no: int) -> int:
+    row = db.one("SELECT id FROM search_marks WHERE owner = ?", (owner_no,))
+    return row[0] if row else feed_base(owner_no)
 
 
 def _documents(rows: list[Row]) -> list[tuple[int, str]]:
@@ -68,7 +84,7 @@ def _purge(db: Connection) -> None:
 
 # A segment outlives its session when a fork needs it: then the fork is where it is found.
 _FOUND = f"""
-SELECT {", ".join(f"e.{column}" for column in ENTRY.split(", "))}, coalesce(s.id, f.id)
+SELECT {ENTRY_OF_E}, coalesce(s.id, f.id)
 FROM search JOIN entries e ON e.id = search.rowid
 LEFT JOIN sessions s ON s.pk = e.id >> 32
 LEFT JOIN sessions f ON s.pk IS NULL AND f.pk = (
@@ -92,10 +108,10 @@ def _match(words: list[str]) -> str:
 
 
 def _hit(row: Row, words: list[str]) -> Hit:
-    entry = entry_of(row[:5], row[5], "")
+    entry = entry_of(row[:-1], row[-1], "")
     text = text_of(entry.content) or searchable_text(entry)
     return Hit(
-        session_id=row[5],
+        session_id=row[-1],
         number=number_of(row[0]),
         kind=entry.kind,
         role=entry.role,

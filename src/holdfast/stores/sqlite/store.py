@@ -28,6 +28,7 @@ from holdfast.ports import (
     ForkDecision,
     Sweep,
     SweepDecision,
+    Tail,
 )
 from holdfast.stores.sqlite import context, family, find, heads, log, search, transfer
 from holdfast.stores.sqlite.access import Access, Inline, Job, T, Threaded
@@ -97,8 +98,8 @@ class SqliteStore:
     ) -> list[Entry]:
         return await self._snapshot(lambda db: log.log(db, owner, ref, after, before, limit, kinds, newest_first))
 
-    async def pinned(self, owner: str, ref: str, limit: int = 100) -> list[Entry]:
-        return await self._snapshot(lambda db: log.pinned(db, owner, ref, limit))
+    async def tail(self, owner: str, ref: str, limit: int, pins: int = 100) -> Tail:
+        return await self._access.read(lambda db: log.tail(db, owner, ref, limit, pins))
 
     async def feed(self, owner: str, after: int, limit: int) -> list[Event]:
         return await self._snapshot(lambda db: log.feed(db, owner, after, limit))

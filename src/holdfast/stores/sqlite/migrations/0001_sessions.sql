@@ -59,8 +59,12 @@ CREATE TABLE entries (
     id          INTEGER PRIMARY KEY,
     kind        TEXT NOT NULL,   -- 'system' is a message of that role: windows keep those, so they are indexed
     at          INTEGER NOT NULL,
-    client_key  TEXT,
-    body        TEXT NOT NULL
+    role        TEXT,
+    content     TEXT,            -- what was said, if it is plain text
+    data        TEXT,            -- JSON: the parts of a message that is more than text; what happened, otherwise
+    by          TEXT,
+    interface   TEXT,
+    client_key  TEXT
 ) STRICT;
 
 CREATE UNIQUE INDEX entries_by_key ON entries (id >> 32, client_key) WHERE client_key IS NOT NULL;
@@ -76,16 +80,20 @@ CREATE TABLE lineage (
 
 CREATE INDEX lineage_by_segment ON lineage (segment, upto);
 
--- One cursor over all of an owner's sessions. A row stands for `count` events that end at `seq`:
--- entries up to number `last` of a session, or (last = 0) the deletion that tombstone `subject` tells of.
+CREATE TABLE owners (
+    no    INTEGER PRIMARY KEY,
+    name  TEXT NOT NULL UNIQUE
+) STRICT;
+
+-- One cursor over all of an owner's sessions: id = owners.no << 40 | cursor. A row stands for `count` events
+-- that end there: entries up to number `last` of a session, or (last = 0) the deletion that tombstone `subject`
+-- tells of. A plain integer key: finding the end through (owner, cursor) took five times as long.
 CREATE TABLE feed (
-    owner    TEXT NOT NULL,
-    seq      INTEGER NOT NULL,
+    id       INTEGER PRIMARY KEY,
     subject  INTEGER NOT NULL,
     last     INTEGER NOT NULL,
-    count    INTEGER NOT NULL,
-    PRIMARY KEY (owner, seq)
-) STRICT, WITHOUT ROWID;
+    count    INTEGER NOT NULL
+) STRICT;
 
 CREATE TABLE tombstones (
     n                INTEGER PRIMARY KEY,
@@ -130,5 +138,5 @@ CREATE INDEX approvals_due ON approvals (owner, expires_at) WHERE state = 'pendi
 
 -- Full text, filled from the feed off the write path. rowid = entries.id.
 CREATE VIRTUAL TABLE search USING fts5 (text, content = '', contentless_delete = 1);
-CREATE TABLE search_marks (owner TEXT PRIMARY KEY, seq INTEGER NOT NULL) STRICT, WITHOUT ROWID;
+CREATE TABLE search_marks (owner INTEGER PRIMARY KEY, id INTEGER NOT NULL) STRICT;  -- owners.no, feed.id
 CREATE TABLE search_purges (segment INTEGER PRIMARY KEY) STRICT;

@@ -1,0 +1,320 @@
+"""Holdfast without `await`, for type checkers. Written by scripts/sync_stub.py; do not edit."""
+
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator
+from datetime import datetime
+from typing import Any, TypeVar
+
+from msgspec import UNSET, UnsetType
+
+from holdfast.client import Approvals, Checkpoints, Entries, Hits, Problems, Sessions
+from holdfast.client import Holdfast as AsyncHoldfast
+from holdfast.core.approval import Approval
+from holdfast.core.context import ContextItem
+from holdfast.core.entry import Entry
+from holdfast.core.event import Event
+from holdfast.core.family import Deletion, Tombstone
+from holdfast.core.policy import Verdict
+from holdfast.core.query import Page
+from holdfast.core.session import Session
+from holdfast.core.window import TokenCounter, rough_tokens
+from holdfast.service.context import ContextWritten
+from holdfast.service.conversation import Reply
+from holdfast.service.family import TreeNode
+from holdfast.service.retention import Cleanup
+from holdfast.service.sessions import Checkpoint, ResumePacket
+from holdfast.service.transfer import ImportReport
+
+T = TypeVar("T")
+
+def drive(coroutine: Coroutine[Any, Any, T]) -> T:
+    """Run a coroutine that never suspends."""
+
+def drive_each(stream: AsyncIterator[T]) -> Iterator[T]:
+    """Walk an asynchronous stream that never suspends."""
+
+class ContextDoor:
+    """`hf.context`: a session's keyed memory."""
+
+    def get(self, ref: str, key: str | None = None) -> Any:
+        """The whole context, or one key's value; nothing there is `{}`."""
+
+    def items(self, ref: str) -> dict[str, ContextItem]:
+        """The context with versions and expiries."""
+
+    def put(self, ref: str, key: str, value: Any, *, ttl: object = None, version: int | None = None) -> ContextWritten:
+        """Remember a value under a key."""
+
+    def merge(
+        self, ref: str, values: dict[str, Any], *, ttl: object = None, version: int | None = None
+    ) -> ContextWritten:
+        """Remember several values; other keys stay."""
+
+    def replace(
+        self, ref: str, values: dict[str, Any], *, ttl: object = None, version: int | None = None
+    ) -> ContextWritten:
+        """Make these values the whole context."""
+
+    def delete(self, ref: str, key: str | None = None, *, version: int | None = None) -> ContextWritten:
+        """Forget a key, or everything."""
+
+class Holdfast:
+    """Sessions on one store."""
+
+    context: ContextDoor
+
+    def __init__(self, target: AsyncHoldfast) -> None: ...
+    def __enter__(self) -> Holdfast: ...
+    def __exit__(self, *_: object) -> None: ...
+    def close(self) -> None:
+        """Let the store go. Nothing acknowledged depends on it."""
+
+    def create(
+        self,
+        agent: str | None = None,
+        *,
+        name: str | None = None,
+        purpose: str | None = None,
+        metadata: dict[str, Any] | None = None,
+        parent: str | UnsetType | None = UNSET,
+        task_id: str | None = None,
+        session_id: str | None = None,
+        project_dir: str | None = None,
+        ttl: object = None,
+    ) -> Session:
+        """Open a new session. Inside an agent its parent is that agent's session, unless `parent` says otherwise."""
+
+    def get(self, ref: str) -> Session:
+        """A session by id or name."""
+
+    def resolve(self, ref: str) -> str:
+        """The id behind an id, a name, or a prefix that fits only one session."""
+
+    def list(
+        self,
+        *,
+        agent: str | None = None,
+        state: str | None = None,
+        status: str | None = None,
+        phase: str | None = None,
+        parent: str | None = None,
+        root: str | None = None,
+        task_id: str | None = None,
+        name_prefix: str | None = None,
+        project_dir: str | None = None,
+        metadata_key: str | None = None,
+        metadata_value: Any = None,
+        active_only: bool = False,
+        created_after: datetime | None = None,
+        created_before: datetime | None = None,
+        updated_after: datetime | None = None,
+        updated_before: datetime | None = None,
+        sort: str = "-created",
+        limit: int = 50,
+        cursor: str | None = None,
+    ) -> Page[Session]:
+        """A page of sessions; pass its `next` as `cursor` for what follows."""
+
+    def update(
+        self,
+        ref: str,
+        *,
+        phase: str | None = None,
+        metadata: dict[str, Any] | None = None,
+        error: str | None = None,
+        resume_ready: bool | None = None,
+        version: int | None = None,
+        token: str | None = None,
+    ) -> Session:
+        """Change phase, metadata or readiness, or count an error; all of it or nothing."""
+
+    def suspend(
+        self,
+        ref: str,
+        *,
+        checkpoint: dict[str, Any] | None = None,
+        reason: str | None = None,
+        version: int | None = None,
+        token: str | None = None,
+    ) -> Session:
+        """Pause a session, keeping what its agent hands over."""
+
+    def resume(self, ref: str, *, holder: str | None = None, version: int | None = None) -> ResumePacket:
+        """Take a session to drive: session, hold, checkpoint, context and messages."""
+
+    def release(self, ref: str, *, token: str | None = None) -> Session:
+        """Give the hold up, so that others may resume."""
+
+    def finalize(
+        self,
+        ref: str,
+        outcome: str = "completed",
+        *,
+        summary: str | None = None,
+        version: int | None = None,
+        token: str | None = None,
+    ) -> Session:
+        """Close a session: completed, failed or abandoned."""
+
+    def should_resume(
+        self,
+        ref: str | None = None,
+        *,
+        agent: str | None = None,
+        task_id: str | None = None,
+        project_dir: str | None = None,
+        holder: str | None = None,
+    ) -> Verdict:
+        """May this work be picked up? Decision, reason, and every criterion with its value."""
+
+    def resumable(self, *, agent: str | None = None, limit: int = 20) -> Sessions:
+        """What could be picked up, suspended sessions first."""
+
+    def fork(
+        self,
+        ref: str,
+        *,
+        at: int | None = None,
+        name: str | None = None,
+        session_id: str | None = None,
+        agent: str | None = None,
+        purpose: str | None = None,
+        metadata: dict[str, Any] | None = None,
+        task_id: str | None = None,
+        ttl: object = None,
+    ) -> Session:
+        """Start a new session from entry `at` of another, without copying what came before."""
+
+    def save_checkpoint(self, ref: str, checkpoint: dict[str, Any], *, token: str | None = None) -> Checkpoint:
+        """Keep a checkpoint without pausing."""
+
+    def checkpoint(self, ref: str, number: int | None = None) -> Checkpoint:
+        """The newest checkpoint, or the one with that entry number."""
+
+    def checkpoints(self, ref: str, *, limit: int = 100) -> Checkpoints:
+        """Checkpoints, newest first."""
+
+    def append(self, ref: str, messages: object, *, token: str | None = None) -> Entries:
+        """Say something; the entries with their numbers. Starts nothing."""
+
+    def send(self, ref: str, content: object, *, client_key: str | None = None, token: str | None = None) -> Reply:
+        """Say something to the agent as its user."""
+
+    def messages(
+        self,
+        ref: str,
+        *,
+        last: int | None = None,
+        turns: int | None = None,
+        tokens: int | None = None,
+        max_bytes: int | None = None,
+        before: int | str | None = None,
+        after: int | str | None = None,
+        limit: int = 100,
+        count_tokens: TokenCounter = rough_tokens,
+    ) -> Page[Entry]:
+        """A window (last, turns, tokens, max_bytes), or a plain page before or after a number.
+
+        A window never separates a tool call from its result, keeps system messages and the
+        newest summary. `next` of a window or of a page backwards goes into `before`.
+        """
+
+    def log(
+        self,
+        ref: str,
+        *,
+        after: int | str = 0,
+        before: int | str | None = None,
+        limit: int = 100,
+        kinds: Iterable[str] | None = None,
+        newest_first: bool = False,
+    ) -> Page[Entry]:
+        """Entries of the log; pass `next` as `after` (or `before`, newest first) for what follows."""
+
+    def compact(self, ref: str, summary: str, *, upto: int | None = None, token: str | None = None) -> Entry:
+        """Add a summary that stands for what came before in every later window."""
+
+    def search(self, text: str, *, limit: int = 20) -> Hits:
+        """Entries that have all these words."""
+
+    def events(self, ref: str | None = None, *, after: int = 0, follow: bool = True) -> Iterator[Event]:
+        """What happened after the cursor, then what comes: of one session, or of all."""
+
+    def children(self, ref: str, *, limit: int = 50, cursor: str | None = None) -> Page[Session]:
+        """The session's children, oldest first."""
+
+    def count_children(self, ref: str) -> int:
+        """How many children a session has."""
+
+    def ancestors(self, ref: str) -> Sessions:
+        """Parent, grandparent … up to the root."""
+
+    def tree(self, ref: str) -> TreeNode:
+        """The session with all that hangs on it."""
+
+    def delete(
+        self, ref: str, *, cascade: bool = True, force: bool = False, dry_run: bool = False, reason: str = "deleted"
+    ) -> Deletion:
+        """Delete a session with its tree, or say what would go."""
+
+    def deleted(self, *, limit: int = 100, cursor: str | None = None) -> Page[Tombstone]:
+        """What was deleted, when, by whom and why; newest first."""
+
+    def cleanup(
+        self,
+        hours: float | None = None,
+        *,
+        states: Iterable[str] | None = None,
+        dry_run: bool = False,
+        progress: Callable[[int], None] | None = None,
+    ) -> Cleanup:
+        """Delete what nobody touched for that long, and what is past its TTL."""
+
+    def request_approval(
+        self, ref: str, question: str, *, plan: Any = None, options: Iterable[str] = (), expires_in: object = None
+    ) -> Approval:
+        """Put a question to a person; the session waits in phase `approval`."""
+
+    def approvals(self, ref: str | None = None, *, pending_only: bool = True, limit: int = 100) -> Approvals:
+        """Approvals, oldest first."""
+
+    def approval(self, approval_id: str) -> Approval:
+        """One approval as it stands."""
+
+    def decide(
+        self,
+        approval_id: str,
+        decision: str,
+        *,
+        note: str | None = None,
+        by: str | None = None,
+        plan_hash: str | None = None,
+    ) -> Approval:
+        """Answer an approval: approve, reject, or one of its options."""
+
+    def approve(self, approval_id: str, *, note: str | None = None, by: str | None = None) -> Approval:
+        """Say yes."""
+
+    def reject(self, approval_id: str, *, note: str | None = None, by: str | None = None) -> Approval:
+        """Say no."""
+
+    def export(self, ref: str, *, tree: bool = False, format: str = "jsonl") -> Iterator[str]:
+        """A session as lines: `jsonl` (whole, importable) or `markdown` (to read)."""
+
+    def import_(self, lines: Iterable[str | bytes], *, detach: bool = False, dry_run: bool = False) -> ImportReport:
+        """Bring exported sessions in. Importing twice changes nothing."""
+
+    def check(self) -> Problems:
+        """What is wrong with the stored data, in words; empty if nothing is."""
+
+def connect(
+    url: str | None = None,
+    *,
+    owner: str = "local",
+    by: str | None = None,
+    interface: str = "python",
+    holder: str | None = None,
+) -> Holdfast:
+    """Sessions on the store that `url` names; opened at once.
+
+    Without a URL: HOLDFAST_URL, else an SQLite file in the user's data folder.
+    """
