@@ -100,6 +100,8 @@ def sqlite_path(url: str) -> str:
         from urllib.parse import unquote
 
         path = unquote(path)
+    if "\0" in path:
+        raise InvalidField("url", "has a NUL character in it; no file is called so")
     return path
 
 

@@ -54,7 +54,7 @@ def put_key(
     expected: int | None,
 ) -> ContextChange:
     """Remember a value under a key."""
-    session.check_open()
+    session.check_open(at)
     _check_version(session, expected, old.version if old else 0)
     return _written(session, {key: value}, (), at, ttl)
 
@@ -63,7 +63,7 @@ def merge_keys(
     session: Session, values: dict[str, Any], *, at: datetime, ttl: timedelta | None, expected: int | None
 ) -> ContextChange:
     """Remember several values; other keys stay."""
-    session.check_open()
+    session.check_open(at)
     _check_version(session, expected, session.context_version)
     return _written(session, values, (), at, ttl)
 
@@ -78,7 +78,7 @@ def replace_all(
     expected: int | None,
 ) -> ContextChange:
     """Make these values the whole context."""
-    session.check_open()
+    session.check_open(at)
     _check_version(session, expected, session.context_version)
     return _written(session, values, tuple(present.keys() - values.keys()), at, ttl)
 
@@ -93,7 +93,7 @@ def drop_keys(
     whole: bool,
 ) -> ContextChange:
     """Forget keys. Forgetting what is not there changes nothing."""
-    session.check_open()
+    session.check_open(at)
     actual = session.context_version if whole else next((present[key].version for key in keys if key in present), 0)
     _check_version(session, expected, actual)
     there = tuple(key for key in keys if key in present)
@@ -152,8 +152,9 @@ def check_ttl(ttl: object) -> timedelta | None:
     """A time to live in seconds or as timedelta: more than nothing, at most ten years."""
     if ttl is None:
         return None
+    lifetime = ttl
     if isinstance(ttl, (int, float)) and not isinstance(ttl, bool) and 0 < ttl <= MAX_TTL.total_seconds():
-        return timedelta(seconds=ttl)
-    if isinstance(ttl, timedelta) and timedelta(0) < ttl <= MAX_TTL:
-        return ttl
+        lifetime = timedelta(seconds=ttl)
+    if isinstance(lifetime, timedelta) and timedelta(0) < lifetime <= MAX_TTL:
+        return lifetime
     raise InvalidField("ttl", f"is {ttl!r}; give seconds between 1 and {int(MAX_TTL.total_seconds())}, or nothing")

@@ -80,9 +80,20 @@ class HoldfastError(Exception):
         except KeyError:
             raise AttributeError(name) from None
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Errors travel between processes; their constructors take other things than `args`."""
+        return _error_from, (type(self), self.code, self.message, self.facts)
+
     def to_dict(self) -> dict[str, Any]:
         """The error as every door shows it: code, detail, facts."""
         return {"code": self.code, "detail": self.message, **self.facts}
+
+
+def _error_from(kind: type[HoldfastError], code: str, message: str, facts: dict[str, Any]) -> HoldfastError:
+    error = kind.__new__(kind)
+    HoldfastError.__init__(error, message, **facts)
+    error.code = code
+    return error
 
 
 # Families ---------------------------------------------------------------------------------------

@@ -13,7 +13,7 @@ from msgspec import Struct, field
 
 from holdfast.core.entry import Kind
 from holdfast.core.errors import FamilyLimit, HasChildren, OwnAncestor, SessionRunning
-from holdfast.core.session import Birth, Change, Session, Stamp
+from holdfast.core.session import Birth, Change, Session, Stamp, merged_metadata
 
 MAX_DEPTH = 16
 MAX_OPEN_CHILDREN = 1000
@@ -45,6 +45,7 @@ def born(new: NewSession, birth: Birth, stamp: Stamp, limits: FamilyLimits) -> C
     """A new session, under its parent if it has one."""
     parent = birth.parent
     if parent is not None:
+        parent.check_open(stamp.at)
         _check_may_have_child(parent, birth, new, limits)
     session = Session(
         session_id=new.session_id,
@@ -72,7 +73,6 @@ def born(new: NewSession, birth: Birth, stamp: Stamp, limits: FamilyLimits) -> C
 def _check_may_have_child(parent: Session, birth: Birth, new: NewSession, limits: FamilyLimits) -> None:
     if parent.session_id == new.session_id:
         raise OwnAncestor(new.session_id)
-    parent.check_open()
     if parent.depth + 1 > limits.depth:
         raise FamilyLimit("too_deep", f"a family may be {limits.depth} generations deep, not more", limits.depth)
     if birth.open_descendants >= limits.open_children:
@@ -101,7 +101,7 @@ def forked(source: Session, at: int, checkpoint: int | None, new: NewSession, st
         last_entry=at,
         last_checkpoint=checkpoint,
         context_version=source.context_version,
-        metadata={**source.metadata, **new.metadata},
+        metadata=merged_metadata(source.metadata, new.metadata),
         created_at=stamp.at,
         updated_at=stamp.at,
         last_activity_at=stamp.at,

@@ -103,7 +103,7 @@ def why_removable(session: Session, retention: Retention, at: datetime) -> str |
 
     A tree goes only when every member may.
     """
-    if _is_in_use(session, at):
+    if session.is_in_use(at):
         return None
     if session.expires_at is not None and session.expires_at <= at:
         return "expired"
@@ -112,7 +112,3 @@ def why_removable(session: Session, retention: Retention, at: datetime) -> str |
     if retention.states is not None and session.state.value not in retention.states:
         return None
     return "retention"
-
-
-def _is_in_use(session: Session, at: datetime) -> bool:
-    return bool(session.pending_approvals) or (session.hold is not None and session.hold.lives(at))

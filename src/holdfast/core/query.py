@@ -19,6 +19,7 @@ from holdfast.core.session import Phase, Session, State
 T = TypeVar("T")
 
 MAX_LIMIT = 1000
+MAX_POSITION = 1 << 62  # no store counts further
 SORTS = ("-created", "created")
 STATUSES = ("created", "waiting", "idle", "suspended", "completed", "failed", "abandoned")
 
@@ -124,13 +125,14 @@ def make_cursor(position: int, fingerprint: int) -> str:
 
 def read_cursor(cursor: object, fingerprint: int) -> int:
     """The position, or InvalidCursor if this is not a cursor of that query."""
-    mark, dash, position = cursor.partition("-") if isinstance(cursor, str) else ("", "", "")
-    if not dash or mark != f"{fingerprint:08x}" or not position.isalnum() or len(position) > 16:
-        raise InvalidCursor
+    mark, _, place = cursor.partition("-") if isinstance(cursor, str) else ("", "", "")
     try:
-        return int(position, 16)
+        position = int(place, 16)
     except ValueError:
         raise InvalidCursor from None
+    if mark != f"{fingerprint:08x}" or place != f"{position:x}" or not 0 <= position < MAX_POSITION:
+        raise InvalidCursor
+    return position
 
 
 def check_limit(limit: object, most: int = MAX_LIMIT) -> int:

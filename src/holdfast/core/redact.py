@@ -16,7 +16,7 @@ SECRET_WORDS = (
     "credential", "credentials", "cookie", "bearer", "private_key", "api_key", "access_key",
 )  # fmt: skip
 
-_boundary = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|[^A-Za-z0-9]+")
+_boundary = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])|[^A-Za-z0-9]+")
 
 
 class Redactor:
@@ -45,7 +45,7 @@ class Redactor:
     def _clean(self, value: Any, path: str, paths: list[str]) -> Any:
         if isinstance(value, dict):
             return {key: self._item(key, item, f"{path}.{key}" if path else key, paths) for key, item in value.items()}
-        if isinstance(value, list):
+        if isinstance(value, (list, tuple)):  # JSON makes no difference between them
             return [self._clean(item, f"{path}[{index}]", paths) for index, item in enumerate(value)]
         return value
 

@@ -58,9 +58,17 @@ class WindowBuilder:
         self._kept: list[Entry] = []
         self._group: list[Entry] = []  # messages held back until no result in them lacks its call
         self._open_results: set[str] = set()
+        self._paid_for: set[int] = set()  # numbers of what `reserve` took out of the budget
         self._turns = self._tokens = self._bytes = 0
         self._only_counts = size.last is not None and size.turns is size.tokens is size.max_bytes is None
         self.is_full = False
+
+    def reserve(self, pinned: list[Entry]) -> None:
+        """Take what the window keeps in any case out of the budget first."""
+        if self._size.tokens is self._size.max_bytes is None:
+            return
+        self._tokens, self._bytes = self._cost([_readable(entry) for entry in pinned])
+        self._paid_for = {entry.number for entry in pinned}
 
     def take(self, newest_first: list[Entry]) -> None:
         """Add older messages until the window is full."""
@@ -74,9 +82,14 @@ class WindowBuilder:
 
     def _take_texts(self, newest_first: list[Entry]) -> None:
         """The common case, quickly: only a number of messages was asked for, and no tool was called."""
-        room = (self._size.last or 0) - len(self._kept)
+        room = max(0, (self._size.last or 0) - len(self._kept))  # a pair may have run over already
         self._kept += newest_first[:room]
         self.is_full = len(newest_first) > room
+
+    def end(self) -> None:
+        """There is nothing older: a result whose call is nowhere stays out, and keeps nobody else out."""
+        group, self._group, self._open_results = self._group, [], set()
+        self.take(_without_orphans(group))
 
     def messages(self) -> list[Entry]:
         """What fits, oldest first."""
@@ -96,20 +109,39 @@ class WindowBuilder:
 
     def _is_full_before(self, group: list[Entry]) -> bool:
         size = self._size
+        tokens, in_bytes = self._cost(group)
         return (
             (size.last is not None and len(self._kept) >= size.last)
             or (size.turns is not None and self._turns >= size.turns)
-            or (size.tokens is not None and self._tokens + sum(map(self._count_tokens, group)) > size.tokens)
-            or (size.max_bytes is not None and self._bytes + sum(map(bytes_of, group)) > size.max_bytes)
+            or (size.tokens is not None and self._tokens + tokens > size.tokens)
+            or (size.max_bytes is not None and self._bytes + in_bytes > size.max_bytes)
         )
 
     def _keep(self, group: list[Entry]) -> None:
         self._kept.extend(group)
         self._turns += sum(1 for entry in group if entry.role == "user")
-        if self._size.tokens is not None:
-            self._tokens += sum(map(self._count_tokens, group))
-        if self._size.max_bytes is not None:
-            self._bytes += sum(map(bytes_of, group))
+        tokens, in_bytes = self._cost(group)
+        self._tokens += tokens
+        self._bytes += in_bytes
+
+    def _cost(self, group: list[Entry]) -> tuple[int, int]:
+        """Tokens and bytes, where there is a budget of them."""
+        new = [entry for entry in group if entry.number not in self._paid_for]
+        return (
+            0 if self._size.tokens is None else sum(map(self._count_tokens, new)),
+            0 if self._size.max_bytes is None else sum(map(bytes_of, new)),
+        )
+
+
+def _without_orphans(newest_first: list[Entry]) -> list[Entry]:
+    """These messages but for results that no call came before."""
+    calls: set[str] = set()
+    whole: list[Entry] = []
+    for entry in reversed(newest_first):
+        if calls.issuperset(tool_results(entry)):
+            calls.update(tool_calls(entry))
+            whole.append(entry)
+    return whole[::-1]
 
 
 def with_pinned(messages: list[Entry], pinned: list[Entry]) -> list[Entry]:
@@ -134,20 +166,20 @@ def _place(entry: Entry) -> tuple[int, int]:
     return (entry.number, 0)
 
 
-def unanswered_calls(messages: list[Entry]) -> list[tuple[str, str]]:
-    """Tool calls (id, name) in these messages that no later message answers."""
-    answered = {call for entry in messages for call in tool_results(entry)}
-    return [
-        (part["id"], part["name"])
-        for entry in messages
-        if isinstance(entry.content, list)
-        for part in entry.content
-        if part.get("type") == "tool_call" and part["id"] not in answered
-    ]
+def unanswered_calls(messages: list[Entry]) -> list[tuple[int, str, str]]:
+    """Tool calls (number, id, name) in these messages that no later message answers; ids may come again."""
+    unanswered: dict[str, tuple[int, str, str]] = {}
+    for entry in messages:
+        for part in entry.content if isinstance(entry.content, list) else ():
+            if part.get("type") == "tool_call":
+                unanswered[part["id"]] = (entry.number, part["id"], part["name"])
+            elif part.get("type") == "tool_result":
+                unanswered.pop(part["call_id"], None)
+    return list(unanswered.values())
 
 
-def repair_of(call_id: str, name: str) -> Message:
-    """A visible result for a call that a crash left without one."""
+def repair_of(number: int, call_id: str, name: str) -> Message:
+    """A visible result for a call, in entry `number`, that a crash left without one."""
     part: dict[str, Any] = {
         "type": "tool_result",
         "call_id": call_id,
@@ -155,7 +187,7 @@ def repair_of(call_id: str, name: str) -> Message:
         "is_error": True,
         "repaired": True,
     }
-    return Message(role="tool", content=[part], client_key=f"repair:{call_id}"[:256])
+    return Message(role="tool", content=[part], client_key=f"repair:{number}:{call_id}"[:256])
 
 
 def whole_upto(messages: list[Entry], upto: int) -> int:
@@ -163,14 +195,16 @@ def whole_upto(messages: list[Entry], upto: int) -> int:
 
     `messages` are those around `upto`, in order, back to where every pair is whole.
     """
-    calls: dict[str, int] = {}
-    cut = upto
+    started: dict[str, int] = {}
+    spans: list[tuple[int, int]] = []  # from a call to its result
     for entry in messages:
-        if entry.number <= upto:
-            calls.update((call, entry.number) for call in tool_calls(entry))
-        for call in tool_results(entry):
-            if entry.number <= upto:
-                calls.pop(call, None)
-    for number in calls.values():
-        cut = min(cut, number - 1)
+        if entry.number > upto:
+            break
+        started.update((call, entry.number) for call in tool_calls(entry))
+        spans += [(started.pop(call), entry.number) for call in tool_results(entry) if call in started]
+    spans += [(number, upto + 1) for number in started.values()]
+    cut = upto
+    for first, last in sorted(spans, reverse=True):  # going back for one pair may come to lie within an earlier one
+        if first <= cut < last:
+            cut = first - 1
     return cut

@@ -90,6 +90,7 @@ async def window(
     builder, chunk = WindowBuilder(size, count_tokens), min(PAGE, (size.last or PAGE) + 1)
     tail = await deps.store.tail(caller.owner, ref, chunk)
     page = tail.messages
+    builder.reserve(tail.pinned)
     builder.take(page)
     while not builder.is_full and len(page) == chunk:
         page = await deps.store.log(
@@ -102,6 +103,8 @@ async def window(
             newest_first=True,
         )
         builder.take(page)
+    if not builder.is_full:
+        builder.end()
     messages = builder.messages()
     cursor = str(messages[0].number) if builder.is_full and messages else None
     return Page(with_pinned(messages, tail.pinned), cursor)
@@ -169,7 +172,7 @@ async def _between_pairs(deps: Deps, caller: Caller, session_id: str, upto: int)
 async def repair(deps: Deps, caller: Caller, session: Session) -> None:
     """Give tool calls that were cut off a result that says so, visibly, in the log."""
     page = await window(deps, caller, session.session_id, deps.settings.window)
-    missing = [repair_of(call_id, name) for call_id, name in unanswered_calls(page.items)]
+    missing = [repair_of(*call) for call in unanswered_calls(page.items)]
     if missing:
         await deps.store.append(caller.owner, session.session_id, missing, stamp_of(deps, caller))
 

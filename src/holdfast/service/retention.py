@@ -44,13 +44,14 @@ async def cleanup(
     retention = Retention(before=stamp.at - _age(deps, hours), states=_check_states(states))
     decide = _whole_trees(retention, stamp.at)
     gone: list[Tombstone] = []
+    known: set[str] = set()
     position: int | None = 0
     while position is not None:
         step = await deps.store.sweep(
             caller.owner, decide, stamp, before=retention.before, position=position, limit=STEP, dry_run=dry_run
         )
-        known = {stone.session_id for stone in gone} if dry_run else set()
         gone += [stone for stone in step.gone if stone.session_id not in known]
+        known.update(stone.session_id for stone in step.gone)  # a dry run meets children again after their parent
         position = step.next
         if progress is not None:
             progress(len(gone))

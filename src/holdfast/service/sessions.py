@@ -116,9 +116,9 @@ def _new_session(
 async def get_session(deps: Deps, caller: Caller, ref: str) -> Session:
     """The session as it is. Raises SessionNotFound, SessionGone, SessionCorrupt."""
     session = await deps.store.get(caller.owner, ref)
-    if session.expires_at is not None and session.expires_at <= deps.clock.now():
+    if session.expires_at is not None and session.is_expired(deps.clock.now()):
         await expire(deps, caller, session)
-        session = await deps.store.get(caller.owner, ref)
+        session = await deps.store.get(caller.owner, session.session_id)
     return shown(session)
 
 
@@ -143,8 +143,8 @@ def _may_be_prefix(ref: str) -> bool:
 
 async def list_sessions(deps: Deps, caller: Caller, query: SessionQuery) -> Page[Session]:
     """A page of sessions."""
-    page = await deps.store.find(caller.owner, await _with_ids(deps, caller, query))
-    return Page([shown(session) for session in page.items], page.next)
+    page, now = await deps.store.find(caller.owner, await _with_ids(deps, caller, query)), deps.clock.now()
+    return Page([shown(session) for session in page.items if not session.is_expired(now)], page.next)
 
 
 async def _with_ids(deps: Deps, caller: Caller, query: SessionQuery) -> SessionQuery:

@@ -8,6 +8,7 @@ tool inputs are redacted on the way out.
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterable, Iterator
+from contextlib import suppress
 from datetime import datetime
 from typing import Any
 
@@ -20,7 +21,7 @@ from holdfast.core.bundle import Bundle
 from holdfast.core.codec import encode_text
 from holdfast.core.context import ContextItem
 from holdfast.core.entry import Entry, Kind
-from holdfast.core.errors import InvalidImport, NotFound, utc_text
+from holdfast.core.errors import InvalidImport, NotFound, ParentNotFound, SessionNotFound, utc_text
 from holdfast.core.session import Session
 from holdfast.service.deps import Caller, Deps
 from holdfast.service.family import MAX_TREE
@@ -92,7 +93,8 @@ async def import_lines(
     report = ImportReport()
     for bundle in _bundles(lines):
         whole = replace(bundle, session=await _placed(deps, caller, bundle.session, detach=detach))
-        if dry_run or await deps.store.restore(caller.owner, whole):
+        new = _would_come(deps, caller, whole, report) if dry_run else deps.store.restore(caller.owner, whole)
+        if await new:
             report.imported.append(whole.session.session_id)
             report.entries += len(whole.entries)
         else:
@@ -114,6 +116,20 @@ async def _placed(deps: Deps, caller: Caller, session: Session, *, detach: bool)
             )
         return own
     return replace(own, root_session_id=parent.root_session_id, depth=parent.depth + 1)
+
+
+async def _would_come(deps: Deps, caller: Caller, bundle: Bundle, report: ImportReport) -> bool:
+    """What `restore` would answer, given what came before. Raises SessionGone, ParentNotFound as it would."""
+    new, parent = bundle.session.session_id, bundle.session.parent_session_id
+    with suppress(SessionNotFound):
+        if (await deps.store.get(caller.owner, new)).session_id == new:
+            return False
+    if parent is not None and parent not in report.imported:
+        try:
+            await deps.store.get(caller.owner, parent)
+        except NotFound:
+            raise ParentNotFound(parent) from None
+    return True
 
 
 class _Line(Struct, kw_only=True):

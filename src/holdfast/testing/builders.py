@@ -274,7 +274,7 @@ async def _dump_session(store: Store, owner: str, session: Session, at: datetime
     return {
         "head": _plain(session),
         "log": _plain(await whole_log(store, ref, owner)),
-        "pinned": _plain(await store.pinned(owner, ref)),
+        "tail": _plain(await store.tail(owner, ref, MANY)),
         "context": _plain(await store.context(owner, ref, at)),
         "ancestors": [above.session_id for above in await store.ancestors(owner, ref)],
         "tree": [member.session_id for member in await store.tree(owner, ref, MANY)],

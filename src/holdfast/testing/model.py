@@ -57,13 +57,23 @@ Runner = Callable[[Coroutine[Any, Any, Any]], Any]
 Call = Callable[[Store], Coroutine[Any, Any, Any]]
 Answer = tuple[bool, Any]  # whether it was done, and the answer or the error
 
-session_ids: Pool[str] = Pool("session_ids")
-approval_ids: Pool[str] = Pool("approval_ids")
+Place = tuple[str, str]  # an owner, and a reference to a session
+
+
+def _somewhere(place: Place, chance: int) -> Place:
+    """Mostly the session itself; now and then a name, nobody, or another owner's view of it."""
+    owner, session_id = place
+    odd = {1: (owner, "planner"), 2: (owner, "builder"), 3: (owner, "nobody"), 4: (OTHER, session_id)}
+    return odd.get(chance, place)
+
+
+places: Pool[Place] = Pool("places")
+questions: Pool[tuple[Place, str]] = Pool("questions")
 bundles: Pool[Bundle] = Pool("bundles")
 
 owners = st.sampled_from([OWNER, OWNER, OWNER, OTHER])
 names = st.sampled_from(["planner", "builder", "s-2", "s-3"])
-refs = st.one_of(session_ids, session_ids, session_ids, names, st.just("nobody"))
+wheres = st.builds(_somewhere, places, st.integers(0, 14))
 agents = st.sampled_from(["echo-agent", "hello-world"])
 holders = st.sampled_from(["ann", "bob"])
 tokens = st.sampled_from([None, None, None, "token-of-ann", "token-of-bob"])
@@ -96,8 +106,8 @@ filters = st.fixed_dictionaries(
         "state": st.sampled_from([str(state) for state in State]),
         "status": st.sampled_from(["created", "waiting", "idle", "suspended", "completed"]),
         "phase": st.sampled_from([str(phase) for phase in WORKING_PHASES]),
-        "parent": session_ids,
-        "root": session_ids,
+        "parent": places.map(lambda place: place[1]),
+        "root": places.map(lambda place: place[1]),
         "task": st.sampled_from(["task-1", "task-2"]),
         "name_prefix": st.sampled_from(["plan", "s-", ""]),
         "metadata_key": keys,
@@ -127,8 +137,8 @@ class StoreComparison(RuleBasedStateMachine):
     def teardown(self) -> None:
         """Everything that can be seen must be the same in both."""
         try:
-            for owner in (OWNER, OTHER):
-                self.both(lambda store, owner=owner: dump(store, owner, self.clock.now()))
+            self.both(lambda store: dump(store, OWNER, self.clock.now()))
+            self.both(lambda store: dump(store, OTHER, self.clock.now()))
             assert self.run(self.other.check()) == []
         finally:
             self.run(self.other.close())
@@ -147,9 +157,9 @@ class StoreComparison(RuleBasedStateMachine):
         except HoldfastError as error:
             return False, error.to_dict()
 
-    def change(self, owner: str, ref: str, decide: Decision, **options: Any) -> Answer:
+    def change(self, where: Place, decide: Decision, **options: Any) -> Answer:
         """Apply a decision to a session in both."""
-        return self.both(lambda store: store.apply(owner, ref, decide, **options))
+        return self.both(lambda store: store.apply(*where, decide, **options))
 
     def stamp(self) -> Stamp:
         """Now, by somebody."""
@@ -162,46 +172,45 @@ class StoreComparison(RuleBasedStateMachine):
 
     # Sessions -----------------------------------------------------------------------------------
 
-    @initialize(target=session_ids)
-    def begin(self) -> str:
+    @initialize(target=places)
+    def begin(self) -> Any:
         return self._create(OWNER, self.fresh("s"), None, None)
 
     @rule(
-        target=session_ids,
+        target=places,
         owner=owners,
         name=st.one_of(st.none(), names),
-        parent=st.one_of(st.none(), refs),
+        parent=st.one_of(st.none(), wheres),
         fields=st.fixed_dictionaries(
             {"agent_name": agents, "metadata": objects},
             optional={"task_id": st.sampled_from(["task-1", "task-2"]), "purpose": texts},
         ),
         ttl=lifetimes,
     )
-    def create(self, owner: str, name: str | None, parent: str | None, fields: dict[str, Any], ttl: Any) -> str:
+    def create(self, owner: str, name: str | None, parent: Place | None, fields: dict[str, Any], ttl: Any) -> Any:
+        if parent is not None:
+            owner = parent[0]
         expires_at = None if ttl is None else self.clock.now() + ttl
-        return self._create(owner, self.fresh("s"), name, parent, expires_at=expires_at, **fields)
+        return self._create(owner, self.fresh("s"), name, parent and parent[1], expires_at=expires_at, **fields)
 
-    @rule(owner=owners, session_id=refs, name=st.one_of(st.none(), names, refs))
-    def create_again(self, owner: str, session_id: str, name: str | None) -> None:
-        self._create(owner, session_id, name, None)
+    @rule(where=wheres, name=st.one_of(st.none(), names))
+    def create_again(self, where: Place, name: str | None) -> None:
+        self._create(*where, name, None)
 
-    def _create(self, owner: str, session_id: str, name: str | None, parent: str | None, **fields: Any) -> str:
+    def _create(self, owner: str, session_id: str, name: str | None, parent: str | None, **fields: Any) -> Any:
         decide = a_session(session_id, name, self.clock.now(), owner=owner, **fields)
-        self.both(lambda store: store.create(owner, decide, parent=parent))
-        return session_id
+        done, _ = self.both(lambda store: store.create(owner, decide, parent=parent))
+        return (owner, session_id) if done else multiple()
 
-    @rule(
-        target=session_ids, owner=owners, ref=refs, at=st.one_of(st.none(), numbers), name=st.one_of(st.none(), names)
-    )
-    def fork(self, owner: str, ref: str, at: int | None, name: str | None) -> str:
+    @rule(target=places, where=wheres, at=st.one_of(st.none(), numbers), name=st.one_of(st.none(), names))
+    def fork(self, where: Place, at: int | None, name: str | None) -> Any:
         session_id = self.fresh("f")
-        decide = a_fork(session_id, name, self.clock.now(), owner=owner)
-        self.both(lambda store: store.fork(owner, ref, at, decide))
-        return session_id
+        decide = a_fork(session_id, name, self.clock.now())
+        done, _ = self.both(lambda store: store.fork(*where, at, decide))
+        return (where[0], session_id) if done else multiple()
 
     @rule(
-        owner=owners,
-        ref=refs,
+        where=wheres,
         fields=st.fixed_dictionaries(
             {},
             optional={
@@ -214,40 +223,38 @@ class StoreComparison(RuleBasedStateMachine):
         expected=versions,
         token=tokens,
     )
-    def update(self, owner: str, ref: str, fields: dict[str, Any], expected: int | None, token: str | None) -> None:
+    def update(self, where: Place, fields: dict[str, Any], expected: int | None, token: str | None) -> None:
         stamp = self.stamp()
-        self.change(
-            owner, ref, lambda view: view.session.update(Update(**fields), stamp, token=token), expected=expected
-        )
+        self.change(where, lambda view: view.session.update(Update(**fields), stamp, token=token), expected=expected)
 
-    @rule(owner=owners, ref=refs, checkpoint=st.one_of(st.none(), objects), reason=st.one_of(st.none(), texts))
-    def suspend(self, owner: str, ref: str, checkpoint: dict[str, Any] | None, reason: str | None) -> None:
+    @rule(where=wheres, checkpoint=st.one_of(st.none(), objects), reason=st.one_of(st.none(), texts))
+    def suspend(self, where: Place, checkpoint: dict[str, Any] | None, reason: str | None) -> None:
         stamp = self.stamp()
-        self.change(owner, ref, lambda view: view.session.suspend(stamp, checkpoint=checkpoint, reason=reason))
+        self.change(where, lambda view: view.session.suspend(stamp, checkpoint=checkpoint, reason=reason))
 
-    @rule(owner=owners, ref=refs, holder=holders)
-    def resume(self, owner: str, ref: str, holder: str) -> None:
+    @rule(where=wheres, holder=holders)
+    def resume(self, where: Place, holder: str) -> None:
         stamp = self.stamp()
-        self.change(owner, ref, lambda view: view.session.resume(holder, f"token-of-{holder}", stamp))
+        self.change(where, lambda view: view.session.resume(holder, f"token-of-{holder}", stamp))
 
-    @rule(owner=owners, ref=refs, token=tokens)
-    def release(self, owner: str, ref: str, token: str | None) -> None:
+    @rule(where=wheres, token=tokens)
+    def release(self, where: Place, token: str | None) -> None:
         stamp = self.stamp()
-        self.change(owner, ref, lambda view: view.session.release(stamp, token=token))
+        self.change(where, lambda view: view.session.release(stamp, token=token))
 
-    @rule(owner=owners, ref=refs, outcome=st.sampled_from(OUTCOMES), summary=st.one_of(st.none(), texts))
-    def finalize(self, owner: str, ref: str, outcome: str, summary: str | None) -> None:
-        self.change(owner, ref, finalized(outcome, self.clock.now(), summary=summary))
+    @rule(where=wheres, outcome=st.sampled_from(OUTCOMES), summary=st.one_of(st.none(), texts))
+    def finalize(self, where: Place, outcome: str, summary: str | None) -> None:
+        self.change(where, finalized(outcome, self.clock.now(), summary=summary))
 
-    @rule(owner=owners, ref=refs, checkpoint=objects, token=tokens)
-    def save_checkpoint(self, owner: str, ref: str, checkpoint: dict[str, Any], token: str | None) -> None:
+    @rule(where=wheres, checkpoint=objects, token=tokens)
+    def save_checkpoint(self, where: Place, checkpoint: dict[str, Any], token: str | None) -> None:
         stamp = self.stamp()
-        self.change(owner, ref, lambda view: view.session.save_checkpoint(checkpoint, stamp, token=token))
+        self.change(where, lambda view: view.session.save_checkpoint(checkpoint, stamp, token=token))
 
-    @rule(owner=owners, ref=refs, summary=texts, upto=numbers)
-    def compact(self, owner: str, ref: str, summary: str, upto: int) -> None:
+    @rule(where=wheres, summary=texts, upto=numbers)
+    def compact(self, where: Place, summary: str, upto: int) -> None:
         stamp = self.stamp()
-        self.change(owner, ref, lambda view: view.session.compact(summary, upto, stamp))
+        self.change(where, lambda view: view.session.compact(summary, upto, stamp))
 
     @rule(by=steps)
     def let_time_pass(self, by: timedelta) -> None:
@@ -255,26 +262,25 @@ class StoreComparison(RuleBasedStateMachine):
 
     # The log ------------------------------------------------------------------------------------
 
-    @rule(owner=owners, ref=refs, said=messages, token=tokens)
-    def append(self, owner: str, ref: str, said: list[Message], token: str | None) -> None:
+    @rule(where=wheres, said=messages, token=tokens)
+    def append(self, where: Place, said: list[Message], token: str | None) -> None:
         stamp = self.stamp()
-        self.both(lambda store: store.append(owner, ref, said, stamp, token=token))
+        self.both(lambda store: store.append(*where, said, stamp, token=token))
 
     @rule(
-        owner=owners,
-        ref=refs,
+        where=wheres,
         after=st.integers(0, 12),
         before=st.one_of(st.none(), numbers),
         limit=limits,
         kinds=kinds,
         newest_first=st.booleans(),
     )
-    def log(self, owner: str, ref: str, **options: Any) -> None:
-        self.both(lambda store: store.log(owner, ref, **options))
+    def log(self, where: Place, **options: Any) -> None:
+        self.both(lambda store: store.log(*where, **options))
 
-    @rule(owner=owners, ref=refs, limit=limits)
-    def pinned(self, owner: str, ref: str, limit: int) -> None:
-        self.both(lambda store: store.pinned(owner, ref, limit))
+    @rule(where=wheres, limit=limits, pins=limits)
+    def tail(self, where: Place, limit: int, pins: int) -> None:
+        self.both(lambda store: store.tail(*where, limit, pins))
 
     @rule(owner=owners, page=limits)
     def feed(self, owner: str, page: int) -> None:
@@ -291,9 +297,9 @@ class StoreComparison(RuleBasedStateMachine):
 
     # Reading ------------------------------------------------------------------------------------
 
-    @rule(owner=owners, ref=refs)
-    def get(self, owner: str, ref: str) -> None:
-        self.both(lambda store: store.get(owner, ref))
+    @rule(where=wheres)
+    def get(self, where: Place) -> None:
+        self.both(lambda store: store.get(*where))
 
     @rule(owner=owners, prefix=st.sampled_from(["s-", "s-1", "f", ""]), limit=limits)
     def match(self, owner: str, prefix: str, limit: int) -> None:
@@ -305,61 +311,62 @@ class StoreComparison(RuleBasedStateMachine):
             filters = {**filters, "updated_after": self.clock.now() - since}
         self.both(lambda store: all_sessions(store, owner, **filters))
 
-    @rule(owner=owners, ref=refs, limit=limits)
-    def family(self, owner: str, ref: str, limit: int) -> None:
-        self.both(lambda store: store.ancestors(owner, ref))
-        self.both(lambda store: store.tree(owner, ref, limit))
-        self.both(lambda store: store.count_children(owner, ref))
+    @rule(where=wheres, limit=limits)
+    def family(self, where: Place, limit: int) -> None:
+        self.both(lambda store: store.ancestors(*where))
+        self.both(lambda store: store.tree(*where, limit))
+        self.both(lambda store: store.count_children(*where))
 
     # Context ------------------------------------------------------------------------------------
 
-    @rule(owner=owners, ref=refs, key=st.one_of(st.none(), keys))
-    def context(self, owner: str, ref: str, key: str | None) -> None:
-        self.both(lambda store: store.context(owner, ref, self.clock.now(), key))
+    @rule(where=wheres, key=st.one_of(st.none(), keys))
+    def context(self, where: Place, key: str | None) -> None:
+        self.both(lambda store: store.context(*where, self.clock.now(), key))
 
-    @rule(owner=owners, ref=refs, key=keys, value=values, ttl=lifetimes, expected=versions)
-    def remember(self, owner: str, ref: str, key: str, value: Any, ttl: timedelta | None, expected: int | None) -> None:
+    @rule(where=wheres, key=keys, value=values, ttl=lifetimes, expected=versions)
+    def remember(self, where: Place, key: str, value: Any, ttl: timedelta | None, expected: int | None) -> None:
         at = self.clock.now()
-        self.both(lambda store: store.write_context(owner, ref, remembering(key, value, at, ttl, expected), at, key))
+        self.both(lambda store: store.write_context(*where, remembering(key, value, at, ttl, expected), at, key))
 
-    @rule(owner=owners, ref=refs, values=objects, ttl=lifetimes, expected=versions)
-    def remember_several(self, owner: str, ref: str, values: Any, ttl: timedelta | None, expected: int | None) -> None:
+    @rule(where=wheres, values=objects, ttl=lifetimes, expected=versions)
+    def remember_several(self, where: Place, values: Any, ttl: timedelta | None, expected: int | None) -> None:
         at = self.clock.now()
-        self.both(lambda store: store.write_context(owner, ref, merging(values, at, ttl, expected), at))
+        self.both(lambda store: store.write_context(*where, merging(values, at, ttl, expected), at))
 
-    @rule(owner=owners, ref=refs, values=objects, ttl=lifetimes)
-    def replace_context(self, owner: str, ref: str, values: dict[str, Any], ttl: timedelta | None) -> None:
+    @rule(where=wheres, values=objects, ttl=lifetimes)
+    def replace_context(self, where: Place, values: dict[str, Any], ttl: timedelta | None) -> None:
         at = self.clock.now()
 
         def decide(session: Session, present: dict[str, ContextItem]) -> ContextChange:
             change = replace_all(session, values, present, at=at, ttl=ttl, expected=None)
             return replace(change, drop=tuple(sorted(change.drop)))  # a set of texts has no order of its own
 
-        self.both(lambda store: store.write_context(owner, ref, decide, at))
+        self.both(lambda store: store.write_context(*where, decide, at))
 
-    @rule(owner=owners, ref=refs, forgotten=st.lists(keys, max_size=2, unique=True))
-    def forget(self, owner: str, ref: str, forgotten: list[str]) -> None:
+    @rule(where=wheres, forgotten=st.lists(keys, max_size=2, unique=True))
+    def forget(self, where: Place, forgotten: list[str]) -> None:
         at = self.clock.now()
-        self.both(lambda store: store.write_context(owner, ref, forgetting(*forgotten, at=at), at))
+        self.both(lambda store: store.write_context(*where, forgetting(*forgotten, at=at), at))
 
     # Approvals ----------------------------------------------------------------------------------
 
-    @rule(target=approval_ids, owner=owners, ref=session_ids, ttl=lifetimes)
-    def ask(self, owner: str, ref: str, ttl: timedelta | None) -> str:
+    @rule(target=questions, where=places, ttl=lifetimes)
+    def ask(self, where: Place, ttl: timedelta | None) -> Any:
         at, name = self.clock.now(), self.fresh("a")
         expires_at = None if ttl is None else at + ttl
-        self.change(owner, ref, asked(an_approval(ref, name, at, options=("later",), expires_at=expires_at)))
-        return name
+        approval = an_approval(where[1], name, at, options=("later",), expires_at=expires_at)
+        done, _ = self.change(where, asked(approval))
+        return (where, name) if done else multiple()
 
-    @rule(owner=owners, name=approval_ids, decision=st.sampled_from(["approve", "reject", "later", "perhaps"]))
-    def answer(self, owner: str, name: str, decision: str) -> None:
-        done, approval = self.both(lambda store: store.approval(owner, name))
-        if done:
-            self.change(owner, approval["session_id"], answered(decision, self.clock.now()), approval=name)
+    @rule(question=questions, decision=st.sampled_from(["approve", "reject", "later", "perhaps"]))
+    def answer(self, question: tuple[Place, str], decision: str) -> None:
+        where, name = question
+        self.change(where, answered(decision, self.clock.now()), approval=name)
+        self.both(lambda store: store.approval(where[0], name))
 
-    @rule(owner=owners, name=approval_ids, ref=session_ids)
-    def answer_elsewhere(self, owner: str, name: str, ref: str) -> None:
-        self.change(owner, ref, answered("approve", self.clock.now()), approval=name)
+    @rule(where=places, question=questions)
+    def answer_elsewhere(self, where: Place, question: tuple[Place, str]) -> None:
+        self.change(where, answered("approve", self.clock.now()), approval=question[1])
 
     @rule(owner=owners)
     def expire_approvals(self, owner: str) -> None:
@@ -368,18 +375,19 @@ class StoreComparison(RuleBasedStateMachine):
             return sorted((approval.approval_id, approval.session_id) for approval in found)
 
         for name, session_id in self.both(due)[1]:
-            self.change(owner, session_id, run_out(self.clock.now()), approval=name)
+            self.change((owner, session_id), run_out(self.clock.now()), approval=name)
 
-    @rule(owner=owners, ref=st.one_of(st.none(), refs), pending_only=st.booleans(), limit=limits)
-    def approvals(self, owner: str, **options: Any) -> None:
-        self.both(lambda store: store.approvals(owner, **options))
+    @rule(where=wheres, of_all=st.booleans(), pending_only=st.booleans(), limit=limits)
+    def approvals(self, where: Place, of_all: bool, **options: Any) -> None:
+        owner, ref = where
+        self.both(lambda store: store.approvals(owner, ref=None if of_all else ref, **options))
 
     # Deleting -----------------------------------------------------------------------------------
 
-    @rule(owner=owners, ref=session_ids, cascade=st.booleans(), dry_run=st.booleans())
-    def delete(self, owner: str, ref: str, cascade: bool, dry_run: bool) -> None:
-        decide, stamp = may_delete(ref, cascade=cascade), self.stamp()
-        self.both(lambda store: store.delete_tree(owner, ref, decide, stamp, reason="random", dry_run=dry_run))
+    @rule(where=wheres, cascade=st.booleans(), dry_run=st.booleans())
+    def delete(self, where: Place, cascade: bool, dry_run: bool) -> None:
+        decide, stamp = may_delete(where[1], cascade=cascade), self.stamp()
+        self.both(lambda store: store.delete_tree(*where, decide, stamp, reason="random", dry_run=dry_run))
 
     @rule(
         owner=owners,
@@ -388,7 +396,7 @@ class StoreComparison(RuleBasedStateMachine):
         limit=st.integers(1, 4),
         dry_run=st.booleans(),
     )
-    def sweep(self, owner: str, age: timedelta, states: set[str] | None, limit: int, dry_run: bool) -> None:
+    def sweep(self, owner: str, age: timedelta, states: set[str] | None, **options: Any) -> None:
         stamp, before = self.stamp(), self.clock.now() - age
         retention = Retention(before=before, states=None if states is None else frozenset(states))
 
@@ -399,9 +407,7 @@ class StoreComparison(RuleBasedStateMachine):
         async def sweep(store: Store) -> list[list[Tombstone]]:
             gone, position = [], 0
             while True:
-                step = await store.sweep(
-                    owner, decide, stamp, before=before, position=position, limit=limit, dry_run=dry_run
-                )
+                step = await store.sweep(owner, decide, stamp, before=before, position=position, **options)
                 gone.append(step.gone)
                 if step.next is None:
                     return gone
@@ -409,14 +415,20 @@ class StoreComparison(RuleBasedStateMachine):
 
         self.both(sweep)
 
+    @rule(where=wheres, limit=limits)
+    def sweep_one(self, where: Place, limit: int) -> None:
+        (owner, ref), stamp = where, self.stamp()
+        self.both(lambda store: store.sweep(owner, lambda _: "alone", stamp, before=stamp.at, only=ref, limit=limit))
+
     @rule(owner=owners, page=limits)
     def tombstones(self, owner: str, page: int) -> None:
         self.both(lambda store: all_tombstones(store, owner, page))
 
     # Transfer -----------------------------------------------------------------------------------
 
-    @rule(target=bundles, owner=owners, ref=session_ids)
-    def export(self, owner: str, ref: str) -> Any:
+    @rule(target=bundles, where=places)
+    def export(self, where: Place) -> Any:
+        owner, ref = where
         done, plain = self.both(lambda store: bundle_of(store, ref, self.clock.now(), owner))
         return msgspec.convert(plain, Bundle) if done else multiple()
 
@@ -424,12 +436,12 @@ class StoreComparison(RuleBasedStateMachine):
     def restore(self, owner: str, bundle: Bundle) -> None:
         self.both(lambda store: store.restore(owner, bundle))
 
-    @rule(target=session_ids, owner=owners, bundle=bundles)
-    def restore_a_copy(self, owner: str, bundle: Bundle) -> str:
+    @rule(target=places, owner=owners, bundle=bundles)
+    def restore_a_copy(self, owner: str, bundle: Bundle) -> Any:
         session_id = self.fresh("r")
         copy = _copied(bundle, session_id)
-        self.both(lambda store: store.restore(owner, copy))
-        return session_id
+        done, _ = self.both(lambda store: store.restore(owner, copy))
+        return (owner, session_id) if done else multiple()
 
 
 def _copied(bundle: Bundle, session_id: str) -> Bundle:

@@ -40,7 +40,7 @@ from holdfast.core.errors import (
     SessionNotFound,
     VersionConflict,
 )
-from holdfast.core.event import Event, Hit, deletion_event, event_of, snippet_of
+from holdfast.core.event import Event, Hit, deletion_event, event_of, search_words, snippet_of
 from holdfast.core.family import Deletion, Member, Tombstone
 from holdfast.core.query import Page, SessionQuery, make_cursor, read_cursor
 from holdfast.core.session import Birth, Change, Session, Stamp, View
@@ -53,6 +53,7 @@ from holdfast.ports import (
     ForkDecision,
     Sweep,
     SweepDecision,
+    Tail,
 )
 
 TYPE_CHECKING = False
@@ -60,7 +61,6 @@ if TYPE_CHECKING:
     import asyncio
 
 Part = tuple[int, int]  # a segment, and the last number read from it
-Term = tuple[str, bool]  # a word looked for, and whether words that begin with it will do
 
 _ALL = sys.maxsize  # no entry has a higher number
 _TOMBSTONES = crc32(b"tombstones")
@@ -70,7 +70,6 @@ _read_entry = Decoder(Entry).decode
 _read_item = Decoder(ContextItem).decode
 _read_approval = Decoder(Approval).decode
 _words = re.compile(r"[^\W_]+").findall
-_terms = re.compile(r"([^\W_]+)(\*?)").findall
 
 
 class MemoryStore:
@@ -168,13 +167,16 @@ class MemoryStore:
             entries = shelf.entries(shelf.find(ref), after, before, newest_first=newest_first)
             return list(islice((entry for entry in entries if kinds is None or entry.kind in kinds), limit))
 
-    async def pinned(self, owner: str, ref: str, limit: int = 100) -> list[Entry]:
-        """The newest system messages and the newest summary, in order."""
+    async def tail(self, owner: str, ref: str, limit: int, pins: int = 100) -> Tail:
+        """The newest messages since the newest summary, and what every window keeps."""
         with self._opened(owner) as shelf:
             newest = list(shelf.entries(shelf.find(ref), newest_first=True))
-        systems = [entry for entry in newest if entry.is_message and entry.role == "system"][:limit]
         summary = [entry for entry in newest if entry.kind == Kind.SUMMARY][:1]
-        return sorted(systems + summary, key=lambda entry: entry.number)
+        messages = [entry for entry in newest if entry.is_message]
+        systems = [entry for entry in messages if entry.role == "system"][:pins]
+        upto = max((entry.data["upto"] for entry in summary if entry.data), default=0)
+        pinned = sorted(summary + systems, key=lambda entry: entry.number)
+        return Tail(pinned, [entry for entry in messages if entry.number > upto][:limit])
 
     async def feed(self, owner: str, after: int, limit: int) -> list[Event]:
         """Events of all the owner's sessions after a cursor, in order of commits."""
@@ -209,7 +211,7 @@ class MemoryStore:
         """Delete a session with its descendants unless `decide` refuses; deepest first, then newest first."""
         with self._opened(owner) as shelf:
             tree = shelf.find(ref).tree()
-            decide([Member(record.session_id, record.depth) for record in tree])
+            decide([Member(record.session_id, record.depth) for record in reversed(tree)])
             deletion = shelf.deletion_of(tree, dry_run)
             if not dry_run:
                 shelf.bury(tree, _stones(tree, stamp, reason))
@@ -224,17 +226,18 @@ class MemoryStore:
         before: datetime,
         position: int = 0,
         limit: int = 50,
+        only: str | None = None,
         dry_run: bool = False,
     ) -> Sweep:
-        """Look at the next sessions that may have run their course, and delete the trees that may go."""
+        """Look at the next sessions idle or past their TTL (or at one alone), and delete the trees that may go."""
         with self._opened(owner) as shelf:
-            due = list(islice(shelf.due(before, stamp.at, position), limit))
+            due = list(islice(shelf.due(before, stamp.at, position, only), limit))
             doomed = [(tree, _stones(tree, stamp, reason)) for tree, reason in _condemned(due, decide)]
             if not dry_run:
                 for tree, stones in doomed:
                     shelf.bury(tree, stones)
             gone = [stone for _, stones in doomed for stone in stones]
-            return Sweep(gone, due[-1].serial if len(due) == limit else None)
+            return Sweep(gone, due[-1].serial if len(due) == limit and only is None else None)
 
     async def tombstones(self, owner: str, limit: int, cursor: str | None = None) -> Page[Tombstone]:
         """What was deleted, newest first. The cursor says how many older ones are left."""
@@ -296,11 +299,11 @@ class MemoryStore:
         beginning of a word. No words find nothing. An entry is found once: in the session
         that wrote it or, when that is deleted, in the oldest one that still reads it.
         """
-        terms = [(word.lower(), star == "*") for word, star in _terms(text)]
-        if not terms:
+        words = search_words(text)
+        if not words:
             return []
         with self._opened(owner) as shelf:
-            return shelf.hits(terms)[:limit]
+            return shelf.hits(words)[:limit]
 
     async def restore(self, owner: str, bundle: Bundle) -> bool:
         """Bring a whole session in; False if that id is there already."""
@@ -485,12 +488,13 @@ class _Shelf:
             if not seen and query.admits(head := record.head):
                 yield record.serial, head
 
-    def due(self, before: datetime, at: datetime, position: int) -> Iterator[_Record]:
+    def due(self, before: datetime, at: datetime, position: int, only: str | None) -> Iterator[_Record]:
         """Sessions idle since `before` or past their time to live, in order of creation."""
         for record in self.records.values():
             head = record.head
             is_past = head.expires_at is not None and head.expires_at <= at
-            if record.serial > position and (head.last_activity_at < before or is_past):
+            is_next = record.serial > position if only is None else record.session_id == only
+            if is_next and (head.last_activity_at < before or is_past):
                 yield record
 
     # Creating -----------------------------------------------------------------------------------
@@ -539,8 +543,7 @@ class _Shelf:
             raise EntryNotFound(head.session_id, upto, head.last_entry)
         change = decide(head, upto, self._checkpoint_upto(source, upto))
         self.check_free(change.session)
-        fork = replace(change.session, context_version=head.context_version)  # as copied: versions go on from there
-        record = self.add(fork, change.entries, source.parts_upto(upto))
+        record = self.add(change.session, change.entries, source.parts_upto(upto))
         record.context = dict(source.context)
         return record
 
@@ -556,7 +559,7 @@ class _Shelf:
         if head.parent_session_id is not None and head.parent_session_id not in self.by_id:
             raise ParentNotFound(head.parent_session_id)
         self.check_free(head)
-        record = self.add(head, bundle.entries)
+        record = self.add(head, _keys_once(bundle.entries))
         record.context = {key: encode(item) for key, item in bundle.context.items()}
         self.save(record, head, approvals=bundle.approvals)
 
@@ -588,7 +591,7 @@ class _Shelf:
     def append(self, record: _Record, messages: list[Message], stamp: Stamp, token: str | None) -> list[Entry]:
         """Add the messages whose client keys are new; all of them come back as entries."""
         head = record.head
-        head.check_open()
+        head.check_open(stamp.at)
         head.driven(token, stamp.at)
         seen = [self._seen(record, message) for message in messages]
         fresh = [message for message, entry in zip(messages, seen, strict=True) if entry is None]
@@ -629,13 +632,13 @@ class _Shelf:
                 record, number = news
                 yield event_of(_read_entry(self.segments[record.serial][number]), record.session_id, cursor)
 
-    def hits(self, terms: list[Term]) -> list[Hit]:
+    def hits(self, words: list[str]) -> list[Hit]:
         """Messages and summaries with all these words, newest first."""
         found = [
-            (entry.at, reader.serial, entry.number, _hit(reader, entry, terms))
+            (entry.at, reader.serial, entry.number, _hit(reader, entry, words))
             for segment, entries in self.segments.items()
             for entry in map(_read_entry, entries.values())
-            if entry.kind in (Kind.MESSAGE, Kind.SUMMARY) and _says(entry, terms)
+            if entry.kind in (Kind.MESSAGE, Kind.SUMMARY) and _says(entry, words)
             for reader in [self._reader_of(segment, entry.number)]
         ]
         found.sort(key=lambda hit: hit[:3], reverse=True)
@@ -693,6 +696,12 @@ class _Shelf:
                 del self.segments[segment]
 
 
+def _keys_once(entries: list[Entry]) -> list[Entry]:
+    """Where two entries have one client key (a fork used one of its source's again), the newer keeps it."""
+    newest = {entry.client_key: entry.number for entry in entries}
+    return [entry if newest[entry.client_key] == entry.number else replace(entry, client_key=None) for entry in entries]
+
+
 def _is_pending(approval: Approval) -> bool:
     return approval.state is ApprovalState.PENDING
 
@@ -727,19 +736,23 @@ def _stones(tree: list[_Record], stamp: Stamp, reason: str) -> list[Tombstone]:
     ]
 
 
-def _says(entry: Entry, terms: list[Term]) -> bool:
-    words = set(_words(searchable_text(entry).lower()))
-    return all(
-        any(word.startswith(wanted) for word in words) if is_prefix else wanted in words for wanted, is_prefix in terms
-    )
+def _says(entry: Entry, wanted: list[str]) -> bool:
+    said = set(_words(searchable_text(entry).lower()))
+    return all(_is_said(word.lower(), said) for word in wanted)
 
 
-def _hit(reader: _Record, entry: Entry, terms: list[Term]) -> Hit:
+def _is_said(word: str, said: set[str]) -> bool:
+    if word.endswith("*"):
+        return any(other.startswith(word[:-1]) for other in said)
+    return word in said
+
+
+def _hit(reader: _Record, entry: Entry, words: list[str]) -> Hit:
     return Hit(
         session_id=reader.session_id,
         number=entry.number,
         kind=entry.kind,
         role=entry.role,
         at=entry.at,
-        snippet=snippet_of(searchable_text(entry), [word for word, _ in terms]),
+        snippet=snippet_of(searchable_text(entry), [word.rstrip("*") for word in words]),
     )

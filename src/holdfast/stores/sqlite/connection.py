@@ -8,7 +8,6 @@ silently did not take is worse than an error.
 from __future__ import annotations
 
 import os
-import random
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
@@ -158,8 +157,13 @@ class _Patience:
             self._since = now
         if now - self._since > BUSY_FOR:
             return False
-        time.sleep(random.uniform(0.0002, 0.002))
+        time.sleep(_jitter())
         return True
+
+
+def _jitter() -> float:
+    """0.2 to 2 milliseconds; the clock's last digits are chance enough, and `random` takes long to import."""
+    return 0.0002 + time.perf_counter_ns() % 1800 / 1e6
 
 
 def _opened(path: str) -> apsw.Connection:
@@ -206,7 +210,7 @@ def _switch_to_wal(raw: apsw.Connection, path: str) -> None:
             raise _why_not_open(path, error) from error
         else:
             raise StoreUnavailable(f"{path} is on a file system without shared memory; use a local disk", store=path)
-        time.sleep(random.uniform(0.001, 0.005))
+        time.sleep(_jitter())
 
 
 def _check_whole(path: str) -> None:

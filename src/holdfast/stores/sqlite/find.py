@@ -102,7 +102,7 @@ class _Where:
 def _add_family(db: Connection, owner: str, query: SessionQuery, where: _Where) -> None:
     for name, condition, index in (
         ("parent", "parent = ?", "sessions_by_parent"),
-        ("root", "(root = ? OR pk = ?)", None),
+        ("root", "(root = ? OR (pk = ? AND root IS NULL))", None),
     ):
         if (session_id := getattr(query, name)) is None:
             continue

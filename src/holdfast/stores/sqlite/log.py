@@ -23,7 +23,7 @@ from holdfast.stores.sqlite.rows import (
     tombstone_of,
 )
 
-_APPEND_HEAD = "SELECT pk, id, task, state, last_entry, hold_token FROM sessions WHERE owner = ? AND id = ?"
+_APPEND_HEAD = "SELECT pk, id, task, state, last_entry, hold_token, expires_at FROM sessions WHERE owner = ? AND id = ?"
 _ADVANCE = "UPDATE sessions SET last_entry = ?, last_activity_at = ?, updated_at = ? WHERE pk = ?"
 
 
@@ -35,9 +35,11 @@ def append(
     if row is None:
         row = db.one(_APPEND_HEAD, (owner, heads.key_of(db, owner, ref)[1]))
         assert row is not None
-    pk, session_id, task, state, last, hold_token = row
+    pk, session_id, task, state, last, hold_token, expires_at = row
     if state in FINAL_STATES:
         raise SessionClosed(session_id, state)
+    if expires_at is not None:
+        heads.load(db, owner, session_id)[1].check_open(stamp.at)
     if token is not None and token != hold_token:
         raise HoldLost(session_id)
     seen = _seen(db, pk, session_id, task, messages)
@@ -60,7 +62,7 @@ def _seen(db: Connection, pk: int, session_id: str, task: str, messages: list[Me
     for message in messages:
         if message.client_key is None:
             continue
-        sql = f"SELECT {ENTRY} FROM entries WHERE id >> 32 = ? AND client_key = ?"
+        sql = f"SELECT {ENTRY} FROM entries WHERE id >> 32 = ? AND client_key = ? ORDER BY id DESC LIMIT 1"
         row = db.one(sql, (pk, message.client_key))
         if row is not None:
             seen[message.client_key] = _same(entry_of(row, session_id, task), message)
@@ -98,7 +100,7 @@ def log(
     """Entries between two numbers, from one end."""
     pk, session_id, task, shared_upto = heads.key_of(db, owner, ref)
     segments = _segments(db, pk, shared_upto, after, _NO_END if before is None else before - 1)
-    rows = _read(db, segments, limit, kinds, newest_first)
+    rows = _read(db, segments, limit, None if kinds is None else stored_kinds(kinds), newest_first)
     return [entry_of(row, session_id, task) for row in rows]
 
 
@@ -134,13 +136,12 @@ def _range(
     if kinds is None:
         sql = f"SELECT {ENTRY} FROM entries WHERE id > ? AND id <= ? ORDER BY id {order} LIMIT ?"
         return db.all(sql, (base + after, base + upto, limit))
-    stored = stored_kinds(kinds)
-    marks = ", ".join("?" * len(stored))
-    if Kind.MESSAGE.value in stored:
+    marks = ", ".join("?" * len(kinds))
+    if Kind.MESSAGE.value in kinds:
         sql = f"SELECT {ENTRY} FROM entries WHERE id > ? AND id <= ? AND kind IN ({marks}) ORDER BY id {order} LIMIT ?"
-        return db.all(sql, (base + after, base + upto, *stored, limit))
+        return db.all(sql, (base + after, base + upto, *kinds, limit))
     rows: list[Row] = []
-    for kind in stored:  # one look into the index each; rare kinds are found without reading messages
+    for kind in kinds:  # one look into the index each; rare kinds are found without reading messages
         sql = (
             f"SELECT {ENTRY} FROM entries WHERE id >> 32 = ? AND kind = ? AND kind <> 'message' "
             f"AND id > ? AND id <= ? ORDER BY id {order} LIMIT ?"
@@ -180,7 +181,7 @@ def tail(db: Connection, owner: str, ref: str, limit: int, pins: int) -> Tail:
 def _tail_of_fork(db: Connection, pk: int, shared_upto: int, limit: int, pins: int) -> list[Row]:
     segments = _segments(db, pk, shared_upto, 0, _NO_END)
     kept = _read(db, segments, 1, (Kind.SUMMARY.value,), True) + _read(db, segments, pins, ("system",), True)
-    messages = _read(db, segments, limit, (Kind.MESSAGE.value,), True)
+    messages = _read(db, segments, limit, stored_kinds((Kind.MESSAGE.value,)), True)
     return [(0, *row) for row in kept] + [(1, *row) for row in messages]
 
 

@@ -6,8 +6,8 @@ that an edited one is noticed. A database from a newer Holdfast is refused.
 
 from __future__ import annotations
 
+import os
 import time
-from importlib.resources import files
 from typing import NamedTuple
 from zlib import crc32
 
@@ -39,9 +39,13 @@ class Migration(NamedTuple):
 
 def migrations() -> list[Migration]:
     """All migrations of this release, in order."""
-    folder = files("holdfast.stores.sqlite") / "migrations"
-    found = [path for path in folder.iterdir() if path.name.endswith(".sql")]
-    return sorted(Migration(int(path.name[:4]), path.name[5:-4], path.read_text("utf-8")) for path in found)
+    folder = os.path.join(os.path.dirname(__file__), "migrations")
+    return [_read(folder, name) for name in sorted(os.listdir(folder)) if name.endswith(".sql")]
+
+
+def _read(folder: str, name: str) -> Migration:
+    with open(os.path.join(folder, name), encoding="utf-8") as file:
+        return Migration(int(name[:4]), name[5:-4], file.read())
 
 
 def schema_version(db: Connection) -> int:

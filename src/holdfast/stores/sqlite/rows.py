@@ -163,7 +163,8 @@ def entry_of(row: Row, session_id: str, task_id: str) -> Entry:
 
 def stored_kinds(kinds: tuple[str, ...]) -> tuple[str, ...]:
     """Kinds as the column has them: messages are of two."""
-    return (*kinds, _SYSTEM) if Kind.MESSAGE in kinds else kinds
+    known = tuple(kind for kind in kinds if kind != _SYSTEM)
+    return (*known, _SYSTEM) if Kind.MESSAGE in known else known
 
 
 # The rest ---------------------------------------------------------------------------------------

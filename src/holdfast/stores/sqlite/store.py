@@ -141,7 +141,7 @@ class SqliteStore:
         def job(db: Connection) -> Sweep:
             candidates = family.candidates(db, owner, micros(before), micros(stamp.at), position, limit, only)
             gone = family.sweep(db, owner, candidates, decide, stamp, dry_run)
-            return Sweep(gone, candidates[-1] if len(candidates) == limit else None)
+            return Sweep(gone, candidates[-1] if len(candidates) == limit and only is None else None)
 
         return await (self._snapshot(job) if dry_run else self._access.write(job))
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from msgspec.structs import replace
+
 from holdfast.core.bundle import Bundle
 from holdfast.core.errors import HoldfastError, ParentNotFound, SessionGone
 from holdfast.stores.sqlite import context, heads
@@ -14,7 +16,7 @@ FEED_CHUNK = 500  # entries one row of the feed stands for, so that reading a pa
 
 def restore(db: Connection, owner: str, bundle: Bundle) -> bool:
     """Insert a session as it was; False if it is there already."""
-    new = bundle.session
+    new = replace(bundle.session, owner=owner)
     if db.one("SELECT 1 FROM sessions WHERE owner = ? AND id = ?", (owner, new.session_id)):
         return False
     stone = db.one(

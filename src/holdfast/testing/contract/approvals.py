@@ -48,7 +48,7 @@ class ApprovalRules:
         assert await store.approvals(OWNER) == await store.approvals(OWNER, ref="s-1") == [approval]
 
     @pytest.mark.parametrize("text", TEXTS)
-    async def test_any_text_comes_back_the_same(self, store: Store, text: str) -> None:
+    async def test_any_text_asked_comes_back_the_same(self, store: Store, text: str) -> None:
         await store.create(OWNER, a_session("s-1"))
         await store.apply(OWNER, "s-1", asked(an_approval("s-1", question=text, plan=text, options=(text,))))
 

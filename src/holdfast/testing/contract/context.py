@@ -178,7 +178,7 @@ class ContextRules:
 
     # Versions -----------------------------------------------------------------------------------
 
-    async def test_of_writers_with_one_version_one_wins(self, store: Store) -> None:
+    async def test_of_writers_of_one_key_with_one_version_one_wins(self, store: Store) -> None:
         await store.create(OWNER, a_session("s-1"))
         tries = [store.write_context(OWNER, "s-1", remembering("a", n, expected=0), NOON, "a") for n in range(8)]
         outcomes = await asyncio.gather(*tries, return_exceptions=True)
@@ -272,7 +272,7 @@ class ContextRules:
         assert str(read) == str({"k": value}), "1 and 1.0 and True are equal, but not the same"
 
     @pytest.mark.parametrize("text", TEXTS)
-    async def test_any_text_comes_back_the_same(self, store: Store, text: str) -> None:
+    async def test_any_text_remembered_comes_back_the_same(self, store: Store, text: str) -> None:
         await store.create(OWNER, a_session("s-1"))
         await store.write_context(OWNER, "s-1", remembering(text, text), NOON)
 

@@ -239,7 +239,7 @@ class FindRules:
 
         for filters in ({"agent": "echo-agent"}, {"sort": "created"}, {"active_only": True}):
             with pytest.raises(InvalidCursor):
-                await store.find(OWNER, SessionQuery(cursor=cursor, **filters))  # type: ignore[arg-type]  # filters differ
+                await store.find(OWNER, SessionQuery(cursor=cursor, **filters))
 
     @pytest.mark.parametrize("cursor", ["", "-", "zz", "1", "00000000-1", "'; DROP TABLE sessions", "𝟙-𝟙"])
     async def test_damaged_cursor_is_refused(self, store: Store, cursor: str) -> None:

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from holdfast.core.entry import MAX_MESSAGE_BYTES, Kind
+from holdfast.core.entry import MAX_MESSAGE_BYTES, Entry, Kind
 from holdfast.core.errors import HoldLost, KeyReused, SessionClosed, SessionNotFound
 from holdfast.core.session import HOLD_FOR, Phase, Session, State
-from holdfast.ports import Store
+from holdfast.ports import Store, Tail
 from holdfast.testing.builders import (
     NOON,
     OWNER,
@@ -33,7 +33,7 @@ async def numbers(store: Store, ref: str = "s-1", **options: Any) -> list[int]:
 
 
 class LogRules:
-    """Rules of `append`, `log` and `pinned`."""
+    """Rules of `append`, `log` and `tail`."""
 
     # Appending ----------------------------------------------------------------------------------
 
@@ -232,7 +232,7 @@ class LogRules:
     # What was said comes back -------------------------------------------------------------------
 
     @pytest.mark.parametrize("text", TEXTS)
-    async def test_any_text_comes_back_the_same(self, store: Store, text: str) -> None:
+    async def test_any_text_said_comes_back_the_same(self, store: Store, text: str) -> None:
         await store.create(OWNER, a_session("s-1"))
         parts = [{"type": "text", "text": text}, {"type": "own-kind", text: [text]}]
         await store.append(OWNER, "s-1", said(text, parts), a_stamp(by=text))
@@ -334,46 +334,72 @@ class LogRules:
         with pytest.raises(SessionNotFound):
             await store.log(OWNER, "nobody")
 
-    # What every window keeps --------------------------------------------------------------------
+    # What a window is made of -------------------------------------------------------------------
 
-    async def test_pinned_are_system_messages_and_the_newest_summary_in_order(self, store: Store) -> None:
+    async def test_tail_has_the_newest_messages_newest_first(self, store: Store) -> None:
+        await _ten_entries(store)
+
+        assert [entry.number for entry in (await store.tail(OWNER, "s-1", 2)).messages] == [8, 5]
+        assert (await store.tail(OWNER, "s-1", 100)) == Tail([], await _messages(store, "s-1"))
+
+    async def test_tail_keeps_system_messages_and_the_newest_summary_in_order(self, store: Store) -> None:
         await store.create(OWNER, a_session("s-1"))
         await store.append(OWNER, "s-1", said("rule", role="system") + said("hello"), a_stamp())
-        await store.apply(OWNER, "s-1", lambda view: view.session.compact("old", 3, a_stamp()))
-        await store.apply(OWNER, "s-1", lambda view: view.session.compact("new", 4, a_stamp()))
+        await store.apply(OWNER, "s-1", lambda view: view.session.compact("old", 2, a_stamp()))
+        await store.apply(OWNER, "s-1", lambda view: view.session.compact("new", 3, a_stamp()))
         await store.append(OWNER, "s-1", said("goodbye") + said("another rule", role="system"), a_stamp())
 
-        pinned = await store.pinned(OWNER, "s-1")
+        tail = await store.tail(OWNER, "s-1", 100)
 
-        assert [(entry.number, entry.kind) for entry in pinned] == [
+        assert [(entry.number, entry.kind) for entry in tail.pinned] == [
             (2, Kind.MESSAGE),
             (5, Kind.SUMMARY),
             (7, Kind.MESSAGE),
         ]
-        assert pinned == [entry for entry in await whole_log(store, "s-1") if entry.number in (2, 5, 7)]
+        assert tail.pinned == [entry for entry in await whole_log(store, "s-1") if entry.number in (2, 5, 7)]
 
-    async def test_pinned_keeps_the_newest_system_messages(self, store: Store) -> None:
+    async def test_tail_leaves_out_what_the_newest_summary_stands_for(self, store: Store) -> None:
+        await store.create(OWNER, a_session("s-1"))
+        await store.append(OWNER, "s-1", said("a", "b", "c"), a_stamp())
+        await store.apply(OWNER, "s-1", lambda view: view.session.compact("a and b", 3, a_stamp()))
+        await store.append(OWNER, "s-1", said("d"), a_stamp())
+
+        assert [entry.number for entry in (await store.tail(OWNER, "s-1", 100)).messages] == [6, 4]
+        assert [entry.number for entry in (await store.tail(OWNER, "s-1", 1)).messages] == [6]
+
+    async def test_tail_keeps_the_newest_system_messages(self, store: Store) -> None:
         await store.create(OWNER, a_session("s-1"))
         await store.apply(OWNER, "s-1", lambda view: view.session.compact("all", 1, a_stamp()))
         await store.append(OWNER, "s-1", said("a", "b", "c", role="system"), a_stamp())
 
-        assert [entry.number for entry in await store.pinned(OWNER, "s-1", limit=2)] == [2, 4, 5]
+        assert [entry.number for entry in (await store.tail(OWNER, "s-1", 1, pins=2)).pinned] == [2, 4, 5]
 
-    async def test_nothing_is_pinned_in_a_new_session(self, store: Store) -> None:
+    async def test_tail_of_a_new_session_is_empty(self, store: Store) -> None:
         await store.create(OWNER, a_session("s-1"))
 
-        assert await store.pinned(OWNER, "s-1") == []
+        assert await store.tail(OWNER, "s-1", 100) == Tail([], [])
 
-    async def test_fork_pins_what_it_shares(self, store: Store) -> None:
+    async def test_tail_of_a_fork_reaches_into_what_it_shares(self, store: Store) -> None:
         await store.create(OWNER, a_session("s-1"))
-        await store.append(OWNER, "s-1", said("rule", role="system"), a_stamp())
-        await store.apply(OWNER, "s-1", lambda view: view.session.compact("summed up", 2, a_stamp()))
+        await store.append(OWNER, "s-1", said("hello") + said("rule", role="system") + said("on"), a_stamp())
+        await store.apply(OWNER, "s-1", lambda view: view.session.compact("hello", 2, a_stamp()))
         await store.append(OWNER, "s-1", said("too late", role="system"), a_stamp())
-        await store.fork(OWNER, "s-1", 3, a_fork("f-1"))
-        await store.append(OWNER, "f-1", said("own", role="system"), a_stamp())
+        await store.fork(OWNER, "s-1", 5, a_fork("f-1"))
+        await store.append(OWNER, "f-1", said("own", role="system") + said("own"), a_stamp())
 
-        assert [entry.number for entry in await store.pinned(OWNER, "f-1")] == [2, 3, 5]
-        assert [entry.number for entry in await store.pinned(OWNER, "f-1", limit=1)] == [3, 5]
+        tail, short = await store.tail(OWNER, "f-1", 100), await store.tail(OWNER, "f-1", 1, pins=1)
+
+        assert [entry.number for entry in tail.pinned] == [3, 5, 7]
+        assert [entry.number for entry in tail.messages] == [8, 7, 4, 3]
+        assert [entry.number for entry in short.pinned + short.messages] == [5, 7, 8]
+
+    async def test_tail_of_an_unknown_session_is_not_found(self, store: Store) -> None:
+        with pytest.raises(SessionNotFound):
+            await store.tail(OWNER, "nobody", 10)
+
+
+async def _messages(store: Store, ref: str) -> list[Entry]:
+    return await store.log(OWNER, ref, kinds=(str(Kind.MESSAGE),), newest_first=True)
 
 
 async def _held(store: Store) -> Session:

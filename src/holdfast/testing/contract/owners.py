@@ -44,7 +44,7 @@ UNKNOWN: dict[str, tuple[type[NotFound], Call]] = {
     "apply": (SessionNotFound, lambda store: store.apply(OTHER, "theirs", refusing)),
     "append": (SessionNotFound, lambda store: store.append(OTHER, "theirs", said("hello"), a_stamp())),
     "log": (SessionNotFound, lambda store: store.log(OTHER, "theirs")),
-    "pinned": (SessionNotFound, lambda store: store.pinned(OTHER, "theirs")),
+    "tail": (SessionNotFound, lambda store: store.tail(OTHER, "theirs", 10)),
     "ancestors": (SessionNotFound, lambda store: store.ancestors(OTHER, "theirs")),
     "tree": (SessionNotFound, lambda store: store.tree(OTHER, "theirs", 10)),
     "count_children": (SessionNotFound, lambda store: store.count_children(OTHER, "theirs")),

@@ -149,7 +149,7 @@ class SearchRules:
 
         assert await found(store, "second") == {("s-1", 3)}
 
-    async def test_deleted_sessions_are_not_found(self, store: Store) -> None:
+    async def test_words_of_deleted_sessions_are_not_found(self, store: Store) -> None:
         await _said(store, "s-1", "hello")
         await _said(store, "s-2", "hello")
         assert await found(store, "hello") == {("s-1", 2), ("s-2", 2)}

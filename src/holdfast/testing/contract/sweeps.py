@@ -221,7 +221,31 @@ class SweepRules:
 
         assert (step.gone, step.next) == ([], None)
 
-    async def test_decision_that_raises_changes_nothing(self, store: Store) -> None:
+    @pytest.mark.parametrize("limit", [1, 50])
+    async def test_sweep_of_one_session_alone_looks_at_no_other(self, store: Store, limit: int) -> None:
+        await _tree(store)
+        await store.create(OWNER, a_session("s-1"))
+        seen: list[str] = []
+
+        for only in ("c-1", "s-1", "nobody"):
+            step = await store.sweep(OWNER, _noting(seen), a_stamp(LATER), before=LATER, only=only, limit=limit)
+            assert (step.gone, step.next) == ([], None)
+        assert seen == ["c-1 g-1", "s-1"]
+
+        step = await store.sweep(OWNER, retention(), a_stamp(LATER), before=LATER, only="c-1", limit=limit)
+        assert [stone.session_id for stone in step.gone] == ["g-1", "c-1"]
+        assert step.next is None
+
+    async def test_sweep_of_one_session_alone_passes_it_by_while_it_lives(self, store: Store) -> None:
+        await store.create(OWNER, a_session("s-1", "planner"))
+        seen: list[str] = []
+
+        await store.sweep(OWNER, _noting(seen), a_stamp(LATER), before=NOON, only="s-1")
+        await store.sweep(OWNER, _noting(seen), a_stamp(LATER), before=LATER, only="planner")
+
+        assert seen == []
+
+    async def test_decision_that_raises_in_a_sweep_changes_nothing(self, store: Store) -> None:
         for n in range(3):
             await store.create(OWNER, a_session(f"s-{n}"))
 

@@ -67,7 +67,8 @@ CREATE TABLE entries (
     client_key  TEXT
 ) STRICT;
 
-CREATE UNIQUE INDEX entries_by_key ON entries (id >> 32, client_key) WHERE client_key IS NOT NULL;
+-- Not unique: a restored fork may have a key twice, its source's and its own. The newest counts.
+CREATE INDEX entries_by_key ON entries (id >> 32, client_key, id) WHERE client_key IS NOT NULL;
 CREATE INDEX entries_by_kind ON entries (id >> 32, kind, id) WHERE kind <> 'message';
 
 -- What a fork shares: entries of `segment` up to `upto`, after those of the row before.

@@ -1,0 +1,74 @@
+"""Checkpoints: state an agent hands over."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from holdfast.core.codec import encode_text
+from holdfast.core.errors import utc_text
+from holdfast.core.query import MAX_LIMIT
+from holdfast.doors.cli.app import App, group, pass_app
+from holdfast.doors.cli.arguments import OBJECT, session_argument, token_option
+from holdfast.doors.cli.output import fields, is_terminal, page_of, say, table
+from holdfast.service.sessions import Checkpoint
+
+
+@group(
+    "checkpoint",
+    examples=(
+        'holdfast checkpoint save plan-prod \'{"applied": ["bucket-a"]}\'',
+        "holdfast checkpoint show plan-prod",
+    ),
+)
+def checkpoint() -> None:
+    """Keep, show and list checkpoints: state an agent hands over."""
+
+
+@checkpoint.command(
+    "save",
+    examples=(
+        'holdfast checkpoint save plan-prod \'{"applied": ["bucket-a"]}\'',
+        "holdfast checkpoint save plan-prod @checkpoint.json",
+    ),
+)
+@session_argument()
+@click.argument("checkpoint", type=OBJECT, metavar="JSON|@FILE")
+@token_option
+@pass_app
+def save(app: App, session: str, checkpoint: Any, token: str | None) -> None:
+    """Keep a checkpoint without pausing."""
+    kept = app.hf.save_checkpoint(app.id_of(session), checkpoint, token=token)
+    app.show(kept, lambda: say(f"Kept as entry {kept.number}." if is_terminal() else str(kept.number)))
+
+
+@checkpoint.command(
+    "show", examples=("holdfast checkpoint show plan-prod", "holdfast --json checkpoint show plan-prod 12")
+)
+@session_argument()
+@click.argument("number", type=int, required=False)
+@pass_app
+def show(app: App, session: str, number: int | None) -> None:
+    """Show the newest checkpoint, or the one with that entry's number."""
+    found = app.hf.checkpoint(app.id_of(session), number)
+    app.show(found, lambda: say(encode_text(found.checkpoint)))
+
+
+@checkpoint.command("list", examples=("holdfast checkpoint list plan-prod",))
+@session_argument()
+@click.option("--limit", type=click.IntRange(1, MAX_LIMIT), default=100, show_default=True, help="At most so many.")
+@pass_app
+def list_(app: App, session: str, limit: int) -> None:
+    """List checkpoints, newest first."""
+    found = app.hf.checkpoints(app.id_of(session), limit=limit)
+    app.show(page_of(found), lambda: _show_all(found))
+
+
+def _show_all(found: list[Checkpoint]) -> None:
+    rows = [(kept.number, utc_text(kept.at), kept.by, encode_text(kept.checkpoint)) for kept in found]
+    if is_terminal():
+        table(("entry", "at", "by", "checkpoint"), rows)
+        return
+    for row in rows:
+        say(fields(*row))

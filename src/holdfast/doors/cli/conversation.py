@@ -1,0 +1,129 @@
+"""Conversation: say something, read the log, search."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import click
+
+from holdfast.core.entry import ROLES, Entry, Kind
+from holdfast.core.errors import utc_text
+from holdfast.core.event import Hit
+from holdfast.core.query import MAX_LIMIT, Page
+from holdfast.doors.cli.app import App, command, pass_app
+from holdfast.doors.cli.arguments import STDIN, one_of, read_stdin, session_argument, token_option
+from holdfast.doors.cli.output import entry_line, entry_paragraph, fields, is_terminal, note, page_of, say, table
+from holdfast.service.conversation import Reply
+
+
+@command(
+    "send",
+    examples=(
+        'holdfast send plan-prod "Plan the change"',
+        "git diff | holdfast send plan-prod -",
+        'holdfast send plan-prod "Done: 2 to add" --role assistant --client-key reply-7',
+    ),
+)
+@session_argument()
+@click.argument("text", metavar="TEXT|-")
+@click.option(
+    "--role", default="user", show_default=True, metavar="ROLE", shell_complete=one_of(*ROLES), help=", ".join(ROLES)
+)
+@click.option("--client-key", metavar="KEY", help="Makes sending the same again harmless.")
+@token_option
+@pass_app
+def send(app: App, session: str, text: str, role: str, client_key: str | None, token: str | None) -> None:
+    """Say something in a session; print the number of its entry.
+
+    `-` reads standard input, without the line end that closes it.
+    """
+    said = _from_stdin() if text == STDIN else text
+    if role == "user":
+        reply = app.hf.send(app.id_of(session), said, client_key=client_key, token=token)
+    else:
+        message = {"role": role, "content": said, "client_key": client_key}
+        entry = app.hf.append(app.id_of(session), [message], token=token)[0]
+        reply = Reply(session_id=str(entry.session_id), message=entry)
+    number = reply.message.number
+    app.show(reply, lambda: say(f"Entry {number} of {reply.session_id}." if is_terminal() else str(number)))
+
+
+def _from_stdin() -> str:
+    text = read_stdin("message")
+    return text.removesuffix("\n").removesuffix("\r")
+
+
+@command(
+    "log",
+    examples=(
+        "holdfast log plan-prod --last 20",
+        "holdfast log plan-prod --kind message --kind error",
+        "holdfast --json log plan-prod --after 12",
+    ),
+)
+@session_argument()
+@click.option(
+    "--kind", "kinds", multiple=True, metavar="KIND", shell_complete=one_of(*Kind), help="Only these; may be repeated."
+)
+@click.option("--last", type=click.IntRange(min=1), metavar="N", help="Only the last N.")
+@click.option("--after", type=click.IntRange(min=0), default=0, metavar="N", help="Only what comes after entry N.")
+@pass_app
+def log(app: App, session: str, kinds: tuple[str, ...], last: int | None, after: int) -> None:
+    """Show the log: what was said and what happened.
+
+    Piped, one line for each entry: number, time, kind, role and text, separated by tabs.
+    """
+    session_id = app.id_of(session)
+    wanted = kinds or None
+    entries = _last(app, session_id, wanted, last, after) if last else _all(app, session_id, wanted, after)
+    if app.as_json:
+        app.show(page_of(list(entries)), lambda: None)
+        return
+    shown = entry_paragraph if is_terminal() else entry_line
+    for entry in entries:
+        say(shown(entry))
+
+
+def _all(app: App, session_id: str, kinds: tuple[str, ...] | None, after: int) -> Iterator[Entry]:
+    cursor: int | str | None = after
+    while cursor is not None:
+        page: Page[Entry] = app.hf.log(session_id, after=cursor, limit=MAX_LIMIT, kinds=kinds)
+        yield from page.items
+        cursor = page.next
+
+
+def _last(app: App, session_id: str, kinds: tuple[str, ...] | None, last: int, after: int) -> Iterator[Entry]:
+    found: list[Entry] = []
+    before: int | str | None = None
+    while len(found) < last:
+        limit = min(last - len(found), MAX_LIMIT)
+        page = app.hf.log(session_id, after=after, before=before, limit=limit, kinds=kinds, newest_first=True)
+        found += page.items
+        before = page.next
+        if before is None:
+            break
+    return reversed(found)
+
+
+@command("search", examples=("holdfast search bucket", 'holdfast --json search "terraform apply*" --limit 5'))
+@click.argument("words", nargs=-1, required=True)
+@click.option("--limit", type=click.IntRange(1, MAX_LIMIT), default=20, show_default=True, help="At most so many.")
+@pass_app
+def search(app: App, words: tuple[str, ...], limit: int) -> None:
+    """Find entries that have all these words; `word*` finds what begins so.
+
+    Piped, one line for each: session, entry, kind, role and the place found, separated by tabs.
+    """
+    hits = app.hf.search(" ".join(words), limit=limit)
+    app.show(page_of(hits), lambda: _show_hits(hits))
+
+
+def _show_hits(hits: list[Hit]) -> None:
+    if not is_terminal():
+        for hit in hits:
+            say(fields(hit.session_id, hit.number, hit.kind, hit.role, hit.snippet))
+    elif hits:
+        rows = [(hit.session_id, hit.number, hit.role or hit.kind, utc_text(hit.at)[:16], hit.snippet) for hit in hits]
+        table(("session", "entry", "who", "when", "found"), rows)
+    else:
+        note("Nothing found.")

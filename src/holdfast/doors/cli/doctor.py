@@ -1,0 +1,124 @@
+"""Doctor: is the store whole, and what is in it?
+
+A damaged file is never repaired or overwritten. `--set-aside` moves it away under a name
+that says what it is, so that it can be looked into and a backup put in its place.
+"""
+
+from __future__ import annotations
+
+import os
+from datetime import datetime
+from typing import Any
+
+import click
+
+from holdfast.core.errors import StoreCorrupt, StoreError
+from holdfast.doors.cli.app import App, command
+from holdfast.doors.cli.care import sqlite_file
+from holdfast.doors.cli.output import complain, facts, say
+from holdfast.doors.cli.verdicts import NO
+
+_COUNTS = {
+    "sessions": "SELECT count(*) FROM sessions",
+    "open_sessions": "SELECT count(*) FROM sessions WHERE finalized_at IS NULL",
+    "entries": "SELECT count(*) FROM entries",
+    "pending_approvals": "SELECT coalesce(sum(pending_approvals), 0) FROM sessions",
+}
+_BESIDE = ("-wal", "-shm")
+
+
+class Findings:
+    """What the doctor saw."""
+
+    def __init__(self, url: str) -> None:
+        self.facts: dict[str, Any] = {"url": url}
+        self.problems: list[str] = []
+        self.is_damaged = False
+
+    def blame(self, error: StoreError) -> None:
+        """An error is a finding like any other."""
+        self.problems.append(error.message)
+        self.is_damaged = self.is_damaged or isinstance(error, StoreCorrupt)
+
+
+@command("doctor", examples=("holdfast doctor", "holdfast --json doctor", "holdfast doctor --set-aside"))
+@click.option("--set-aside", is_flag=True, help="Move a damaged file away; a whole one stays where it is.")
+@click.pass_context
+def doctor(ctx: click.Context, set_aside: bool) -> None:
+    """Look at the store and say what is wrong: exit code 1 if something is."""
+    app = ctx.ensure_object(App)
+    found = Findings(app.full_url)
+    _look(app, found)
+    moved = _set_aside(sqlite_file(app)) if set_aside and found.is_damaged else None
+    answer = found.facts | {"problems": found.problems, "ok": not found.problems, "set_aside": moved}
+    app.show(answer, lambda: _show(found, moved, set_aside))
+    ctx.exit(NO if found.problems and moved is None else 0)
+
+
+def _look(app: App, found: Findings) -> None:
+    is_file = app.full_url.startswith("sqlite://")
+    path = sqlite_file(app) if is_file else ""
+    try:
+        if is_file:
+            found.facts["file"] = os.path.abspath(path)
+            found.facts["exists"] = os.path.exists(path)
+            if not found.facts["exists"]:
+                return  # the doctor looks, and creates nothing
+            found.facts["bytes"] = sum(_size(path + suffix) for suffix in ("", *_BESIDE))
+            _look_into(path, found)
+        problems = app.hf.check()
+    except StoreError as error:
+        found.blame(error)
+    else:
+        found.problems += problems
+        found.is_damaged = any(problem.startswith("integrity:") for problem in problems)
+
+
+def _look_into(path: str, found: Findings) -> None:
+    import apsw
+
+    from holdfast.stores.sqlite.connection import Connection, translating
+    from holdfast.stores.sqlite.migrate import LATEST, schema_version
+
+    found.facts["sqlite"] = apsw.sqlite_lib_version()
+    db = Connection(path)
+    try:
+        with translating(path):
+            found.facts["schema"] = schema_version(db)
+            found.facts["journal_mode"] = db.raw.pragma("journal_mode")
+            if found.facts["schema"] == LATEST:
+                found.facts |= {name: db.raw.execute(sql).get for name, sql in _COUNTS.items()}
+    finally:
+        db.close()
+
+
+def _size(path: str) -> int:
+    try:
+        return os.stat(path).st_size
+    except OSError:
+        return 0
+
+
+def _set_aside(path: str) -> str:
+    """Move the file and what belongs to it to a name nobody has; its new name."""
+    stamp = f"{path}.corrupt-{datetime.now().astimezone():%Y%m%d-%H%M%S}"
+    target, tries = stamp, 1
+    while any(os.path.lexists(target + suffix) for suffix in ("", *_BESIDE)):
+        tries += 1
+        target = f"{stamp}-{tries}"
+    for suffix in (*_BESIDE, ""):  # the database last: without its log it still is known to be damaged
+        if os.path.lexists(path + suffix):
+            os.rename(path + suffix, target + suffix)
+    return target
+
+
+def _show(found: Findings, moved: str | None, set_aside: bool) -> None:
+    say(facts(found.facts.items()))
+    for problem in found.problems:
+        complain(problem)
+    if moved is not None:
+        say(f"Set aside as {moved}; the next command starts with an empty database, or put a backup in its place.")
+    elif set_aside:
+        say("Nothing was set aside: the file is not damaged.")
+    if not found.problems:
+        say("Everything is in order.")

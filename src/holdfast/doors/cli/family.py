@@ -1,0 +1,110 @@
+"""Families: trees, children, and deleting them."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+
+import click
+
+from holdfast.core.family import Deletion
+from holdfast.core.query import MAX_LIMIT, Page
+from holdfast.core.session import Session
+from holdfast.doors.cli.app import App, command, pass_app
+from holdfast.doors.cli.arguments import session_argument
+from holdfast.doors.cli.output import is_terminal, note, page_of, printable, say, show_sessions
+from holdfast.doors.cli.verdicts import NO
+from holdfast.service.family import TreeNode
+
+SHOWN = 20  # ids a question lists
+
+
+@command("tree", examples=("holdfast tree plan-prod", "holdfast --json tree plan-prod"))
+@session_argument()
+@pass_app
+def tree(app: App, session: str) -> None:
+    """Draw a session with all that hangs on it."""
+    root = app.hf.tree(app.id_of(session))
+    app.show(root, lambda: say("\n".join(_drawn(root))))
+
+
+def _drawn(node: TreeNode, lead: str = "", below: str = "") -> Iterator[str]:
+    yield lead + _label(node.session)
+    for child in node.children:
+        last = child is node.children[-1]
+        yield from _drawn(child, below + ("└── " if last else "├── "), below + ("    " if last else "│   "))
+
+
+def _label(session: Session) -> str:
+    words = (session.session_id, session.session_name, session.agent_name, f"[{session.state}, {session.phase}]")
+    return "  ".join(word for word in words if word)
+
+
+@command("children", examples=("holdfast children plan-prod", "holdfast --json children plan-prod"))
+@session_argument()
+@pass_app
+def children(app: App, session: str) -> None:
+    """List a session's children, oldest first."""
+    found = list(_children(app, app.id_of(session)))
+    app.show(page_of(found), lambda: show_sessions(found) if found else note("No children."))
+
+
+def _children(app: App, session_id: str) -> Iterator[Session]:
+    page: Page[Session] = app.hf.children(session_id, limit=MAX_LIMIT)
+    yield from page.items
+    while page.next is not None:
+        page = app.hf.children(session_id, limit=MAX_LIMIT, cursor=page.next)
+        yield from page.items
+
+
+# Deleting ---------------------------------------------------------------------------------------
+
+
+@command(
+    "delete",
+    examples=(
+        "holdfast delete plan-prod --dry-run",
+        "holdfast delete plan-prod --yes",
+        "holdfast delete plan-prod --no-cascade",
+    ),
+)
+@session_argument()
+@click.option("--force", is_flag=True, help="Even if something in the tree is running.")
+@click.option("--no-cascade", is_flag=True, help="Refuse if it has children.")
+@click.option("--dry-run", is_flag=True, help="Only say what would go.")
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@click.pass_context
+def delete(ctx: click.Context, session: str, force: bool, no_cascade: bool, dry_run: bool, yes: bool) -> None:
+    """Delete a session with its tree.
+
+    On a terminal it shows what would go and asks; elsewhere it never does.
+    """
+    app = ctx.ensure_object(App)
+    session_id, cascade = app.id_of(session), not no_cascade
+    if not (dry_run or yes) and is_terminal() and sys.stdin.isatty():
+        preview = app.hf.delete(session_id, cascade=cascade, force=force, dry_run=True)
+        if not _confirmed(preview):
+            note("Nothing was deleted.")
+            ctx.exit(NO)
+    gone = app.hf.delete(session_id, cascade=cascade, force=force, dry_run=dry_run)
+    app.show(gone, lambda: _show_gone(gone))
+
+
+def _confirmed(preview: Deletion) -> bool:
+    ids = preview.session_ids
+    click.echo(printable("\n".join(ids[:SHOWN])), err=True)
+    if len(ids) > SHOWN:
+        click.echo(f"… and {len(ids) - SHOWN} more", err=True)
+    return click.confirm(f"Delete {_counted(preview)}?", err=True)
+
+
+def _counted(deletion: Deletion) -> str:
+    sessions = "1 session" if deletion.deleted_sessions == 1 else f"{deletion.deleted_sessions} sessions"
+    return f"{sessions} with {deletion.messages} messages and {deletion.checkpoints} checkpoints"
+
+
+def _show_gone(deletion: Deletion) -> None:
+    for session_id in deletion.session_ids:
+        say(session_id)
+    if is_terminal():
+        say(f"{'Would delete' if deletion.dry_run else 'Deleted'} {_counted(deletion)}.")

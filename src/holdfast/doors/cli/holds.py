@@ -1,0 +1,142 @@
+"""Pausing and picking up: suspend, resume, release, and whether to resume at all."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from holdfast.core.errors import utc_text
+from holdfast.doors.cli.app import App, command, pass_app
+from holdfast.doors.cli.arguments import FOLDER, OBJECT, session_argument, token_option, version_option
+from holdfast.doors.cli.output import (
+    called,
+    entry_paragraph,
+    facts,
+    hint,
+    is_terminal,
+    note,
+    page_of,
+    say,
+    show_sessions,
+)
+from holdfast.doors.cli.sessions import show_changed
+from holdfast.doors.cli.verdicts import judge, tell
+from holdfast.service.sessions import ResumePacket
+
+
+@command(
+    "suspend",
+    examples=(
+        'holdfast suspend plan-prod --checkpoint \'{"step": 3}\' --reason "awaiting approval"',
+        "holdfast suspend plan-prod --checkpoint @checkpoint.json",
+    ),
+)
+@session_argument()
+@click.option("--checkpoint", type=OBJECT, metavar="JSON|@FILE", help="What whoever resumes it needs: a JSON object.")
+@click.option("--reason", metavar="TEXT", help="Why it is paused.")
+@version_option
+@token_option
+@pass_app
+def suspend(
+    app: App, session: str, checkpoint: Any, reason: str | None, expected_version: int | None, token: str | None
+) -> None:
+    """Pause a session, keeping what its agent hands over."""
+    paused = app.hf.suspend(
+        app.id_of(session), checkpoint=checkpoint, reason=reason, version=expected_version, token=token
+    )
+    show_changed(app, paused, "Suspended")
+
+
+@command(
+    "resume",
+    examples=(
+        "holdfast resume",
+        "holdfast resume plan-prod",
+        "holdfast --json resume plan-prod --holder nightly-job",
+    ),
+)
+@session_argument(required=False)
+@click.option("--holder", metavar="NAME", help="Who takes it; this terminal, or this process, if not given.")
+@version_option
+@pass_app
+def resume(app: App, session: str | None, holder: str | None, expected_version: int | None) -> None:
+    """Take a session to drive: its hold, checkpoint, context and last messages.
+
+    Without SESSION: what could be picked up. Somebody else's hold keeps you away until it
+    ends; asking again from the same terminal renews your own.
+    """
+    if session is None:
+        _suggest(app)
+        return
+    packet = app.hf.resume(app.id_of(session), holder=holder, version=expected_version)
+    app.show(packet, lambda: _show_packet(packet))
+
+
+def _suggest(app: App) -> None:
+    found = app.hf.resumable()
+
+    def as_text() -> None:
+        show_sessions(found)
+        if found:
+            hint(f"Next: holdfast resume {found[0].session_id}")
+        else:
+            hint("Nothing waits to be picked up. All sessions: holdfast list")
+
+    app.show(page_of(found), as_text)
+
+
+def _show_packet(packet: ResumePacket) -> None:
+    session, hold = packet.session, packet.hold
+    known = facts(
+        (
+            ("session", called(session)),
+            ("agent", session.agent_name),
+            ("state", f"{session.state}, {session.phase}"),
+            ("holder", hold.holder),
+            ("token", hold.token),
+            ("until", utc_text(hold.until)),
+            ("checkpoint", packet.checkpoint),
+            ("context", packet.context),
+        )
+    )
+    say(known)
+    for message in packet.messages:
+        say(entry_paragraph(message))
+    if is_terminal():
+        note(f"To give it back: holdfast release {session.session_id}")
+
+
+@command("release", examples=("holdfast release plan-prod", "holdfast release plan-prod --token 5f2c9a"))
+@session_argument()
+@token_option
+@pass_app
+def release(app: App, session: str, token: str | None) -> None:
+    """Give the hold up, so that others may resume."""
+    show_changed(app, app.hf.release(app.id_of(session), token=token), "Released")
+
+
+@command(
+    "should-resume",
+    examples=(
+        "holdfast should-resume plan-prod",
+        "holdfast --json should-resume --agent terraform-architect --task-id T001",
+    ),
+)
+@session_argument(required=False)
+@click.option("--agent", metavar="NAME", help="Without SESSION: the newest of this agent …")
+@click.option("--task-id", metavar="ID", help="… and this task …")
+@click.option("--project-dir", type=FOLDER, metavar="FOLDER", help="… or working in this folder.")
+@click.option("--holder", metavar="NAME", help="Who would take it; this terminal, or this process, if not given.")
+@click.pass_context
+def should_resume(ctx: click.Context, /, session: str | None, holder: str | None, **place: Any) -> None:
+    """Say whether work may be picked up: exit code 0 for yes, 1 for no.
+
+    The reason is the first criterion that failed; --json shows all of them.
+    """
+    app = ctx.ensure_object(App)
+    if session is None:
+        verdict = app.hf.should_resume(holder=holder, **place)
+    else:
+        verdict = judge(app.hf, session, holder=holder)
+    ctx.exit(tell(verdict, as_json=app.as_json))

@@ -1,0 +1,26 @@
+"""The `holdfast` command: parsing and an exit code.
+
+`should-resume` is asked before every delegation, so its plain form is answered without the
+machinery of the other commands; see `quick`.
+"""
+
+from __future__ import annotations
+
+import sys
+
+INTERRUPTED = 130  # what a shell reports for a process that Ctrl-C ended
+
+
+def main() -> int:
+    """Run the command line of this process and return its exit code."""
+    arguments = sys.argv[1:]
+    try:
+        if "should-resume" in arguments:
+            from holdfast.doors.cli.quick import answer_and_leave
+
+            answer_and_leave(arguments)  # comes back only if the question is not a plain one
+        from holdfast.doors.cli.app import run
+
+        return run(arguments)
+    except KeyboardInterrupt:  # while modules are loading; later, `edge` sees to it
+        return INTERRUPTED

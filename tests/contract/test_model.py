@@ -1,0 +1,11 @@
+"""The model agrees with itself: the machine runs, and nothing in it depends on anything but its steps."""
+
+from __future__ import annotations
+
+from hypothesis import settings
+
+from holdfast.stores.memory.store import MemoryStore
+from holdfast.testing.model import compared_with_memory
+
+TestModelAgainstItself = compared_with_memory(MemoryStore).TestCase
+TestModelAgainstItself.settings = settings(max_examples=30, stateful_step_count=40, deadline=None)

@@ -1,0 +1,52 @@
+"""The SQLite store keeps the contract and does whatever the in-memory store does."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import AsyncIterator, Coroutine, Iterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import pytest
+from hypothesis import settings
+
+from holdfast.ports import Store
+from holdfast.stores.sqlite.store import SqliteStore
+from holdfast.testing.builders import drive
+from holdfast.testing.contract import StoreContract
+from holdfast.testing.model import StoreComparison
+
+
+class TestSqliteStore(StoreContract):
+    @pytest.fixture
+    def store(self, tmp_path: Path) -> Iterator[Store]:
+        store = SqliteStore.open(tmp_path / "holdfast.db")
+        yield store
+        drive(store.close())
+
+    @asynccontextmanager
+    async def meanwhile(self, work: Coroutine[Any, Any, object]) -> AsyncIterator[None]:
+        """Its `wait` blocks the thread, so another one has to do the work."""
+        worker = threading.Timer(0.05, drive, [work])
+        worker.start()
+        yield
+        await asyncio.to_thread(worker.join)
+
+
+class SqliteAgainstTheModel(StoreComparison):
+    """Every run has a file of its own."""
+
+    def make_store(self) -> Store:
+        self.folder = TemporaryDirectory(prefix="holdfast-")
+        return SqliteStore.open(Path(self.folder.name) / "holdfast.db")
+
+    def teardown(self) -> None:
+        with self.folder:
+            super().teardown()
+
+
+TestSqliteAgainstTheModel = SqliteAgainstTheModel.TestCase
+TestSqliteAgainstTheModel.settings = settings(max_examples=30, stateful_step_count=40, deadline=None)

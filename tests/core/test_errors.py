@@ -1,0 +1,165 @@
+"""The errors: one tree, stable codes, facts, a way out of each, and an edge for every door."""
+
+from __future__ import annotations
+
+import inspect
+import pickle
+import re
+from collections import Counter
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from holdfast.core import errors
+from holdfast.core.errors import HoldfastError, edge_of, utc_text
+
+AT = datetime(2026, 3, 1, 12, tzinfo=UTC)
+FAMILIES: dict[type[Any], tuple[int, str, int]] = {
+    errors.InvalidRequest: (422, "INVALID_ARGUMENT", 2),
+    errors.NotFound: (404, "NOT_FOUND", 3),
+    errors.Conflict: (409, "FAILED_PRECONDITION", 4),
+    errors.StoreError: (503, "UNAVAILABLE", 5),
+}
+# One of every error that can be raised, and the code it must have.
+EXAMPLES: tuple[tuple[str, HoldfastError], ...] = (
+    ("invalid_id", errors.InvalidId("session_id", "../evil")),
+    ("invalid_name", errors.InvalidId("session_name", "a b")),
+    ("invalid_ttl", errors.InvalidField("ttl", "is -1")),
+    ("invalid_messages", errors.InvalidField("messages[3].role", "is 'x'")),
+    ("invalid_json", errors.InvalidJson("metadata.a", "nan is not a JSON number")),
+    ("metadata_too_large", errors.TooLarge("metadata", 70000, 65536)),
+    ("context_value_too_large", errors.TooLarge("context value", 70000, 65536)),
+    ("unknown_phase", errors.UnknownPhase("idle", ["planning"])),
+    ("final_phase", errors.FinalPhase("completed")),
+    ("invalid_cursor", errors.InvalidCursor()),
+    ("own_ancestor", errors.OwnAncestor("s-1")),
+    ("ambiguous_reference", errors.AmbiguousReference("0190", ["0190a", "0190b"])),
+    ("invalid_import", errors.InvalidImport("not a line of an export", line=3)),
+    ("unsupported", errors.Unsupported("this store cannot search")),
+    ("session_not_found", errors.SessionNotFound("s-1")),
+    ("parent_not_found", errors.ParentNotFound("s-1")),
+    ("approval_not_found", errors.ApprovalNotFound("a-1")),
+    ("entry_not_found", errors.EntryNotFound("s-1", 9, 3)),
+    ("session_gone", errors.SessionGone("s-1", at=AT, by="ann", why="deleted")),
+    ("session_closed", errors.SessionClosed("s-1", "completed")),
+    ("held_by_another", errors.HeldByAnother("s-1", "ann", AT)),
+    ("hold_lost", errors.HoldLost("s-1")),
+    ("session_running", errors.SessionRunning(["s-1"])),
+    ("version_conflict", errors.VersionConflict("s-1", 3, 4)),
+    ("illegal_move", errors.IllegalMove("a session", "completed", "active", [])),
+    ("outcome_conflict", errors.OutcomeConflict("s-1", "completed", "failed")),
+    ("id_taken", errors.IdTaken("s-1")),
+    ("name_taken", errors.NameTaken("planner", "s-1")),
+    ("key_reused", errors.KeyReused("k-1")),
+    ("has_children", errors.HasChildren("s-1", 2)),
+    ("too_deep", errors.FamilyLimit("too_deep", "a family may be 16 generations deep, not more", 16)),
+    ("too_many_children", errors.FamilyLimit("too_many_children", "1000 open children already; finalize some", 1000)),
+    ("already_decided", errors.AlreadyDecided("a-1", "approve", "ann")),
+    ("approval_expired", errors.ApprovalClosed("a-1", "expired")),
+    ("approval_withdrawn", errors.ApprovalClosed("a-1", "withdrawn")),
+    ("session_corrupt", errors.SessionCorrupt("s-1", "entry 3")),
+    ("store_busy", errors.StoreBusy("holdfast.db")),
+    ("store_read_only", errors.StoreReadOnly("holdfast.db")),
+    ("store_full", errors.StoreFull("holdfast.db")),
+    ("store_corrupt", errors.StoreCorrupt("holdfast.db", "cut short")),
+    ("store_too_new", errors.StoreTooNew("holdfast.db", 9, 1)),
+    ("store_unavailable", errors.StoreUnavailable("holdfast.db cannot be opened")),
+)
+IDS = [code for code, _ in EXAMPLES]
+
+
+def error_classes() -> list[type[HoldfastError]]:
+    defined: list[Any] = [value for value in vars(errors).values() if inspect.isclass(value)]
+    return [kind for kind in defined if issubclass(kind, HoldfastError) and kind is not HoldfastError]
+
+
+def drawn_tree() -> dict[str, str]:
+    """Every name in the drawing, and the family it hangs on."""
+    tree: dict[str, str] = {}
+    family = ""
+    for line in str(errors.__doc__).splitlines():
+        match = re.match(r"    ([│├└─ ]+)([A-Z]\w+(?: / [A-Z]\w+)*)", line)
+        if match is None:
+            continue
+        names = match[2].split(" / ")
+        if len(match[1]) <= 4:
+            family = names[0]
+        tree |= dict.fromkeys(names, family)
+    return tree
+
+
+def test_the_drawing_has_every_error_under_its_family_and_no_other() -> None:
+    drawn = drawn_tree()
+    defined = {
+        kind.__name__: next(family.__name__ for family in FAMILIES if issubclass(kind, family))
+        for kind in error_classes()
+    }
+    assert drawn == defined
+
+
+def test_the_drawing_has_every_code() -> None:
+    text = str(errors.__doc__)
+    derived = re.compile(r"invalid_(?!id|name|json|cursor|import)\w+|\w+_too_large")
+    missing = [code for code, _ in EXAMPLES if not derived.fullmatch(code) and not re.search(rf"\b{code}\b", text)]
+    assert missing == []
+    assert "invalid_<field>" in text
+    assert "<what>_too_large" in text
+
+
+def test_there_is_an_example_of_every_error() -> None:
+    leaves = {kind for kind in error_classes() if kind not in FAMILIES}
+    assert {type(error) for _, error in EXAMPLES} == leaves
+
+
+@pytest.mark.parametrize(("code", "error"), EXAMPLES, ids=IDS)
+def test_an_error_has_its_code_a_message_and_its_facts(code: str, error: HoldfastError) -> None:
+    assert error.code == code
+    assert str(error) == error.message != ""
+    shown = error.to_dict()
+    assert (shown["code"], shown["detail"]) == (code, error.message)
+    assert {name: shown[name] for name in error.facts} == error.facts
+    assert all(getattr(error, name) == value for name, value in error.facts.items())
+
+
+@pytest.mark.parametrize(("code", "error"), EXAMPLES, ids=IDS)
+def test_facts_are_plain_json(code: str, error: HoldfastError) -> None:
+    from holdfast.core.codec import check_json
+
+    check_json(error.to_dict(), code)
+
+
+def test_no_two_kinds_of_error_share_a_code() -> None:
+    assert [code for code, count in Counter(IDS).items() if count > 1] == []
+    own = Counter(vars(kind)["code"] for kind in error_classes() if "code" in vars(kind))
+    assert [code for code, count in own.items() if count > 1] == []
+
+
+@pytest.mark.parametrize(("code", "error"), EXAMPLES, ids=IDS)
+def test_every_error_leaves_through_every_door(code: str, error: HoldfastError) -> None:
+    family = next(family for family in FAMILIES if isinstance(error, family))
+    http, grpc, exit_code = FAMILIES[family]
+    edge = edge_of(error)
+    assert (edge.http, edge.grpc, edge.exit_code) == (410 if code == "session_gone" else http, grpc, exit_code)
+
+
+def test_every_family_has_its_edge() -> None:
+    assert {kind.family for kind in error_classes()} == {"invalid", "not_found", "conflict", "store"}
+    assert edge_of(HoldfastError("oops")).http == 500
+    assert edge_of(HoldfastError("oops")).exit_code == 1
+
+
+def test_an_unknown_fact_is_an_unknown_attribute() -> None:
+    with pytest.raises(AttributeError):
+        _ = errors.InvalidCursor().holder
+
+
+@pytest.mark.parametrize(("code", "error"), EXAMPLES, ids=IDS)
+def test_an_error_survives_the_way_to_another_process(code: str, error: HoldfastError) -> None:
+    copy: Any = pickle.loads(pickle.dumps(error))
+    assert (type(copy), copy.to_dict(), str(copy)) == (type(error), error.to_dict(), str(error))
+
+
+def test_instants_are_shown_in_utc_with_z() -> None:
+    assert utc_text(AT) == "2026-03-01T12:00:00Z"
+    assert utc_text(AT.replace(microsecond=1500)) == "2026-03-01T12:00:00.001500Z"

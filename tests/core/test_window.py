@@ -1,0 +1,287 @@
+"""The window: newest messages, whole pairs, pinned words, within the budget."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from msgspec.structs import replace
+
+from holdfast.core.entry import Entry, Kind, tool_calls, tool_results
+from holdfast.core.errors import InvalidField
+from holdfast.core.window import (
+    WindowBuilder,
+    WindowSize,
+    bytes_of,
+    repair_of,
+    rough_tokens,
+    unanswered_calls,
+    whole_upto,
+    with_pinned,
+)
+from holdfast.testing.builders import NOON
+
+Content = str | list[dict[str, Any]]
+
+
+def message(number: int, content: Content = "hello", role: str = "user") -> Entry:
+    return Entry(number=number, kind=Kind.MESSAGE, at=NOON, role=role, content=content)
+
+
+def call(number: int, *ids: str) -> Entry:
+    parts: list[dict[str, Any]] = [{"type": "tool_call", "id": id_, "name": f"tool-{id_}", "input": {}} for id_ in ids]
+    return message(number, parts, "assistant")
+
+
+def result(number: int, *ids: str) -> Entry:
+    parts: list[dict[str, Any]] = [{"type": "tool_result", "call_id": id_, "output": "done"} for id_ in ids]
+    return message(number, parts, "tool")
+
+
+def summary(number: int, upto: int, text: str = "so far") -> Entry:
+    return Entry(number=number, kind=Kind.SUMMARY, at=NOON, data={"summary": text, "upto": upto})
+
+
+def window_of(history: list[Entry], page: int = 1000, **size: int) -> list[Entry]:
+    """The window over a whole history, fed page by page as the service does."""
+    builder = WindowBuilder(WindowSize(**size))
+    newest_first = history[::-1]
+    while newest_first and not builder.is_full:
+        builder.take(newest_first[:page])
+        newest_first = newest_first[page:]
+    if not builder.is_full:
+        builder.end()
+    return builder.messages()
+
+
+def numbers(entries: list[Entry]) -> list[int]:
+    return [entry.number for entry in entries]
+
+
+# Histories as agents leave them: texts, calls and results, interleaved, unanswered, their ids used again.
+steps = st.lists(
+    st.tuples(
+        st.sampled_from(["user", "assistant", "system", "call", "result"]),
+        st.lists(st.sampled_from("abc"), min_size=1, max_size=2, unique=True),
+        st.integers(0, 40),
+    ),
+    max_size=25,
+)
+
+
+def history_of(plan: list[tuple[str, list[str], int]], *, orphans: bool = False) -> list[Entry]:
+    entries: list[Entry] = []
+    waiting: set[str] = set()
+    for kind, ids, length in plan:
+        number = len(entries) + 1
+        answered = [id_ for id_ in ids if orphans or id_ in waiting]
+        if kind == "call":
+            entries.append(call(number, *ids))
+            waiting.update(ids)
+        elif kind == "result" and answered:
+            entries.append(result(number, *answered))
+            waiting.difference_update(answered)
+        elif kind in ("user", "assistant", "system"):
+            entries.append(message(number, "x" * length, kind))
+    return entries
+
+
+def pairs_of(history: list[Entry]) -> list[tuple[int, int]]:
+    """(call's number, result's number) of every pair, the newest call of an id being the one that is answered."""
+    started: dict[str, int] = {}
+    pairs = []
+    for entry in history:
+        pairs += [(started.pop(id_), entry.number) for id_ in tool_results(entry) if id_ in started]
+        started.update((id_, entry.number) for id_ in tool_calls(entry))
+    return pairs
+
+
+@given(steps, st.integers(1, 12), st.integers(1, 30))
+def test_a_number_of_messages_is_the_newest_ones_with_whole_pairs(
+    plan: list[tuple[str, list[str], int]], last: int, page: int
+) -> None:
+    history = history_of(plan)
+    window = window_of(history, page, last=last)
+    assert window == history[len(history) - len(window) :], "the newest, without a gap"
+    assert len(window) >= min(last, len(history))
+    kept = set(numbers(window))
+    assert [pair for pair in pairs_of(history) if (pair[0] in kept) != (pair[1] in kept)] == []
+    if len(window) > last:  # it ran over because of a pair that would have been separated
+        cut = window[len(window) - last].number
+        assert any(first < cut <= end for first, end in pairs_of(history))
+
+
+@given(steps, st.integers(1, 120), st.integers(1, 30))
+def test_a_budget_is_kept_and_used_up_with_whole_pairs(
+    plan: list[tuple[str, list[str], int]], budget: int, page: int
+) -> None:
+    history = history_of(plan)
+    for size, cost in (({"max_bytes": budget}, bytes_of), ({"tokens": budget}, rough_tokens)):
+        window = window_of(history, page, **size)
+        assert sum(map(cost, window)) <= budget
+        assert window == history[len(history) - len(window) :]
+        kept = set(numbers(window))
+        assert [pair for pair in pairs_of(history) if (pair[0] in kept) != (pair[1] in kept)] == []
+        more = [start for start in range(len(history) - len(window)) if is_whole(history, history[start].number)]
+        assert all(sum(map(cost, history[start:])) > budget for start in more), "more would have fitted"
+
+
+def is_whole(history: list[Entry], first: int) -> bool:
+    """Whether a window that begins at `first` separates nothing."""
+    return not any(start < first <= end for start, end in pairs_of(history))
+
+
+@given(steps, st.integers(1, 5))
+def test_turns_are_counted_by_what_users_said(plan: list[tuple[str, list[str], int]], turns: int) -> None:
+    history = history_of(plan)
+    window = window_of(history, turns=turns)
+    said_in_all = sum(entry.role == "user" for entry in history)
+    assert sum(entry.role == "user" for entry in window) >= min(turns, said_in_all)
+    assert window == history[len(history) - len(window) :]
+    if said_in_all > turns and not pairs_of(history):
+        assert sum(entry.role == "user" for entry in window) == turns
+
+
+@given(steps, st.integers(1, 30), st.integers(1, 30))
+def test_results_without_a_call_stay_out_and_keep_nobody_else_out(
+    plan: list[tuple[str, list[str], int]], last: int, page: int
+) -> None:
+    history = history_of(plan, orphans=True)
+    window = window_of(history, page, last=last)
+    calls: set[str] = set()
+    for entry in window:
+        assert calls.issuperset(tool_results(entry)), "a model refuses a result whose call it does not see"
+        calls.update(tool_calls(entry))
+    texts = [entry for entry in history if isinstance(entry.content, str)]
+    kept_texts = [entry for entry in window if isinstance(entry.content, str)]
+    assert kept_texts == texts[len(texts) - len(kept_texts) :]
+    assert len(window) >= min(last, len(texts))
+
+
+@given(steps, st.integers(1, 10), st.integers(1, 12))
+def test_every_limit_given_holds(plan: list[tuple[str, list[str], int]], last: int, turns: int) -> None:
+    history = history_of(plan)
+    both = window_of(history, last=last, turns=turns, max_bytes=100)
+    for size in ({"last": last}, {"turns": turns}, {"max_bytes": 100}):
+        assert len(both) <= len(window_of(history, **size))
+
+
+def test_pages_that_end_between_a_call_and_its_result_make_no_difference() -> None:
+    history = [message(1), message(2), call(3, "a"), result(4, "a"), message(5), message(6), message(7)]
+    assert all(numbers(window_of(history, page, last=4)) == [3, 4, 5, 6, 7] for page in range(1, 8))
+
+
+def test_a_window_that_ran_over_takes_nothing_more_from_the_next_page() -> None:
+    history = [message(number) for number in range(1, 30)] + [call(30, "a"), result(31, "a"), message(32), message(33)]
+    assert numbers(window_of(history, 4, last=3)) == [30, 31, 32, 33]
+
+
+@pytest.mark.parametrize("name", ["last", "turns", "tokens", "max_bytes"])
+@pytest.mark.parametrize("value", [0, -1, True, 1.5, "3"])
+def test_a_size_is_a_whole_number_above_nothing(name: str, value: Any) -> None:
+    with pytest.raises(InvalidField) as refused:
+        WindowSize(**{name: value})
+    assert refused.value.code == f"invalid_{name}"
+
+
+# What is kept in any case -----------------------------------------------------------------------
+
+
+@given(steps, st.integers(1, 5), st.integers(0, 25))
+def test_system_messages_and_the_newest_summary_are_always_there_once(
+    plan: list[tuple[str, list[str], int]], last: int, upto: int
+) -> None:
+    history = history_of(plan)
+    upto = min(upto, len(history))
+    pinned = [entry for entry in history if entry.role == "system"] + [summary(len(history) + 1, upto)]
+    newer = [entry for entry in history if entry.number > upto]
+    shown = with_pinned(window_of(newer, last=last), pinned)
+    assert len(numbers(shown)) == len(set(numbers(shown)))
+    assert set(numbers(shown)) >= set(numbers(pinned))
+    place = numbers(shown).index(len(history) + 1)
+    assert all(entry.number <= upto for entry in shown[:place]), "a summary stands where what it sums up ended"
+    assert all(entry.number > upto for entry in shown[place + 1 :])
+    assert (shown[place].role, shown[place].content) == ("system", "so far")
+
+
+@given(steps, st.integers(1, 200))
+def test_what_is_kept_in_any_case_is_paid_for_first(plan: list[tuple[str, list[str], int]], budget: int) -> None:
+    history = history_of(plan)
+    pinned = [entry for entry in history if entry.role == "system"]
+    for size, cost in ((WindowSize(tokens=budget), rough_tokens), (WindowSize(max_bytes=budget), bytes_of)):
+        builder = WindowBuilder(size)
+        builder.reserve(pinned)
+        builder.take(history[::-1])
+        shown = with_pinned(builder.messages(), pinned)
+        assert sum(map(cost, shown)) <= max(budget, sum(map(cost, pinned)))
+        if sum(map(cost, history)) <= budget:
+            assert shown == history, "nothing is paid for twice"
+
+
+# Calls that a crash left open -------------------------------------------------------------------
+
+
+def test_a_call_that_no_later_message_answers_is_found() -> None:
+    history = [call(1, "a", "b"), result(2, "a"), message(3)]
+    assert unanswered_calls(history) == [(1, "b", "tool-b")]
+
+
+def test_a_call_is_not_answered_by_the_result_of_an_earlier_one_with_its_id() -> None:
+    history = [call(1, "a"), result(2, "a"), call(3, "a")]
+    assert unanswered_calls(history) == [(3, "a", "tool-a")]
+
+
+@given(steps)
+def test_repaired_calls_are_answered(plan: list[tuple[str, list[str], int]]) -> None:
+    history = history_of(plan)
+    for missing in unanswered_calls(history):
+        repair = repair_of(*missing)
+        history.append(message(len(history) + 1, repair.content, repair.role))
+    assert unanswered_calls(history) == []
+
+
+def test_a_repair_says_that_it_is_one_and_is_added_once_for_each_call() -> None:
+    repair = repair_of(3, "a", "deploy")
+    assert isinstance(repair.content, list)
+    part = repair.content[0]
+    assert (part["call_id"], part["is_error"], part["repaired"]) == ("a", True, True)
+    assert "deploy" in part["output"]
+    assert repair.client_key == repair_of(3, "a", "deploy").client_key
+    assert repair.client_key != repair_of(9, "a", "deploy").client_key
+
+
+# Where a summary may end ------------------------------------------------------------------------
+
+
+@given(steps, st.data())
+def test_a_summary_never_ends_between_a_call_and_its_result(
+    plan: list[tuple[str, list[str], int]], data: st.DataObject
+) -> None:
+    history = history_of(plan)
+    upto = data.draw(st.integers(0, len(history)))
+    cut = whole_upto([entry for entry in history if entry.number <= upto], upto)
+    assert 0 <= cut <= upto
+    assert not any(first <= cut < end for first, end in pairs_of(history))
+    waiting = [number for number, _, _ in unanswered_calls(history[:upto])]
+    assert all(cut < number for number in waiting), "what still waits for its result is not summed up"
+    assert not any(
+        is_whole(history, later + 1) and all(later < number for number in waiting) for later in range(cut + 1, upto + 1)
+    ), "it could have gone further"
+
+
+def test_going_back_for_one_pair_does_not_cut_another() -> None:
+    history = [message(1), call(2, "a"), call(3, "b"), result(4, "a")]
+    assert whole_upto(history, 4) == 1
+
+
+def test_tokens_are_estimated_from_bytes() -> None:
+    assert rough_tokens(message(1, "x" * 40)) == 14
+    assert bytes_of(message(1, "é")) == 2
+    assert bytes_of(message(1, [{"type": "text", "text": "é"}])) == len('[{"type":"text","text":"é"}]'.encode())
+
+
+def test_a_summary_without_words_of_its_own_is_left_as_it_is() -> None:
+    entry = replace(summary(2, 1), data=None)
+    assert with_pinned([message(1)], [entry]) == [message(1), entry]

@@ -1,0 +1,255 @@
+"""Everything a user can call, type, set or be told has its place in the reference."""
+
+import ast
+import inspect
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import click
+import msgspec
+import pytest
+
+from holdfast import agent_session
+from holdfast.client import ContextDoor, Holdfast, connect
+from holdfast.core import errors
+from holdfast.core.entry import Kind
+from holdfast.core.session import PUBLIC_FIELDS
+from holdfast.doors.cli.app import cli
+from holdfast.service.deps import Settings
+from tests.docs.page import ROOT
+
+REFERENCE = ROOT / "docs" / "reference"
+SOURCE = ROOT / "src" / "holdfast"
+
+
+def code_spans(page: str) -> str:
+    """Return all inline code of a page of the reference, one span per line."""
+    text = re.sub(r"^ *```.*?^ *```$", "", (REFERENCE / page).read_text(encoding="utf-8"), flags=re.M | re.S)
+    return "\n".join(re.findall(r"`([^`\n]+)`", text))
+
+
+def missing(page: str, names: set[str]) -> list[str]:
+    """Return the names which no inline code of the page has as a whole word."""
+    spans = code_spans(page)
+    return sorted(name for name in names if not re.search(rf"(?<![\w-]){re.escape(name)}(?![\w-])", spans))
+
+
+# Python -----------------------------------------------------------------------------------------
+
+
+def public_methods(kind: type) -> dict[str, inspect.Signature]:
+    return {
+        name: inspect.signature(method)
+        for name, method in inspect.getmembers(kind, inspect.isfunction)
+        if not name.startswith("_")
+    }
+
+
+def rows_of(prefix: str = "") -> dict[str, str]:
+    """Return the signatures of the tables of python.md by method name."""
+    text = (REFERENCE / "python.md").read_text(encoding="utf-8")
+    return dict(re.findall(rf"^\| `{re.escape(prefix)}(\w+)\(([^`]*)\)`", text, flags=re.M))
+
+
+@pytest.mark.parametrize(("kind", "prefix"), [(Holdfast, ""), (ContextDoor, "context.")])
+def test_every_method_and_argument_is_in_the_reference(kind: type, prefix: str) -> None:
+    documented = rows_of(prefix)
+    methods = public_methods(kind)
+    assert sorted(methods.keys() - documented.keys()) == []
+    absent = {
+        name: absent
+        for name, signature in methods.items()
+        if (absent := [arg for arg in signature.parameters if arg != "self" and not in_words(arg, documented[name])])
+    }
+    assert absent == {}
+
+
+@pytest.mark.parametrize(("kind", "prefix"), [(Holdfast, ""), (ContextDoor, "context.")])
+def test_the_reference_tells_of_no_argument_there_is_not(kind: type, prefix: str) -> None:
+    methods = public_methods(kind)
+    for name, signature in rows_of(prefix).items():
+        if name in methods:
+            told = set(re.findall(r"(?<![\w\"-])([a-z_]+)(?=[=,]|$)", re.sub(r"=\s*[^,]+", "=", signature)))
+            assert told <= methods[name].parameters.keys(), name
+
+
+def test_every_argument_of_connect_is_in_the_reference() -> None:
+    assert missing("python.md", set(inspect.signature(connect).parameters)) == []
+
+
+def test_every_function_of_agent_session_is_in_the_reference() -> None:
+    assert missing("agent-session.md", set(agent_session.__all__)) == []
+
+
+def in_words(name: str, text: str) -> bool:
+    return re.search(rf"\b{name}\b", text) is not None
+
+
+# Command line -----------------------------------------------------------------------------------
+
+
+def commands(group: click.Group, words: tuple[str, ...] = ()) -> Iterator[tuple[str, click.Command]]:
+    """Walk the commands that people see, by the words they type."""
+    context = click.Context(group)
+    for name in group.list_commands(context):
+        command = group.get_command(context, name)
+        assert command is not None
+        if command.hidden:
+            continue
+        yield " ".join((*words, name)), command
+        if isinstance(command, click.Group):
+            yield from commands(command, (*words, name))
+
+
+def section_of(name: str) -> str:
+    """Return the part of cli.md that tells of a command; that of `context get` is in `context`."""
+    text = (REFERENCE / "cli.md").read_text(encoding="utf-8")
+    for heading, body in re.findall(r"^### (.+?)\n(.*?)(?=^##|\Z)", text, flags=re.M | re.S):
+        if name.split()[0] in re.findall(r"[\w-]+", heading):
+            return str(body)
+    return ""
+
+
+def options_of(command: click.Command) -> set[str]:
+    return {
+        option
+        for parameter in command.params
+        if isinstance(parameter, click.Option) and not parameter.hidden
+        for option in (*parameter.opts, *parameter.secondary_opts)
+        if option.startswith("--") and option != "--help"
+    }
+
+
+COMMANDS = dict(commands(cli))
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_command_and_option_is_in_the_reference(name: str) -> None:
+    section = section_of(name)
+    assert f"holdfast {name}" in section, "no example"
+    common = code_spans("cli.md").split("\n")
+    absent = [
+        option for option in options_of(COMMANDS[name]) if f"`{option}" not in section and option not in _common(common)
+    ]
+    assert absent == []
+
+
+def _common(spans: list[str]) -> set[str]:
+    """Options that every command has; cli.md tells of them once, before the commands."""
+    return {word for span in spans for word in span.split() if word in ("--json", "--url")}
+
+
+def test_every_option_of_holdfast_itself_is_in_the_reference() -> None:
+    assert missing("cli.md", {option.lstrip("-") for option in options_of(cli)}) == []
+
+
+# Errors, settings, sessions ---------------------------------------------------------------------
+
+
+def error_classes(kind: type[errors.HoldfastError] = errors.HoldfastError) -> Iterator[type[errors.HoldfastError]]:
+    yield kind
+    for child in kind.__subclasses__():
+        yield from error_classes(child)
+
+
+def calls(*names: str) -> Iterator[tuple[str, list[str]]]:
+    """Find calls of these functions in the source: the name, and the arguments that are plain texts."""
+    for path in SOURCE.rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in names:
+                yield node.func.id, [str(arg.value) for arg in node.args if isinstance(arg, ast.Constant)]
+
+
+def computed_codes() -> set[str]:
+    """Codes that are made when the error is: from a field's name, or given by the rule that raises it."""
+    found = {"invalid_id", "invalid_name", "approval_expired", "approval_withdrawn"}
+    for name, texts in calls("InvalidField", "TooLarge", "check_label", "check_text", "FamilyLimit"):
+        if not texts:
+            continue
+        field = texts[0].split(".")[0]
+        if name in ("InvalidField", "check_label", "check_text"):
+            found.add(f"invalid_{field}")
+        if name in ("TooLarge", "check_text"):
+            found.add(f"{field.replace(' ', '_')}_too_large")
+        if name == "FamilyLimit":
+            found.add(field)
+    return found
+
+
+def test_every_error_code_is_in_the_reference() -> None:
+    fixed = {kind.__dict__["code"] for kind in error_classes() if "code" in kind.__dict__}
+    assert len(fixed) > 30
+    assert missing("errors.md", fixed | computed_codes()) == []
+
+
+def test_every_code_of_the_drawn_tree_is_in_the_reference() -> None:
+    drawn = set(re.findall(r"[a-z]+(?:_[a-z]+)+", errors.__doc__ or "")) - {"session_id", "session_name"}
+    assert missing("errors.md", {code for code in drawn if not code.endswith("_")}) == []
+
+
+def test_the_exit_code_of_every_family_is_in_the_reference() -> None:
+    text = (REFERENCE / "errors.md").read_text(encoding="utf-8")
+    for kind in (errors.InvalidRequest, errors.NotFound, errors.Conflict, errors.StoreError):
+        exit_code = errors.edge_of(kind("")).exit_code
+        assert re.search(rf"`holdfast\.{kind.__name__}` \| {exit_code} \|", text), kind.__name__
+
+
+def settings_of(path: Path = SOURCE / "config.py") -> set[str]:
+    """Read the settings from the file that stands, as an example, in the docstring of config.py."""
+    import textwrap
+    import tomllib
+
+    doc = ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or ""
+    example = textwrap.dedent("\n".join(line for line in doc.splitlines() if line.startswith("    ")))
+    return {".".join(words) for words in leaves(tomllib.loads(example))}
+
+
+def leaves(table: dict[str, object], words: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
+    for name, value in table.items():
+        if isinstance(value, dict) and name != "idle_limits":
+            yield from leaves(value, (*words, name))
+        else:
+            yield (*words, name)
+
+
+def test_every_setting_is_in_the_reference() -> None:
+    settings = settings_of()
+    assert {"url", "resume.idle_limit", "resume.idle_limits", "redact.words"} <= settings
+    assert missing("configuration.md", settings) == []
+
+
+def test_every_group_of_settings_is_in_the_example_of_config() -> None:
+    groups = {name.partition(".")[0] for name in settings_of()} - {"url"}
+    kept_out = {"window"}  # chosen by callers, not by the installation
+    names = {field.name for field in msgspec.structs.fields(Settings)} - kept_out
+    assert {{"secret_words": "redact"}.get(name, name) for name in names} == groups
+
+
+def test_every_environment_variable_is_in_the_reference() -> None:
+    read = set(re.findall(r"\"((?:HOLDFAST|AGENT|XDG)_[A-Z_]+)\"", (SOURCE / "config.py").read_text(encoding="utf-8")))
+    assert {"HOLDFAST_URL", "HOLDFAST_HOME", "AGENT_SESSION_ID"} <= read
+    assert missing("configuration.md", read) == []
+
+
+def test_the_defaults_shown_are_the_defaults() -> None:
+    import tomllib
+
+    from holdfast import config
+
+    text = (REFERENCE / "configuration.md").read_text(encoding="utf-8")
+    [shown] = [block for block in re.findall(r"^```toml\n(.*?)^```$", text, flags=re.M | re.S) if "[redact]" in block]
+    file, defaults = tomllib.loads(shown), Settings()
+    resume = file["resume"]
+    assert config.duration("", resume["idle_limit"]) == defaults.resume.idle_limit
+    assert {name: config.duration("", limit) for name, limit in resume["idle_limits"].items()} == (
+        defaults.resume.idle_limits
+    )
+    assert resume["max_errors"] == defaults.resume.max_errors
+    assert file["family"] == msgspec.to_builtins(defaults.family)
+    assert config.duration("", file["retention"]["age"]) == defaults.retention
+    assert tuple(file["redact"]["words"]) == defaults.secret_words
+
+
+def test_every_field_and_kind_is_in_the_reference() -> None:
+    assert missing("session.md", {*PUBLIC_FIELDS, *Kind}) == []
