@@ -77,7 +77,7 @@ class Runner:
         with self._folder(RAM if work.ram else self.plan.folder) as folder, ExitStack() as stack:
             entrants = [self._enter(stack, work, size, folder, *each) for each in self._contenders(work)]
             os.sync()  # what preparing wrote is not written back during the rounds
-            race(entrants, self.plan.rounds)
+            race(entrants, work.rounds(self.plan.rounds))
         return _filled(line, {each.name: each for each in entrants})
 
     def growth(self, growth: Growth) -> Line:
@@ -92,7 +92,7 @@ class Runner:
                 if who == FLOOR or place != "small again"
             }
             os.sync()
-            race(list(entrants.values()), self.plan.rounds)
+            race(list(entrants.values()), _as_work(growth).rounds(self.plan.rounds))
         line.base = typical(entrants[OURS, "small"])
         line.ours = ratio(entrants[OURS, "large"], entrants[OURS, "small"])
         line.floor = ratio(entrants[FLOOR, "large"], entrants[FLOOR, "small"])

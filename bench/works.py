@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from typing import Literal
 
 Face = Literal["inline", "awaited", "tasks"]
+UNSYNCED = 3  # times as many rounds where nothing waits for the disk: they are short, and the scheduler is loud in them
+_READS = {"last", "newest", "find", "verdict"}
 
 
 @dataclass(frozen=True)
@@ -27,6 +29,10 @@ class Work:
     processes: int = 1
     peers: bool = False
     ram: bool = False
+
+    def rounds(self, usual: int) -> int:
+        """How many rounds this line needs."""
+        return usual * UNSYNCED if self.ram or self.stage in _READS else usual
 
     def at(self, quick: bool) -> int:
         """The size to measure at."""

@@ -572,7 +572,7 @@ def _number(value: int | str | None) -> int | None:
     if isinstance(value, str):
         from holdfast.core.errors import InvalidCursor
 
-        if not value.isdecimal():
+        if not value.isdecimal() or len(value) > 18:  # no log is that long
             raise InvalidCursor
         return int(value)
     return value

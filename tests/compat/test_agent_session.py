@@ -512,7 +512,7 @@ def test_a_corrupt_session_is_skipped_and_the_others_still_work(home: Path, cloc
     assert (hooked["should_resume"], hooked["reason"]) == (False, "session_corrupt")
     assert pre_delegate_hook({"agent_name": "terraform-architect"})["agent_id"] == whole
     assert [listed["agent_id"] for listed in list_sessions()] == [whole]
-    forward(clock, days=2)
+    forward(clock, days=8)
     assert cleanup_old_sessions() == 1
 
 

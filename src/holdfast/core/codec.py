@@ -48,13 +48,20 @@ def check_json(value: Any, where: str, depth: int = 0) -> None:
         raise InvalidJson(where, f"a value of type {kind.__name__}")
 
 
-def _check_text(text: str, where: str) -> None:
+def is_text(text: str) -> bool:
+    """Whether a text can be written as UTF-8: it has no lone surrogates."""
     if text.isascii():
-        return
+        return True
     try:
         text.encode()
     except UnicodeEncodeError:
-        raise InvalidJson(where, "the text is not valid UTF-8") from None
+        return False
+    return True
+
+
+def _check_text(text: str, where: str) -> None:
+    if not is_text(text):
+        raise InvalidJson(where, "the text is not valid UTF-8")
 
 
 def encode(value: Any) -> bytes:

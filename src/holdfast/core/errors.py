@@ -245,7 +245,9 @@ class SessionNotFound(NotFound):
     code = "session_not_found"
 
     def __init__(self, ref: str) -> None:
-        super().__init__(f"there is no session {_shown(ref)}; `holdfast list` shows what there is", session_id=ref)
+        super().__init__(
+            f"there is no session {_shown(ref)}; `holdfast list` shows what there is", session_id=_plain(ref)
+        )
 
 
 class ParentNotFound(NotFound):
@@ -254,7 +256,7 @@ class ParentNotFound(NotFound):
     code = "parent_not_found"
 
     def __init__(self, ref: str) -> None:
-        super().__init__(f"there is no session {_shown(ref)} to be the parent; nothing was created", parent=ref)
+        super().__init__(f"there is no session {_shown(ref)} to be the parent; nothing was created", parent=_plain(ref))
 
 
 class ApprovalNotFound(NotFound):
@@ -265,7 +267,7 @@ class ApprovalNotFound(NotFound):
     def __init__(self, approval_id: str) -> None:
         super().__init__(
             f"there is no approval {_shown(approval_id)}; `holdfast approvals` shows what waits",
-            approval_id=approval_id,
+            approval_id=_plain(approval_id),
         )
 
 
@@ -559,6 +561,11 @@ _EXCEPTIONS_TO_THE_FAMILY = {"session_gone": Edge(http=410, grpc="NOT_FOUND", ex
 def edge_of(error: HoldfastError) -> Edge:
     """The one table that maps errors to HTTP status, gRPC status and exit code."""
     return _EXCEPTIONS_TO_THE_FAMILY.get(error.code) or _EDGES[error.family]
+
+
+def _plain(value: object) -> str:
+    """A value as text that JSON can carry, whatever was sent."""
+    return value[:256] if isinstance(value, str) and value.isprintable() else _shown(value)
 
 
 def _shown(value: object) -> str:

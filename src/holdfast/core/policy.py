@@ -96,6 +96,7 @@ class Retention(Struct, frozen=True, kw_only=True):
 
     before: datetime
     states: frozenset[str] | None = None  # None: whatever their state
+    waiting_since: datetime | None = None  # what waits in phase `approval` since then or later stays
 
 
 def why_removable(session: Session, retention: Retention, at: datetime) -> str | None:
@@ -111,4 +112,6 @@ def why_removable(session: Session, retention: Retention, at: datetime) -> str |
         return None
     if retention.states is not None and session.state.value not in retention.states:
         return None
+    if retention.waiting_since is not None and session.phase is Phase.APPROVAL:
+        return "retention" if session.last_activity_at < retention.waiting_since else None
     return "retention"

@@ -12,7 +12,7 @@ from zlib import crc32
 
 from msgspec import Struct
 
-from holdfast.core.codec import canonical
+from holdfast.core.codec import canonical, check_json, is_text
 from holdfast.core.errors import InvalidCursor, InvalidField
 from holdfast.core.session import Phase, Session, State
 
@@ -22,6 +22,12 @@ MAX_LIMIT = 1000
 MAX_POSITION = 1 << 62  # no store counts further
 SORTS = ("-created", "created")
 STATUSES = ("created", "waiting", "idle", "suspended", "completed", "failed", "abandoned")
+
+
+_TEXTS = (
+    "agent", "state", "status", "phase", "parent", "root", "task", "name_prefix", "project_dir", "metadata_key", "sort",
+)  # fmt: skip
+_INSTANTS = ("created_after", "created_before", "updated_after", "updated_before")
 
 
 class Page(Struct, Generic[T], frozen=True):
@@ -61,12 +67,18 @@ class SessionQuery(Struct, frozen=True, kw_only=True):
     cursor: str | None = None
 
     def __post_init__(self) -> None:
+        for name in _TEXTS:
+            if (value := getattr(self, name)) is not None and not (isinstance(value, str) and is_text(value)):
+                raise InvalidField(name, "must be text")
+        for name in _INSTANTS:
+            if (at := getattr(self, name)) is not None and not (isinstance(at, datetime) and at.tzinfo is not None):
+                raise InvalidField(name, "must be an instant with its time zone")
+        check_json(self.metadata_value, "metadata_value")
         _check_choice("state", self.state, tuple(State))
         _check_choice("status", self.status, STATUSES)
         _check_choice("phase", self.phase, tuple(Phase))
         _check_choice("sort", self.sort, SORTS)
-        if type(self.limit) is not int or not 1 <= self.limit <= MAX_LIMIT:
-            raise InvalidField("limit", f"is {self.limit!r}; give a number from 1 to {MAX_LIMIT}")
+        check_limit(self.limit)
 
     @property
     def newest_first(self) -> bool:
@@ -140,6 +152,13 @@ def check_limit(limit: object, most: int = MAX_LIMIT) -> int:
     if type(limit) is not int or not 1 <= limit <= most:
         raise InvalidField("limit", f"is {limit!r}; give a number from 1 to {most}")
     return limit
+
+
+def check_numbers(*numbers: object) -> None:
+    """Numbers of entries; None is none."""
+    for number in numbers:
+        if number is not None and (type(number) is not int or not 0 <= number < 1 << 32):
+            raise InvalidField("number", f"is {number!r}; give the number of an entry")
 
 
 def _check_choice(name: str, value: str | None, allowed: tuple[str, ...]) -> None:

@@ -7,8 +7,8 @@ from typing import Any
 from holdfast.core.approval import Approval, ApprovalState, hash_of_plan
 from holdfast.core.codec import check_json, encode
 from holdfast.core.context import check_ttl
-from holdfast.core.errors import ApprovalClosed, InvalidField, TooLarge
-from holdfast.core.ids import check_label
+from holdfast.core.errors import ApprovalClosed, ApprovalNotFound, InvalidField, TooLarge
+from holdfast.core.ids import check_label, looks_like_ref
 from holdfast.core.query import check_limit
 from holdfast.core.session import MAX_CHECKPOINT_BYTES, Change, View, check_text
 from holdfast.service.deps import Caller, Deps, stamp_of
@@ -68,7 +68,7 @@ async def list_approvals(
 
 async def get_approval(deps: Deps, caller: Caller, approval_id: str) -> Approval:
     """One approval as it stands."""
-    approval = await deps.store.approval(caller.owner, approval_id)
+    approval = await deps.store.approval(caller.owner, _check_id(approval_id))
     return await _expired(deps, caller, approval) if approval.is_due(deps.clock.now()) else approval
 
 
@@ -90,7 +90,7 @@ async def decide_approval(
     text = None if note is None else check_text("note", note)
     who = caller.by if by is None else check_label("by", by)
     stamp = stamp_of(deps, caller)
-    asked = await deps.store.approval(caller.owner, approval_id)
+    asked = await deps.store.approval(caller.owner, _check_id(approval_id))
     if asked.is_due(stamp.at):
         raise ApprovalClosed(approval_id, (await _expired(deps, caller, asked)).state.value)
 
@@ -101,6 +101,12 @@ async def decide_approval(
 
     change = await deps.store.apply(caller.owner, asked.session_id, decide, approval=approval_id)
     return change.approvals[0] if change.approvals else await deps.store.approval(caller.owner, approval_id)
+
+
+def _check_id(approval_id: str) -> str:
+    if not looks_like_ref(approval_id):
+        raise ApprovalNotFound(approval_id)
+    return approval_id
 
 
 async def expire_approvals(deps: Deps, caller: Caller) -> list[Approval]:

@@ -9,7 +9,7 @@ from msgspec import Struct
 from holdfast.core.entry import Entry, Kind, check_messages
 from holdfast.core.errors import EntryNotFound, InvalidField, SessionGone
 from holdfast.core.event import SESSION_DELETED, Event, Hit, event_of
-from holdfast.core.query import Page, check_limit
+from holdfast.core.query import Page, check_limit, check_numbers
 from holdfast.core.session import Session, check_text
 from holdfast.core.window import (
     TokenCounter,
@@ -68,6 +68,7 @@ async def read_messages(
 ) -> Page[Entry]:
     """A plain page of messages: before a number (the newest of those), or after one (the oldest of those)."""
     check_limit(limit)
+    check_numbers(before, after)
     backwards = after is None
     entries = await deps.store.log(
         caller.owner,
@@ -128,6 +129,7 @@ async def read_log(
 ) -> Page[Entry]:
     """Entries of the log, in order. `next` goes on from where the page ends."""
     check_limit(limit)
+    check_numbers(before, after)
     if kinds is not None and (unknown := set(kinds) - set(Kind)):
         raise InvalidField("kinds", f"has {', '.join(sorted(unknown))}; use some of {', '.join(Kind)}")
     entries = await deps.store.log(
@@ -184,6 +186,7 @@ async def session_events(
     store: Store, owner: str, ref: str, *, after: int = 0, follow: bool = True
 ) -> AsyncIterator[Event]:
     """What is stored after the cursor, then what comes, until the session is deleted."""
+    check_numbers(after)
     session_id = (await store.get(owner, ref)).session_id
     while True:
         seen = store.pulse()
@@ -215,6 +218,8 @@ def _deletion(gone: SessionGone, cursor: int) -> Event:
 
 async def owner_events(store: Store, owner: str, *, after: int = 0, follow: bool = True) -> AsyncIterator[Event]:
     """Everything that happens to the owner's sessions after the cursor, deletions too."""
+    if type(after) is not int or not 0 <= after < 1 << 40:
+        raise InvalidField("after", f"is {after!r}; give a cursor of the feed")
     while True:
         seen = store.pulse()
         events = await store.feed(owner, after, PAGE)

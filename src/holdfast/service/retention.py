@@ -10,7 +10,7 @@ from msgspec import Struct
 from holdfast.core.errors import InvalidField
 from holdfast.core.family import Tombstone
 from holdfast.core.policy import Retention, why_removable
-from holdfast.core.session import Session, State
+from holdfast.core.session import Phase, Session, State
 from holdfast.ports import SweepDecision
 from holdfast.service.deps import Caller, Deps, stamp_of
 
@@ -41,7 +41,9 @@ async def cleanup(
     A tree goes only when every member may: none that runs, is held or has an open approval.
     """
     stamp = stamp_of(deps, caller)
-    retention = Retention(before=stamp.at - _age(deps, hours), states=_check_states(states))
+    retention = Retention(
+        before=stamp.at - _age(deps, hours), states=_check_states(states), waiting_since=stamp.at - _waiting_limit(deps)
+    )
     decide = _whole_trees(retention, stamp.at)
     gone: list[Tombstone] = []
     known: set[str] = set()
@@ -58,6 +60,11 @@ async def cleanup(
     return Cleanup(removed=len(gone), session_ids=[stone.session_id for stone in gone], sessions=gone, dry_run=dry_run)
 
 
+def _waiting_limit(deps: Deps) -> timedelta:
+    """How long work that waits for a person stays fresh: nothing younger is thrown away."""
+    return deps.settings.resume.idle_limits.get(Phase.APPROVAL, deps.settings.resume.idle_limit)
+
+
 def _age(deps: Deps, hours: object) -> timedelta:
     if hours is None:
         return deps.settings.retention
@@ -69,9 +76,9 @@ def _age(deps: Deps, hours: object) -> timedelta:
 def _check_states(states: tuple[str, ...] | list[str] | None) -> frozenset[str] | None:
     if states is None:
         return None
-    unknown = set(states) - set(State)
+    unknown = [str(state) for state in states if state not in tuple(State)]
     if unknown:
-        raise InvalidField("states", f"has {', '.join(sorted(unknown))}; use some of {', '.join(State)}")
+        raise InvalidField("states", f"has {', '.join(unknown)}; use some of {', '.join(State)}")
     return frozenset(states)
 
 

@@ -23,7 +23,7 @@ from holdfast.core.errors import (
 from holdfast.core.family import NewSession, born, forked
 from holdfast.core.ids import MIN_PREFIX, check_label, check_session_id, check_session_name, looks_like_ref
 from holdfast.core.policy import Verdict, verdict_on, verdict_without
-from holdfast.core.query import Page, SessionQuery
+from holdfast.core.query import Page, SessionQuery, check_limit, check_numbers
 from holdfast.core.session import (
     BY_PERSON,
     Change,
@@ -312,8 +312,8 @@ async def _verdict_on_newest(
             verdict = verdict_on(session, deps.settings.resume, deps.clock.now(), holder)
             if verdict.decision:
                 return verdict
-            first = first or verdict
-    return first or verdict_without(None, None)
+            first = verdict if first is None else first  # a verdict that says no is false, but it is one
+    return verdict_without(None, None) if first is None else first
 
 
 def _places_to_look(agent: str | None, task_id: str | None, project_dir: str | None) -> list[dict[str, Any]]:
@@ -413,6 +413,7 @@ async def checkpoint_of(deps: Deps, caller: Caller, session: Session) -> dict[st
 
 async def get_checkpoint(deps: Deps, caller: Caller, ref: str, number: int | None = None) -> Checkpoint:
     """One checkpoint by its entry's number, or the newest. Raises EntryNotFound."""
+    check_numbers(number)
     session = await deps.store.get(caller.owner, ref)
     wanted = session.last_checkpoint if number is None else number
     entries: list[Entry] = []
@@ -425,6 +426,7 @@ async def get_checkpoint(deps: Deps, caller: Caller, ref: str, number: int | Non
 
 async def list_checkpoints(deps: Deps, caller: Caller, ref: str, *, limit: int = 100) -> list[Checkpoint]:
     """Checkpoints, newest first."""
+    check_limit(limit)
     entries = await deps.store.log(caller.owner, ref, kinds=(Kind.CHECKPOINT.value,), limit=limit, newest_first=True)
     return [_as_checkpoint(entry) for entry in entries]
 

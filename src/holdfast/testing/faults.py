@@ -27,6 +27,11 @@ NOBODY = 65534
 _SOURCES = os.path.dirname(os.path.dirname(os.path.abspath(holdfast.__file__)))
 
 
+def _search_path() -> list[str]:
+    """Where a worker finds the modules that this process uses."""
+    return [_SOURCES, *filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))]
+
+
 class CannotInject(Exception):
     """This machine does not let us cause that fault; skip the test."""
 
@@ -41,7 +46,7 @@ class Worker:
     def __init__(self, code: str, *args: object, user: int | None = None) -> None:
         self._process = subprocess.Popen(
             [sys.executable, "-c", code, *map(str, args)],
-            env={**os.environ, "PYTHONPATH": _SOURCES, "PYTHONDONTWRITEBYTECODE": "1"},
+            env={**os.environ, "PYTHONPATH": os.pathsep.join(_search_path()), "PYTHONDONTWRITEBYTECODE": "1"},
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -52,17 +57,20 @@ class Worker:
         self._errors: list[str] = []
         self._readers = [
             threading.Thread(target=self._read, args=(self._process.stdout, self._lines.put), daemon=True),
-            threading.Thread(target=self._read, args=(self._process.stderr, self._errors.append), daemon=True),
+            threading.Thread(target=self._read, args=(self._process.stderr, self._note_error), daemon=True),
         ]
         for reader in self._readers:
             reader.start()
 
-    def _read(self, stream: IO[str], keep: Callable[[str], object]) -> None:
+    def _read(self, stream: IO[str], keep: Callable[[str | None], None]) -> None:
         with stream:
             for line in stream:
                 keep(line.rstrip("\n"))
-        if keep == self._lines.put:
-            self._lines.put(None)
+        keep(None)
+
+    def _note_error(self, line: str | None) -> None:
+        if line is not None:
+            self._errors.append(line)
 
     @property
     def pid(self) -> int:

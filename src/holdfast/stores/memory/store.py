@@ -42,6 +42,7 @@ from holdfast.core.errors import (
 )
 from holdfast.core.event import Event, Hit, deletion_event, event_of, search_words, snippet_of
 from holdfast.core.family import Deletion, Member, Tombstone
+from holdfast.core.ids import looks_like_ref
 from holdfast.core.query import Page, SessionQuery, make_cursor, read_cursor
 from holdfast.core.session import Birth, Change, Session, Stamp, View
 from holdfast.ports import (
@@ -385,7 +386,7 @@ class _Record:
         self.parts = (*inherited, (serial, _ALL))
         self.parent = parent
         self.children: list[_Record] = []
-        self.keys: dict[str, int] = {}  # client keys, and the numbers of their entries
+        self.keys: dict[str, int] = {}  # client keys, and the number of the newest entry with each
         self.context: dict[str, bytes] = {}
         self.approvals: dict[str, bytes] = {}
         self.cursors: list[int] = []  # where the feed tells of it
@@ -466,6 +467,8 @@ class _Shelf:
 
     def find(self, ref: str) -> _Record:
         """The session with that id, else the open one of that name, else the newest that had it."""
+        if not looks_like_ref(ref):
+            raise SessionNotFound(ref)
         named = self.by_name.get(ref)
         found = self.by_id.get(ref) or self.open_named(ref) or (named[-1] if named else None)
         if found is not None:
@@ -559,7 +562,7 @@ class _Shelf:
         if head.parent_session_id is not None and head.parent_session_id not in self.by_id:
             raise ParentNotFound(head.parent_session_id)
         self.check_free(head)
-        record = self.add(head, _keys_once(bundle.entries))
+        record = self.add(head, bundle.entries)
         record.context = {key: encode(item) for key, item in bundle.context.items()}
         self.save(record, head, approvals=bundle.approvals)
 
@@ -694,12 +697,6 @@ class _Shelf:
                 self.segments[segment] = read
             else:
                 del self.segments[segment]
-
-
-def _keys_once(entries: list[Entry]) -> list[Entry]:
-    """Where two entries have one client key (a fork used one of its source's again), the newer keeps it."""
-    newest = {entry.client_key: entry.number for entry in entries}
-    return [entry if newest[entry.client_key] == entry.number else replace(entry, client_key=None) for entry in entries]
 
 
 def _is_pending(approval: Approval) -> bool:

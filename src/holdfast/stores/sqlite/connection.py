@@ -228,6 +228,8 @@ def _check_whole(path: str) -> None:
         raise StoreReadOnly(path) from None
     except IsADirectoryError:
         raise StoreUnavailable(f"{path} is a folder, not a database file", store=path) from None
+    except OSError as error:
+        raise StoreUnavailable(f"{path} cannot be opened ({error.strerror})", store=path) from None
     if size == 0:
         return
     if header[:16] != b"SQLite format 3\0":

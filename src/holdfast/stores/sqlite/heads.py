@@ -49,15 +49,16 @@ _TOMBSTONE = "SELECT deleted_at, deleted_by, reason FROM tombstones WHERE owner 
 
 def load(db: Connection, owner: str, ref: str) -> tuple[int, Session]:
     """The session's key and head: by id, else by open name, else the newest that had the name."""
-    row = db.one(_BY_ID, (owner, ref)) or _by_name(db, owner, ref)
+    row = (looks_like_ref(ref) and db.one(_BY_ID, (owner, ref))) or _by_name(db, owner, ref)
     return row[0], session_of(row[1:])
 
 
 def key_of(db: Connection, owner: str, ref: str) -> Row:
     """pk, id, task, shared_upto of a session, without the rest of its head."""
-    row = db.one("SELECT pk, id, task, shared_upto FROM sessions WHERE owner = ? AND id = ?", (owner, ref))
-    if row is not None:
-        return row
+    if looks_like_ref(ref):
+        row = db.one("SELECT pk, id, task, shared_upto FROM sessions WHERE owner = ? AND id = ?", (owner, ref))
+        if row is not None:
+            return row
     pk = _by_name(db, owner, ref)[0]
     found = db.one("SELECT pk, id, task, shared_upto FROM sessions WHERE pk = ?", (pk,))
     assert found is not None
@@ -66,7 +67,7 @@ def key_of(db: Connection, owner: str, ref: str) -> Row:
 
 def _by_name(db: Connection, owner: str, ref: str) -> Row:
     if not looks_like_ref(ref):
-        raise SessionNotFound(str(ref))
+        raise SessionNotFound(ref)
     row = db.one(_BY_OPEN_NAME, (owner, ref)) or db.one(_BY_NAME, (owner, ref))
     if row is not None:
         return row

@@ -5,6 +5,7 @@ from __future__ import annotations
 from holdfast.core.entry import Entry, Kind, Message
 from holdfast.core.errors import HoldLost, KeyReused, SessionClosed
 from holdfast.core.event import Event, deletion_event, event_of
+from holdfast.core.ids import looks_like_ref
 from holdfast.core.session import FINAL_STATES, HOLD_FOR, Stamp, State, message_entries
 from holdfast.ports import Tail
 from holdfast.stores.sqlite import heads
@@ -31,7 +32,7 @@ def append(
     db: Connection, owner: str, ref: str, messages: list[Message], stamp: Stamp, token: str | None
 ) -> list[Entry]:
     """Add messages; those whose client key was seen come back as the entries they became."""
-    row = db.one(_APPEND_HEAD, (owner, ref))
+    row = db.one(_APPEND_HEAD, (owner, ref)) if looks_like_ref(ref) else None
     if row is None:
         row = db.one(_APPEND_HEAD, (owner, heads.key_of(db, owner, ref)[1]))
         assert row is not None
@@ -99,7 +100,8 @@ def log(
 ) -> list[Entry]:
     """Entries between two numbers, from one end."""
     pk, session_id, task, shared_upto = heads.key_of(db, owner, ref)
-    segments = _segments(db, pk, shared_upto, after, _NO_END if before is None else before - 1)
+    upto = _NO_END if before is None else min(before - 1, _NO_END)  # beyond it other sessions' entries begin
+    segments = _segments(db, pk, shared_upto, after, upto) if after < upto else []
     rows = _read(db, segments, limit, None if kinds is None else stored_kinds(kinds), newest_first)
     return [entry_of(row, session_id, task) for row in rows]
 

@@ -88,7 +88,8 @@ SELECT {ENTRY_OF_E}, coalesce(s.id, f.id)
 FROM search JOIN entries e ON e.id = search.rowid
 LEFT JOIN sessions s ON s.pk = e.id >> 32
 LEFT JOIN sessions f ON s.pk IS NULL AND f.pk = (
-    SELECT l.session FROM lineage l WHERE l.segment = e.id >> 32 AND l.upto >= e.id & 0xFFFFFFFF ORDER BY l.session LIMIT 1
+    SELECT l.session FROM lineage l WHERE l.segment = e.id >> 32 AND l.upto >= e.id & 0xFFFFFFFF
+    ORDER BY l.session LIMIT 1
 )
 WHERE search MATCH ?1 AND coalesce(s.owner, f.owner) = ?2
 ORDER BY search.rank, e.at DESC LIMIT ?3

@@ -47,7 +47,7 @@ class DeletionRules:
         await family(store)
         deletion = await store.delete_tree(OWNER, "a", may_delete("a"), a_stamp(), reason="deleted")
 
-        assert [session.session_id for session in await all_sessions(store)] == ["r", "b", "b1", "alone"]
+        assert [session.session_id for session in await all_sessions(store)] == ["r", "b", "b1", "c", "alone"]
         assert deletion.session_ids == ["x", "a2", "a1", "a"]
         for gone in deletion.session_ids:
             with pytest.raises(SessionGone):
@@ -57,7 +57,7 @@ class DeletionRules:
         await family(store)
         deletion = await store.delete_tree(OWNER, "r", may_delete("r"), a_stamp(), reason="deleted")
 
-        assert deletion.session_ids == ["x", "a2", "a1", "b1", "b", "a", "r"]
+        assert deletion.session_ids == ["x", "a2", "a1", "b1", "c", "b", "a", "r"]
 
     async def test_deletion_says_what_it_took(self, store: Store) -> None:
         await store.create(OWNER, a_session("p-1", "mother"))
@@ -127,7 +127,7 @@ class DeletionRules:
         outcomes = await asyncio.gather(*tries, return_exceptions=True)
 
         assert [type(outcome) for outcome in outcomes].count(SessionGone) == 4
-        assert len(await all_tombstones(store)) == 7
+        assert len(await all_tombstones(store)) == 8
 
     async def test_child_born_while_its_parent_is_deleted_is_never_orphaned(self, store: Store) -> None:
         await store.create(OWNER, a_session("p-1"))

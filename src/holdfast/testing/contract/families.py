@@ -10,9 +10,12 @@ from holdfast.testing.builders import OWNER, a_session, a_stamp, finalized, may_
 
 
 async def family(store: Store) -> None:
-    """A root `r` with children a, b and grandchildren b1, a1, a2, one below a1, and a stranger."""
-    links = (("r", None), ("a", "r"), ("b", "r"), ("b1", "b"), ("a1", "a"), ("a2", "a"), ("x", "a1"), ("alone", None))
-    for session_id, parent in links:
+    """A root `r` with children a, b, c and grandchildren b1, a1, a2, one below a1, and a stranger.
+
+    The generations are mixed: b1 is older than a1, though a is older than b, and c is the youngest.
+    """
+    links = (("r", None), ("a", "r"), ("b", "r"), ("b1", "b"), ("a1", "a"), ("a2", "a"), ("x", "a1"), ("c", "r"))
+    for session_id, parent in (*links, ("alone", None)):
         await store.create(OWNER, a_session(session_id), parent=parent)
 
 
@@ -29,14 +32,14 @@ class FamilyRules:
     async def test_tree_goes_generation_by_generation_in_order_of_creation(self, store: Store) -> None:
         await family(store)
 
-        assert await _tree(store, "r") == ["r", "a", "b", "b1", "a1", "a2", "x"]
+        assert await _tree(store, "r") == ["r", "a", "b", "c", "b1", "a1", "a2", "x"]
         assert await _tree(store, "a") == ["a", "a1", "a2", "x"]
         assert await _tree(store, "x") == ["x"]
 
     async def test_tree_is_cut_at_the_limit_parents_first(self, store: Store) -> None:
         await family(store)
 
-        assert await _tree(store, "r", 4) == ["r", "a", "b", "b1"]
+        assert await _tree(store, "r", 5) == ["r", "a", "b", "c", "b1"]
         assert await _tree(store, "r", 1) == ["r"]
 
     async def test_families_hold_sessions_as_they_are(self, store: Store) -> None:
@@ -61,14 +64,14 @@ class FamilyRules:
 
         counted = {ref: await store.count_children(OWNER, ref) for ref in ("r", "a", "b", "x", "alone")}
 
-        assert counted == {"r": 2, "a": 2, "b": 1, "x": 0, "alone": 0}
+        assert counted == {"r": 3, "a": 2, "b": 1, "x": 0, "alone": 0}
 
     async def test_deleted_children_are_not_counted(self, store: Store) -> None:
         await family(store)
         await store.delete_tree(OWNER, "a", may_delete("a"), a_stamp(), reason="deleted")
 
-        assert await store.count_children(OWNER, "r") == 1
-        assert await _tree(store, "r") == ["r", "b", "b1"]
+        assert await store.count_children(OWNER, "r") == 2
+        assert await _tree(store, "r") == ["r", "b", "c", "b1"]
 
     async def test_family_of_an_unknown_session_is_not_found(self, store: Store) -> None:
         with pytest.raises(SessionNotFound):

@@ -172,6 +172,7 @@ class SearchRules:
         assert await found(store, "hello") == {("s-1", 2), ("f-1", 4)}
 
     async def test_shared_entry_is_found_in_the_fork_once_its_source_is_deleted(self, store: Store) -> None:
+        await _said(store, "s-0", "of no concern")
         await _said(store, "s-1", "hello", "goodbye")
         await store.fork(OWNER, "s-1", 2, a_fork("f-1"))
         await store.delete_tree(OWNER, "s-1", may_delete("s-1"), a_stamp(), reason="deleted")

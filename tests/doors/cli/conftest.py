@@ -1,0 +1,79 @@
+"""A home of its own for each test, and nothing of the caller's environment."""
+
+import io
+import os
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from holdfast.doors.cli import app
+from tests.doors.cli.running import Cli, Done, Terminal, a_terminal, contents
+
+OURS = ("AGENT_", "HOLDFAST_", "_HOLDFAST_", "XDG_", "PYTHONWARNINGS")
+SOURCE = Path(__file__).parents[3] / "src"
+
+
+@pytest.fixture(autouse=True)
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The folder for data; the current folder is another one."""
+    for name in list(os.environ):
+        if name.startswith(OURS):
+            monkeypatch.delenv(name)
+    folder, workplace = tmp_path / "a home", tmp_path / "workplace"
+    workplace.mkdir()
+    monkeypatch.setenv("HOLDFAST_HOME", str(folder))
+    monkeypatch.setenv("PYTHONPATH", str(SOURCE))
+    monkeypatch.chdir(workplace)
+    return folder
+
+
+@pytest.fixture
+def database(home: Path) -> Path:
+    return home / "holdfast.db"
+
+
+@pytest.fixture
+def cli(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Cli:
+    """Run a command line in this process."""
+
+    def run(*args: str, stdin: bytes = b"") -> Done:
+        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(stdin)))
+        capsys.readouterr()
+        code = app.run(args)
+        out, err = capsys.readouterr()
+        return Done(code, out, err)
+
+    return run
+
+
+@pytest.fixture
+def terminal() -> Iterator[Terminal]:
+    with a_terminal() as terminal:
+        yield terminal
+
+
+@pytest.fixture
+def plan(cli: Cli) -> str:
+    """The id of an active session with two messages."""
+    session_id = cli("create", "--agent", "architect", "--name", "plan-prod", "--task-id", "T001").id
+    cli("send", session_id, "Plan the change")
+    cli("send", session_id, "Two to add", "--role", "assistant")
+    return session_id
+
+
+class Unchanged:
+    """Remembers a database, to compare it later."""
+
+    def __init__(self, database: Path) -> None:
+        self._database, self._before = database, contents(database)
+
+    def check(self) -> None:
+        assert contents(self._database) == self._before
+
+
+@pytest.fixture
+def unchanged(plan: str, database: Path) -> Unchanged:
+    """A database with the session `plan` in it, which is to stay as it is."""
+    return Unchanged(database)

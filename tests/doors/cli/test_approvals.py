@@ -1,0 +1,75 @@
+"""request-approval, approvals, approve, reject."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.doors.cli.running import Cli
+
+
+@pytest.fixture
+def asked(cli: Cli, plan: str) -> str:
+    return cli("request-approval", plan, "Apply?", "--plan", '{"add": 2}', "--expires", "7d").id
+
+
+def test_what_waits_is_listed(cli: Cli, plan: str, asked: str) -> None:
+    (row,) = (line.split("\t") for line in cli("approvals").lines)
+    assert [*row[:3], row[4]] == [asked, plan, "pending", "Apply?"]
+    item = cli("approvals", "--session", "plan-prod", "--json").json["items"][0]
+    assert (item["approval_id"], item["plan"]) == (asked, {"add": 2})
+    assert item["expires_at"] is not None
+    assert cli("get", plan, "--json").json["status"] == "waiting"
+
+
+def test_the_plan_may_come_from_a_file(cli: Cli, plan: str) -> None:
+    Path("plan.json").write_text("[1, 2]")
+    assert cli("request-approval", plan, "Apply?", "--plan", "@plan.json", "--json").json["plan"] == [1, 2]
+
+
+@pytest.mark.parametrize(("command", "state"), [("approve", "approved"), ("reject", "rejected")])
+def test_an_answer_by_the_approvals_id(cli: Cli, plan: str, asked: str, command: str, state: str) -> None:
+    answer = cli(command, asked, "--note", "because", "--json").json
+    assert (answer["state"], answer["note"], answer["session_id"]) == (state, "because", plan)
+    assert cli("get", plan, "--json").json["status"] == "idle"
+    assert cli("approvals").lines == []
+    assert cli("approvals", "--all").lines[0].split("\t")[2] == state
+
+
+@pytest.mark.parametrize("ref", ["plan-prod", "prefix"])
+def test_an_answer_by_the_session_that_waits_for_one(cli: Cli, plan: str, asked: str, ref: str) -> None:
+    assert cli("approve", plan[:10] if ref == "prefix" else ref).lines == [f"{asked}\t{plan}\tapproved"]
+
+
+def test_a_session_that_waits_for_two_is_ambiguous(cli: Cli, plan: str, asked: str) -> None:
+    other = cli("request-approval", plan, "And this?").id
+    done = cli("approve", "plan-prod", "--json")
+    assert (done.code, done.json["code"]) == (2, "ambiguous_reference")
+    assert done.json["candidates"] == [asked, other]
+
+
+def test_a_session_that_waits_for_nothing(cli: Cli, plan: str) -> None:
+    for ref in ("plan-prod", "no-such-thing"):
+        done = cli("approve", ref, "--json")
+        assert (done.code, done.json["code"]) == (3, "approval_not_found")
+
+
+def test_one_of_the_options(cli: Cli, plan: str) -> None:
+    cli("request-approval", plan, "Which way?", "--option", "left", "--option", "right")
+    refused = cli("approve", plan, "--option", "up", "--json")
+    assert (refused.code, refused.json["code"]) == (2, "invalid_decision")
+    answer = cli("approve", plan, "--option", "left", "--json").json
+    assert (answer["state"], answer["decision"]) == ("answered", "left")
+
+
+def test_an_answer_is_single_use(cli: Cli, asked: str) -> None:
+    assert cli("approve", asked).code == 0
+    assert cli("approve", asked).code == 0
+    done = cli("reject", asked, "--json")
+    assert (done.code, done.json["code"]) == (4, "already_decided")
+
+
+def test_another_plan_than_the_one_looked_at_is_not_approved(cli: Cli, asked: str) -> None:
+    plan_hash = cli("approvals", "--json").json["items"][0]["plan_hash"]
+    refused = cli("approve", asked, "--plan-hash", "0" * 64, "--json")
+    assert (refused.code, refused.json["code"]) == (2, "invalid_plan_hash")
+    assert cli("approve", asked, "--plan-hash", plan_hash).code == 0

@@ -1,0 +1,196 @@
+"""Every command: help with examples that parse, and the options that all share."""
+
+import shlex
+from collections.abc import Iterator
+from pathlib import Path
+
+import click
+import pytest
+
+import holdfast
+from holdfast.core.errors import HoldfastError
+from holdfast.doors.cli.app import App, Command, Group
+from holdfast.doors.cli.app import cli as root
+from tests.doors.cli.running import Cli
+
+STAGE = (
+    "create update get show list tree children log send suspend resume release fork finalize delete cleanup "
+    "should-resume context checkpoint approvals approve reject request-approval search export import migrate doctor "
+    "completion agent"
+)
+
+
+def commands(group: click.Group, words: tuple[str, ...] = ()) -> Iterator[tuple[str, click.Command]]:
+    """Walk all commands, by the words people type."""
+    context = click.Context(group)
+    yield " ".join(words), group
+    for name in group.list_commands(context):
+        command = group.get_command(context, name)
+        assert command is not None
+        if isinstance(command, click.Group):
+            yield from commands(command, (*words, name))
+        else:
+            yield " ".join((*words, name)), command
+
+
+COMMANDS = dict(commands(root))
+EXAMPLES = [
+    (name, example)
+    for name, command in COMMANDS.items()
+    if isinstance(command, Command | Group)
+    for example in command.examples
+]
+
+
+def test_all_commands_are_there() -> None:
+    assert set(STAGE.split()) == set(root.list_commands(click.Context(root)))
+    assert {name.split()[1] for name in COMMANDS if name.startswith("context ")} == {"get", "set", "delete"}
+    assert {name.split()[1] for name in COMMANDS if name.startswith("checkpoint ")} == {"save", "show", "list"}
+    assert {name.split()[1] for name in COMMANDS if name.startswith("agent ")} == {
+        *("list-sessions", "show-session", "resume", "suspend", "cleanup")
+    }
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_help_explains_and_shows_examples(cli: Cli, name: str) -> None:
+    done = cli(*name.split(), "--help")
+    assert (done.code, done.err) == (0, "")
+    assert done.out.startswith(f"Usage: {' '.join(['holdfast', *name.split()])}")
+    examples = done.out.partition("\nExamples:\n")[2].splitlines()
+    assert [line for line in examples if "holdfast " in line]
+    for option in ("--url", "--json"):
+        assert option in done.out
+
+
+@pytest.mark.parametrize(("name", "example"), EXAMPLES)
+def test_examples_parse(name: str, example: str) -> None:
+    for file in ("checkpoint.json", "plan.json", "sessions.jsonl"):
+        Path(file).write_text("{}")
+    for words in command_lines(example):
+        parse(root, words, click.Context(root, obj=App()))
+
+
+@pytest.mark.parametrize("name", [name for name in COMMANDS if name])
+def test_every_example_of_a_command_is_one_of_it(name: str) -> None:
+    command = COMMANDS[name]
+    assert isinstance(command, Command | Group)
+    own = {found for found, other in COMMANDS.items() if other is command}
+    for example in command.examples:
+        words = [word for line in command_lines(example) for word in line if word != "--json"]
+        assert any(f" {known} " in f" {' '.join(words)} " for known in own), example
+
+
+def command_lines(example: str) -> Iterator[list[str]]:
+    """Return the arguments of each `holdfast` in a line of a shell."""
+    words = shlex.split(example)
+    while words:
+        end = next((place for place, word in enumerate(words) if word in ("|", ">")), len(words))
+        if words[0] == "holdfast":
+            yield words[1:end]
+        words = words[end + 1 :]
+
+
+def parse(command: click.Command, words: list[str], parent: click.Context | None = None) -> None:
+    """Parse a command line to its end, and do nothing."""
+    context = command.make_context(command.name, words, parent=parent)
+    if isinstance(command, click.Group):
+        rest = [*context._protected_args, *context.args]
+        assert rest, "an example ends with a command"
+        _, found, rest = command.resolve_command(context, rest)
+        assert found is not None
+        parse(found, rest, context)
+
+
+def test_an_example_that_does_not_parse_would_be_noticed() -> None:
+    for words in (["list", "--no-such-option"], ["get"], ["nonsense"], ["context", "set", "a", "b"]):
+        with pytest.raises((click.UsageError, HoldfastError)):
+            parse(root, words)
+
+
+# What all commands share ------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "args",
+    [
+        ["--url", "sqlite:///here.db", "--json", "list"],
+        ["list", "--url", "sqlite:///here.db", "--json"],
+        ["--json", "list", "--url=sqlite:///here.db"],
+        ["agent", "--url", "sqlite:///here.db", "--json", "list-sessions"],
+        ["--url", "sqlite:///elsewhere.db", "list", "--json", "--url", "sqlite:///here.db"],
+    ],
+    ids=" ".join,
+)
+def test_url_and_json_stand_before_or_after_the_command(cli: Cli, args: list[str]) -> None:
+    session_id = cli("create", "--url", "sqlite:///here.db").id
+    assert [item["session_id"] for item in cli(*args).json["items"]] == [session_id]
+
+
+def test_the_url_may_come_from_the_environment(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOLDFAST_URL", "sqlite:///here.db")
+    cli("create")
+    assert Path("here.db").exists()
+
+
+def test_version(cli: Cli) -> None:
+    assert cli("--version").out == f"holdfast {holdfast.__version__}\n"
+    assert cli("--version", "--json").json == cli("--json", "--version").json == {"version": holdfast.__version__}
+
+
+@pytest.mark.parametrize(
+    "args", [[], ["context"], ["nonsense"], ["list", "--bogus"], ["get"], ["list", "--limit", "0"]]
+)
+def test_a_wrong_command_line_is_one_document_and_exit_code_2(cli: Cli, args: list[str]) -> None:
+    done = cli(*args, "--json")
+    assert (done.code, done.json["code"]) == (2, "usage")
+    assert done.err.splitlines()[-1].startswith("holdfast: ")
+
+
+def test_without_a_command_there_is_help(cli: Cli) -> None:
+    done = cli()
+    assert (done.code, done.out) == (2, "")
+    assert "Examples:" in done.err
+
+
+EVERY_COMMAND = [
+    "create",
+    "get {plan}",
+    "show {plan}",
+    "list",
+    "update {plan} --phase planning",
+    "fork {plan}",
+    "suspend {plan}",
+    "resume {plan}",
+    "resume",
+    "release {plan}",
+    "should-resume {plan}",
+    "checkpoint save {plan} {{}}",
+    "checkpoint list {plan}",
+    "send {plan} hello",
+    "log {plan}",
+    "search change",
+    "context set {plan} key value",
+    "context get {plan}",
+    "context delete {plan} key",
+    "tree {plan}",
+    "children {plan}",
+    "request-approval {plan} really?",
+    "approvals",
+    "cleanup --dry-run",
+    "export {plan}",
+    "export {plan} -o out.jsonl",
+    "migrate",
+    "doctor",
+    "completion bash",
+    "agent list-sessions",
+    "finalize {plan} completed",
+    "delete {plan}",
+]
+
+
+@pytest.mark.parametrize("line", EVERY_COMMAND)
+def test_json_is_one_document_and_nothing_else(cli: Cli, plan: str, line: str) -> None:
+    done = cli("--json", *line.format(plan=plan).split())
+    assert done.code in (0, 1)
+    assert isinstance(done.json, dict)
+    assert done.err == ""

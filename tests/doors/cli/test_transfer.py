@@ -1,0 +1,104 @@
+"""export, import."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.doors.cli.running import Cli, contents
+
+ELSEWHERE = "sqlite:///elsewhere.db"
+
+
+@pytest.fixture
+def child(cli: Cli, plan: str) -> str:
+    return cli("create", "--parent", plan).id
+
+
+def test_export_and_import_give_the_same_again(cli: Cli, plan: str, child: str) -> None:
+    exported = cli("export", "plan-prod", "--tree").out
+    report = cli("import", "-", "--url", ELSEWHERE, "--json", stdin=exported.encode()).json
+    assert report["imported"] == [plan, child]
+    for ref in (plan, child):
+        assert cli("log", ref, "--url", ELSEWHERE).out == cli("log", ref).out
+    assert cli("export", plan, "--tree", "--url", ELSEWHERE).out == exported
+
+
+def test_export_all_is_one_file_with_one_header(cli: Cli, plan: str, child: str) -> None:
+    alone = cli("create").id
+    assert cli("export", "--all", "-o", "all.jsonl").out == "all.jsonl\n"
+    lines = [json.loads(line) for line in Path("all.jsonl").read_text().splitlines()]
+    assert [line["type"] for line in lines].count("holdfast") == 1
+    assert cli("import", "all.jsonl", "--url", ELSEWHERE).lines == [plan, child, alone]
+
+
+def test_importing_twice_changes_nothing(cli: Cli, plan: str, database: Path) -> None:
+    cli("export", plan, "-o", "plan.jsonl")
+    before = contents(database)
+    report = cli("import", "plan.jsonl", "--json").json
+    assert (report["imported"], report["already_there"]) == ([], [plan])
+    assert contents(database) == before
+
+
+def test_a_dry_run_says_what_would_come_and_brings_nothing(cli: Cli, plan: str) -> None:
+    exported = cli("export", plan).out.encode()
+    assert cli("import", "-", "--dry-run", "--url", ELSEWHERE, stdin=exported).lines == [plan]
+    assert cli("import", "-", "--dry-run", stdin=exported).lines == []
+    assert cli("list", "--url", ELSEWHERE).lines == []
+
+
+def test_a_child_needs_its_parent_or_to_be_detached(cli: Cli, child: str) -> None:
+    exported = cli("export", child).out.encode()
+    for dry in ([], ["--dry-run"]):
+        refused = cli("import", "-", *dry, "--url", ELSEWHERE, "--json", stdin=exported)
+        assert (refused.code, refused.json["code"]) == (3, "parent_not_found")
+    assert cli("import", "-", "--detach", "--url", ELSEWHERE, stdin=exported).lines == [child]
+    assert cli("get", child, "--url", ELSEWHERE, "--json").json["parent_session_id"] is None
+
+
+def test_a_file_that_was_cut_short_brings_nothing_at_all(cli: Cli, plan: str, child: str) -> None:
+    lines = cli("export", plan, "--tree").lines
+    cut = "\n".join(lines[:-1]).encode()
+    refused = cli("import", "-", "--url", ELSEWHERE, "--json", stdin=cut)
+    assert (refused.code, refused.json["code"]) == (2, "invalid_import")
+    assert cli("list", "--url", ELSEWHERE).lines == []
+
+
+@pytest.mark.parametrize("text", [b"", b"hello\n", b"\xff\xfe\n", b'{"type": "other"}\n'])
+def test_what_is_no_export_is_refused(cli: Cli, text: bytes) -> None:
+    done = cli("import", "-", "--json", stdin=text)
+    assert (done.code, done.json["code"]) == (2, "invalid_import")
+
+
+def test_markdown_is_for_reading(cli: Cli, plan: str) -> None:
+    out = cli("export", plan, "--format", "markdown").out
+    assert out.startswith("# plan-prod\n")
+    assert "Plan the change" in out
+
+
+@pytest.mark.parametrize("form", ["jsonl", "markdown"])
+def test_export_as_json_is_one_document(cli: Cli, plan: str, form: str) -> None:
+    document = cli("--json", "export", plan, "--format", form).json
+    assert document["format"] == form
+    if form == "jsonl":
+        assert [line["type"] for line in document["lines"]] == ["holdfast", "session", "entry", "entry", "entry", "end"]
+
+
+def test_a_file_is_written_whole_or_not_at_all(cli: Cli, plan: str) -> None:
+    Path("kept.jsonl").write_text("what was there")
+    assert cli("export", plan, "no-such-session", "-o", "kept.jsonl").code == 3
+    assert Path("kept.jsonl").read_text() == "what was there"
+    refused = cli("export", plan, "-o", "no/such/folder/x.jsonl", "--json")
+    assert (refused.code, refused.json["code"]) == (2, "invalid_output")
+    assert [path.name for path in Path.cwd().iterdir()] == ["kept.jsonl"]
+
+
+def test_export_wants_to_know_what(cli: Cli, plan: str) -> None:
+    assert cli("export").code == 2
+    assert cli("export", plan, "--all").code == 2
+
+
+def test_a_file_that_is_not_there_is_a_usage_error(cli: Cli) -> None:
+    done = cli("import", "nothing.jsonl")
+    assert done.code == 2
+    assert "nothing.jsonl" in done.err

@@ -1,0 +1,63 @@
+"""Ways in: connections by URL as users make them, and connections with a clock of the test's own."""
+
+from __future__ import annotations
+
+import os
+from contextlib import ExitStack
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+from holdfast import sync
+from holdfast.client import Holdfast as AsyncHoldfast
+from holdfast.ports import Store
+from holdfast.service.deps import Caller, Deps, Settings
+from holdfast.stores.memory.store import MemoryStore
+from holdfast.stores.sqlite.store import SqliteStore
+from holdfast.testing.builders import FakeClock
+
+
+class Place:
+    """A store by its URL."""
+
+    def __init__(self, url: str, connections: ExitStack) -> None:
+        self.url, self._connections = url, connections
+
+    @property
+    def is_file(self) -> bool:
+        """Whether other processes can reach it."""
+        return self.url.startswith("sqlite")
+
+    def connect(self, **who: Any) -> sync.Holdfast:
+        """A connection of its own, closed after the test."""
+        return self._connections.enter_context(sync.connect(self.url, **who))
+
+
+class Timed:
+    """A store with a clock that only the test moves."""
+
+    def __init__(self, store: Store, settings: Settings, connections: ExitStack) -> None:
+        self.store, self.settings, self._connections = store, settings, connections
+        self.clock = FakeClock()
+        self.hf = self.connect()
+
+    def connect(self, *, owner: str = "local", by: str = "ann", holder: str = "ann") -> sync.Holdfast:
+        """A connection for somebody."""
+        deps = Deps(self.store, self.clock, os.urandom, self.settings)
+        caller = Caller(owner=owner, by=by, interface="test", holder=holder)
+        return sync.Holdfast(AsyncHoldfast(lambda: deps, caller, threaded=False))
+
+    def forward(self, **by: float) -> datetime:
+        """Move the clock on."""
+        return self.clock.forward(timedelta(**by))
+
+    def with_settings(self, settings: Settings) -> Timed:
+        """The same store, otherwise configured."""
+        return Timed(self.store, settings, self._connections)
+
+
+def timed_on(kind: str, folder: Path, connections: ExitStack) -> Timed:
+    """A timed store of one of the two kinds, closed after the test."""
+    store: Store = SqliteStore.open(folder / "holdfast.db") if kind == "sqlite" else MemoryStore()
+    connections.callback(lambda: sync.drive(store.close()))
+    return Timed(store, Settings(), connections)
