@@ -24,7 +24,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     folder, workplace = tmp_path / "a home", tmp_path / "workplace"
     workplace.mkdir()
     monkeypatch.setenv("HOLDFAST_HOME", str(folder))
-    monkeypatch.setenv("PYTHONPATH", str(SOURCE))
+    monkeypatch.setenv("PYTHONPATH", str(SOURCE), prepend=os.pathsep)  # the package under test, installed or not
     monkeypatch.chdir(workplace)
     return folder
 

@@ -241,6 +241,7 @@ def cli(ctx: click.Context) -> None:
     """Keep an agent's session alive: across pauses, crashes, machines and interfaces.
 
     A session is named by its id, its name, or the first four and more characters of its id.
+
     Exit codes: 0 done, 1 a "no", 2 usage, 3 not found, 4 refused, 5 unreachable.
     """
     if ctx.invoked_subcommand is None:

@@ -11,6 +11,7 @@ from holdfast.core.errors import Unsupported
 from holdfast.core.session import State
 from holdfast.doors.cli.app import App, command, pass_app
 from holdfast.doors.cli.arguments import one_of
+from holdfast.doors.cli.connection import connect
 from holdfast.doors.cli.output import facts, fields, is_terminal, note, say, table
 from holdfast.doors.cli.progress import counting
 from holdfast.service.retention import Cleanup
@@ -68,7 +69,7 @@ def migrate(app: App, dry_run: bool) -> None:
     before = schema_of(sqlite_file(app))
     missing = list(range(before + 1, LATEST + 1))
     if not dry_run:
-        app.hf  # noqa: B018  # opening the store applies what is missing, or says why it cannot
+        connect(app.url).close()  # opening the store applies what is missing, or says why it cannot
     done: dict[str, Any] = {
         "url": app.full_url,
         "schema_before": before,

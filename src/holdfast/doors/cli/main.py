@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import sys
 
-INTERRUPTED = 130  # what a shell reports for a process that Ctrl-C ended
-
 
 def main() -> int:
     """Run the command line of this process and return its exit code."""
@@ -23,4 +21,4 @@ def main() -> int:
 
         return run(arguments)
     except KeyboardInterrupt:  # while modules are loading; later, `edge` sees to it
-        return INTERRUPTED
+        return 130
