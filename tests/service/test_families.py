@@ -219,7 +219,7 @@ def test_an_unfilled_placeholder_counts_as_absent_with_a_warning(place: Place, m
     monkeypatch.setenv("AGENT_SESSION_NAME", "${AGENT_SESSION_NAME}")
     with pytest.warns(UserWarning, match="nobody filled it in"):
         assert hf.create("agent").parent_session_id is None
-    hf.create(session_id="real")
+    hf.create(session_id="real", parent=None)
     monkeypatch.setenv("AGENT_SESSION_ID", "${AGENT_SESSION_ID}")
     monkeypatch.setenv("AGENT_SESSION_NAME", "real")
     with pytest.warns(UserWarning, match="AGENT_SESSION_ID"):

@@ -94,7 +94,8 @@ def parse(command: click.Command, words: list[str], parent: click.Context | None
     """Parse a command line to its end, and do nothing."""
     context = command.make_context(command.name, words, parent=parent)
     if isinstance(command, click.Group):
-        rest = [*context._protected_args, *context.args]
+        known = vars(context)
+        rest = [*known.get("_protected_args", known.get("protected_args", ())), *context.args]  # renamed in click 8.2
         assert rest, "an example ends with a command"
         _, found, rest = command.resolve_command(context, rest)
         assert found is not None

@@ -13,8 +13,6 @@ from holdfast.stores.sqlite.rows import (
     HEAD_OF_S,
     TOMBSTONE,
     Row,
-    end_id,
-    first_id,
     json_text,
     micros,
     session_of,
@@ -85,8 +83,7 @@ def delete_tree(
 
 _COUNTS = """
 SELECT count(*), coalesce(sum(e.kind IN ('message', 'system')), 0), coalesce(sum(e.kind = 'checkpoint'), 0)
-FROM json_each(?) doomed CROSS JOIN entries e
-WHERE e.id >= doomed.value << 32 AND e.id < (doomed.value + 1) << 32
+FROM json_each(?) doomed CROSS JOIN entries e ON e.segment = doomed.value
 """
 
 
@@ -113,18 +110,35 @@ def _delete(db: Connection, owner: str, members: list[Row], root_id: str, stamp:
     db.execute(_BURY, (doomed, root_id, micros(stamp.at), stamp.by, reason))
     db.execute(_ANNOUNCE, (heads.feed_end(db, owner), newest[0]))
     db.executemany("DELETE FROM sessions WHERE pk = ?", [(pk,) for pk in pks])
-    for segment in {*pks, *(row[0] for row in shared)}:
-        _trim_segment(db, segment)
+    segments = {*pks, *(row[0] for row in shared)}
+    newest_entry = db.one("SELECT coalesce(max(id), 0) FROM entries")
+    assert newest_entry is not None
+    for segment in segments:
+        _trim_segment(db, owner, segment)
+    _hold_place(db, newest_entry[0])
 
 
-def _trim_segment(db: Connection, segment: int) -> None:
+def _trim_segment(db: Connection, owner: str, segment: int) -> None:
     """Delete the entries of a segment whose session is gone, but for what forks still need."""
     if db.one("SELECT 1 FROM sessions WHERE pk = ?", (segment,)):
         return
     row = db.one("SELECT max(upto) FROM lineage WHERE segment = ?", (segment,))
     kept = row[0] if row and row[0] is not None else 0
-    db.execute("DELETE FROM entries WHERE id > ? AND id < ?", (first_id(segment) + kept, end_id(segment)))
-    db.execute("INSERT OR IGNORE INTO search_purges VALUES (?)", (segment,))
+    indexed = db.one("SELECT entry FROM search_marks WHERE owner = ?", (db.owner_no(owner),))
+    if indexed is not None:
+        db.execute(
+            "INSERT INTO search_purges SELECT id FROM entries WHERE segment = ? AND number > ? AND id <= ?",
+            (segment, kept, indexed[0]),
+        )
+    db.execute("DELETE FROM entries WHERE segment = ? AND number > ?", (segment, kept))
+
+
+def _hold_place(db: Connection, newest: int) -> None:
+    """Keep SQLite from giving the newest entry's id out again, by an empty row in segment 0."""
+    row = db.one("SELECT coalesce(max(id), 0) FROM entries")
+    if row is not None and row[0] < newest:
+        db.execute("INSERT INTO entries (id, segment, number, kind, at) VALUES (?1, 0, ?1, 'deleted', 0)", (newest,))
+    db.execute("DELETE FROM entries WHERE segment = 0 AND number < ?", (newest,))
 
 
 # Sweeping ---------------------------------------------------------------------------------------

@@ -29,13 +29,11 @@ from holdfast.stores.sqlite.rows import (
     entry_row,
     feed_base,
     feed_end_id,
-    first_id,
     instant,
     json_text,
     metadata_text,
     micros,
     micros_or_none,
-    number_of,
     session_of,
 )
 
@@ -195,11 +193,12 @@ def shared_segments(db: Connection, pk: int, upto: int) -> list[tuple[int, int, 
 def _newest_checkpoint(db: Connection, segments: list[tuple[int, int, int]]) -> int | None:
     for segment, after, upto in reversed(segments):
         row = db.one(
-            "SELECT max(id) FROM entries WHERE id >> 32 = ? AND kind = ? AND kind <> 'message' AND id > ? AND id <= ?",
-            (segment, Kind.CHECKPOINT.value, first_id(segment) + after, first_id(segment) + upto),
+            "SELECT max(number) FROM entries "
+            "WHERE segment = ? AND kind = ? AND kind <> 'message' AND number > ? AND number <= ?",
+            (segment, Kind.CHECKPOINT.value, after, upto),
         )
         if row is not None and row[0] is not None:
-            return number_of(row[0])
+            return int(row[0])
     return None
 
 
@@ -264,15 +263,14 @@ def _hold_columns(hold: Hold | None) -> tuple[str | None, int | None, str | None
     return (None, None, None) if hold is None else (hold.holder, micros(hold.until), str(hold.token))
 
 
-_INSERT_ENTRY = f"INSERT INTO entries ({ENTRY}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)"
+_INSERT_ENTRY = f"INSERT INTO entries (segment, {ENTRY}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
 
 
 def add_entries(db: Connection, pk: int, owner: str, entries: Sequence[Entry]) -> None:
     """Entries with consecutive numbers, and their place in the feed."""
     if not entries:
         return
-    base = first_id(pk)
-    db.executemany(_INSERT_ENTRY, [entry_row(entry, base) for entry in entries])
+    db.executemany(_INSERT_ENTRY, [entry_row(entry, pk) for entry in entries])
     count = len(entries)
     end = feed_end(db, owner)
     db.execute("INSERT INTO feed VALUES (?, ?, ?, ?)", (end + count, pk, entries[-1].number, count))

@@ -18,7 +18,6 @@ from holdfast.stores.sqlite.rows import (
     entry_of,
     feed_base,
     feed_end_id,
-    first_id,
     micros,
     stored_kinds,
     tombstone_of,
@@ -63,7 +62,7 @@ def _seen(db: Connection, pk: int, session_id: str, task: str, messages: list[Me
     for message in messages:
         if message.client_key is None:
             continue
-        sql = f"SELECT {ENTRY} FROM entries WHERE id >> 32 = ? AND client_key = ? ORDER BY id DESC LIMIT 1"
+        sql = f"SELECT {ENTRY} FROM entries WHERE segment = ? AND client_key = ? ORDER BY number DESC LIMIT 1"
         row = db.one(sql, (pk, message.client_key))
         if row is not None:
             seen[message.client_key] = _same(entry_of(row, session_id, task), message)
@@ -134,34 +133,30 @@ def _range(
     kinds: tuple[str, ...] | None,
     newest_first: bool,
 ) -> list[Row]:
-    base, order = first_id(segment), "DESC" if newest_first else "ASC"
+    order = "DESC" if newest_first else "ASC"
+    between = f"SELECT {ENTRY} FROM entries WHERE segment = ? AND number > ? AND number <= ?"
     if kinds is None:
-        sql = f"SELECT {ENTRY} FROM entries WHERE id > ? AND id <= ? ORDER BY id {order} LIMIT ?"
-        return db.all(sql, (base + after, base + upto, limit))
-    marks = ", ".join("?" * len(kinds))
+        return db.all(f"{between} ORDER BY number {order} LIMIT ?", (segment, after, upto, limit))
     if Kind.MESSAGE.value in kinds:
-        sql = f"SELECT {ENTRY} FROM entries WHERE id > ? AND id <= ? AND kind IN ({marks}) ORDER BY id {order} LIMIT ?"
-        return db.all(sql, (base + after, base + upto, *kinds, limit))
+        marks = ", ".join("?" * len(kinds))
+        sql = f"{between} AND kind IN ({marks}) ORDER BY number {order} LIMIT ?"
+        return db.all(sql, (segment, after, upto, *kinds, limit))
     rows: list[Row] = []
     for kind in kinds:  # one look into the index each; rare kinds are found without reading messages
-        sql = (
-            f"SELECT {ENTRY} FROM entries WHERE id >> 32 = ? AND kind = ? AND kind <> 'message' "
-            f"AND id > ? AND id <= ? ORDER BY id {order} LIMIT ?"
-        )
-        rows += db.all(sql, (segment, kind, base + after, base + upto, limit))
+        sql = f"{between} AND kind = ? AND kind <> 'message' ORDER BY number {order} LIMIT ?"
+        rows += db.all(sql, (segment, after, upto, kind, limit))
     return sorted(rows, key=lambda row: int(row[0]), reverse=newest_first)[:limit]
 
 
 # One statement, so that it is of one instant without the price of a transaction.
-_PINNED = f"SELECT 0, {ENTRY} FROM entries WHERE id >> 32 = ?1 AND kind <> 'message'"  # the index is partial
+_PINNED = f"SELECT 0, {ENTRY} FROM entries WHERE segment = ?1 AND kind <> 'message'"  # the index is partial
 _TAIL = f"""
-SELECT * FROM ({_PINNED} AND kind = 'summary' ORDER BY id DESC LIMIT 1)
+SELECT * FROM ({_PINNED} AND kind = 'summary' ORDER BY number DESC LIMIT 1)
 UNION ALL
-SELECT * FROM ({_PINNED} AND kind = 'system' ORDER BY id DESC LIMIT ?2)
+SELECT * FROM ({_PINNED} AND kind = 'system' ORDER BY number DESC LIMIT ?2)
 UNION ALL
 SELECT * FROM (
-    SELECT 1, {ENTRY} FROM entries WHERE id > ?1 << 32 AND id < (?1 + 1) << 32 AND kind IN ('message', 'system')
-    ORDER BY id DESC LIMIT ?3
+    SELECT 1, {ENTRY} FROM entries WHERE segment = ?1 AND kind IN ('message', 'system') ORDER BY number DESC LIMIT ?3
 )
 """
 
@@ -193,9 +188,8 @@ _FEED = f"""
 SELECT f.id, f.subject, f.last, s.id, s.task, {ENTRY_OF_E}
 FROM (SELECT * FROM feed WHERE id > ?1 AND id < ?2 ORDER BY id LIMIT ?3) f
 LEFT JOIN sessions s ON f.last > 0 AND s.pk = f.subject
-LEFT JOIN entries e ON s.pk IS NOT NULL AND e.id > (f.subject << 32) + f.last - f.count
-    AND e.id <= (f.subject << 32) + f.last
-ORDER BY f.id, e.id
+LEFT JOIN entries e ON e.segment = s.pk AND e.number > f.last - f.count AND e.number <= f.last
+ORDER BY f.id, e.number
 """
 
 

@@ -18,7 +18,6 @@ Row = tuple[Any, ...]
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _SYSTEM = "system"
-_SEGMENT_BITS = 32
 _CURSOR_BITS = 40
 
 # In the order of Session's fields, so that rows become sessions by position.
@@ -30,7 +29,7 @@ HEAD = (
 )
 HEAD_WITH_PK = f"pk, {HEAD}"
 HEAD_OF_S = "s.pk, " + ", ".join(f"s.{column}" for column in HEAD.split(", "))
-ENTRY = "id, kind, at, role, content, data, by, interface, client_key"
+ENTRY = "number, kind, at, role, content, data, by, interface, client_key"
 ENTRY_OF_E = ", ".join(f"e.{column}" for column in ENTRY.split(", "))
 TOMBSTONE = "n, id, name, agent, task, state, root_of_deletion, deleted_at, deleted_by, reason"
 
@@ -98,26 +97,6 @@ def metadata_text(session: Session) -> str:
 # Entries ----------------------------------------------------------------------------------------
 
 
-def first_id(segment: int) -> int:
-    """Where the entries of a segment begin; number n has this id plus n."""
-    return segment << _SEGMENT_BITS
-
-
-def end_id(segment: int) -> int:
-    """Where they end: the id of no entry, above all of the segment."""
-    return (segment + 1) << _SEGMENT_BITS
-
-
-def number_of(entry_id: int) -> int:
-    """An entry's number within its session."""
-    return entry_id & 0xFFFF_FFFF
-
-
-def segment_of(entry_id: int) -> int:
-    """The segment an entry is in."""
-    return entry_id >> _SEGMENT_BITS
-
-
 def feed_base(owner_no: int) -> int:
     """Where an owner's part of the feed begins; cursor c has this id plus c."""
     return owner_no << _CURSOR_BITS
@@ -128,8 +107,8 @@ def feed_end_id(owner_no: int) -> int:
     return (owner_no + 1) << _CURSOR_BITS
 
 
-def entry_row(entry: Entry, base: int) -> Row:
-    """An entry as the columns of ENTRY."""
+def entry_row(entry: Entry, segment: int) -> Row:
+    """An entry as its segment and the columns of ENTRY."""
     kind, content, data = entry.kind, entry.content, entry.data
     if kind == "message":
         if entry.role == "system":
@@ -141,12 +120,12 @@ def entry_row(entry: Entry, base: int) -> Row:
     else:
         text, json = None, None if data is None else _encode(data).decode()
     at, role, by, interface = micros(entry.at), entry.role, entry.by, entry.interface
-    return (base + entry.number, kind, at, role, text, json, by, interface, entry.client_key)
+    return (segment, entry.number, kind, at, role, text, json, by, interface, entry.client_key)
 
 
 def entry_of(row: Row, session_id: str, task_id: str) -> Entry:
     """An entry from the columns of ENTRY; SessionCorrupt if they make none."""
-    entry_id, kind, at, role, content, data, by, interface, client_key = row
+    number, kind, at, role, content, data, by, interface, client_key = row
     if data is not None:
         try:
             if role is None:
@@ -154,9 +133,9 @@ def entry_of(row: Row, session_id: str, task_id: str) -> Entry:
             else:
                 content, data = _decode_parts(data), None
         except msgspec.DecodeError as error:
-            raise SessionCorrupt(session_id, f"entry {number_of(entry_id)}: {error}") from error
+            raise SessionCorrupt(session_id, f"entry {number}: {error}") from error
     return Entry(
-        entry_id & 0xFFFF_FFFF, "message" if kind == _SYSTEM else kind, _from_timestamp(at / 1e6, UTC), role, content,
+        number, "message" if kind == _SYSTEM else kind, _from_timestamp(at / 1e6, UTC), role, content,
         data, by, interface, client_key, session_id, task_id,
     )  # fmt: skip
 

@@ -13,23 +13,19 @@ from holdfast.stores.sqlite.connection import Connection
 from holdfast.stores.sqlite.rows import (
     ENTRY_OF_E,
     Row,
-    end_id,
     entry_of,
     feed_base,
     feed_end_id,
-    first_id,
-    instant,
-    number_of,
 )
 
 CHUNK_ROWS = 200  # of the feed, each some entries: the write lock is held for milliseconds
 SEARCHED_KINDS = (Kind.MESSAGE.value, Kind.SUMMARY.value)
-PURGE_CHUNK = 20
+PURGE_CHUNK = 500
 
 _UNINDEXED = f"""
-SELECT f.id, {ENTRY_OF_E}
+SELECT f.id, e.id, {ENTRY_OF_E}
 FROM (SELECT * FROM feed WHERE id > ?1 AND id < ?2 ORDER BY id LIMIT ?3) f
-LEFT JOIN entries e ON f.last > 0 AND e.id > (f.subject << 32) + f.last - f.count AND e.id <= (f.subject << 32) + f.last
+LEFT JOIN entries e ON f.last > 0 AND e.segment = f.subject AND e.number > f.last - f.count AND e.number <= f.last
 ORDER BY f.id
 """
 
@@ -41,7 +37,7 @@ def is_behind(db: Connection, owner: str) -> bool:
         return False
     row = db.one(
         "SELECT EXISTS (SELECT 1 FROM feed WHERE id > ? AND id < ?) OR EXISTS (SELECT 1 FROM search_purges)",
-        (_mark(db, number), feed_end_id(number)),
+        (_mark(db, number)[0], feed_end_id(number)),
     )
     return bool(row and row[0])
 
@@ -50,46 +46,45 @@ def catch_up(db: Connection, owner: str) -> None:
     """Index one chunk of what is new, purge some of what is gone."""
     _purge(db)
     number = db.new_owner_no(owner)
-    rows = db.all(_UNINDEXED, (_mark(db, number), feed_end_id(number), CHUNK_ROWS))
+    feed, newest = _mark(db, number)
+    rows = db.all(_UNINDEXED, (feed, feed_end_id(number), CHUNK_ROWS))
     if rows:
-        db.executemany("INSERT INTO search (rowid, text) VALUES (?, ?)", _documents(rows))
-        db.execute("INSERT OR REPLACE INTO search_marks VALUES (?, ?)", (number, rows[-1][0]))
+        documents = _documents(rows)
+        db.executemany("INSERT INTO search (rowid, text) VALUES (?, ?)", documents)
+        newest = max((entry_id for entry_id, _ in documents), default=newest)
+        db.execute("INSERT OR REPLACE INTO search_marks VALUES (?, ?, ?)", (number, rows[-1][0], newest))
 
 
-def _mark(db: Connection, owner_no: int) -> int:
-    row = db.one("SELECT id FROM search_marks WHERE owner = ?", (owner_no,))
-    return row[0] if row else feed_base(owner_no)
+def _mark(db: Connection, owner_no: int) -> tuple[int, int]:
+    """How far the index has come, in the feed and in the log."""
+    row = db.one("SELECT feed, entry FROM search_marks WHERE owner = ?", (owner_no,))
+    return (row[0], row[1]) if row else (feed_base(owner_no), 0)
 
 
 def _documents(rows: list[Row]) -> list[tuple[int, str]]:
     found = []
-    for _, *columns in rows:
-        if columns[0] is None:
+    for _, entry_id, *columns in rows:
+        if entry_id is None:
             continue
         entry = entry_of(tuple(columns), "", "")
         if entry.kind in SEARCHED_KINDS:
-            found.append((columns[0], searchable_text(entry)))
+            found.append((entry_id, searchable_text(entry)))
     return found
 
 
 def _purge(db: Connection) -> None:
-    for (segment,) in db.all("SELECT segment FROM search_purges LIMIT ?", (PURGE_CHUNK,)):
-        db.execute(
-            "DELETE FROM search WHERE rowid IN (SELECT d.id FROM search_docsize d LEFT JOIN entries e ON e.id = d.id "
-            "WHERE d.id > ? AND d.id < ? AND e.id IS NULL)",
-            (first_id(segment), end_id(segment)),
-        )
-        db.execute("DELETE FROM search_purges WHERE segment = ?", (segment,))
+    doomed = db.all("SELECT id FROM search_purges ORDER BY id LIMIT ?", (PURGE_CHUNK,))
+    db.executemany("DELETE FROM search WHERE rowid = ?", doomed)
+    db.executemany("DELETE FROM search_purges WHERE id = ?", doomed)
 
 
 # A segment outlives its session when a fork needs it: then the fork is where it is found.
 _FOUND = f"""
 SELECT {ENTRY_OF_E}, coalesce(s.id, f.id)
 FROM search JOIN entries e ON e.id = search.rowid
-LEFT JOIN sessions s ON s.pk = e.id >> 32
+LEFT JOIN sessions s ON s.pk = e.segment
 LEFT JOIN sessions f ON s.pk IS NULL AND f.pk = (
-    SELECT l.session FROM lineage l WHERE l.segment = e.id >> 32 AND l.upto >= e.id & 0xFFFFFFFF
-    ORDER BY l.session LIMIT 1
+    SELECT l.session FROM lineage l WHERE l.segment = e.segment AND l.upto >= e.number ORDER BY l.session LIMIT 1
 )
 WHERE search MATCH ?1 AND coalesce(s.owner, f.owner) = ?2
 ORDER BY search.rank, e.at DESC LIMIT ?3
@@ -113,9 +108,9 @@ def _hit(row: Row, words: list[str]) -> Hit:
     text = text_of(entry.content) or searchable_text(entry)
     return Hit(
         session_id=row[-1],
-        number=number_of(row[0]),
+        number=entry.number,
         kind=entry.kind,
         role=entry.role,
-        at=instant(row[2]),
+        at=entry.at,
         snippet=snippet_of(text, [word.rstrip("*") for word in words]),
     )

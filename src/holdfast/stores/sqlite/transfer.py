@@ -48,9 +48,10 @@ def _family(db: Connection, owner: str, parent_id: str | None) -> tuple[int | No
 
 _GAPS = """
 SELECT s.id, s.last_entry - s.shared_upto, count(e.id)
-FROM sessions s LEFT JOIN entries e ON e.id > s.pk << 32 AND e.id < (s.pk + 1) << 32
+FROM sessions s LEFT JOIN entries e ON e.segment = s.pk
 GROUP BY s.pk HAVING count(e.id) <> s.last_entry - s.shared_upto
-    OR coalesce(min(e.id), (s.pk << 32) + s.shared_upto + 1) <> (s.pk << 32) + s.shared_upto + 1
+    OR coalesce(min(e.number), s.shared_upto + 1) <> s.shared_upto + 1
+    OR coalesce(max(e.number), s.last_entry) <> s.last_entry
 """
 
 
