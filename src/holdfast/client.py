@@ -21,6 +21,7 @@ from holdfast import config
 from holdfast.core.approval import Approval
 from holdfast.core.context import ContextItem
 from holdfast.core.entry import Entry
+from holdfast.core.errors import InvalidCursor, InvalidField, StoreUnavailable
 from holdfast.core.event import Event, Hit
 from holdfast.core.family import Deletion, Tombstone
 from holdfast.core.policy import Verdict
@@ -35,6 +36,10 @@ from holdfast.service.family import TreeNode
 from holdfast.service.retention import Cleanup
 from holdfast.service.sessions import Checkpoint, ResumePacket
 from holdfast.service.transfer import ImportReport
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from asyncio import Task
 
 # `list` is a method below, so the answers that are lists have names of their own.
 Sessions = list[Session]
@@ -51,6 +56,8 @@ class Holdfast:
     def __init__(self, open_deps: Callable[[], Deps], caller: Caller, *, threaded: bool = True) -> None:
         self._open_deps, self._caller, self._threaded = open_deps, caller, threaded
         self._deps: Deps | None = None
+        self._opening: Task[Deps] | None = None
+        self._closed = False
         self.context = ContextDoor(self)
 
     async def __aenter__(self) -> Holdfast:
@@ -62,19 +69,38 @@ class Holdfast:
 
     async def close(self) -> None:
         """Let the store go. Nothing acknowledged depends on it."""
+        self._closed = True
+        if self._opening is not None:
+            from asyncio import wait
+
+            await wait([self._opening])
         deps, self._deps = self._deps, None
         if deps is not None:
             await deps.store.close()
 
     async def _ready(self) -> Deps:
-        if self._deps is None:
-            if self._threaded:
-                from asyncio import to_thread
+        deps = self._deps or await self._open()
+        if deps.clock.now() >= deps.look_again_at:
+            await retention.expire_due(deps, self._caller)
+        return deps
 
-                self._deps = await to_thread(self._open_deps)
-            else:
-                self._deps = self._open_deps()
-        return self._deps
+    async def _open(self) -> Deps:
+        if self._closed:
+            raise StoreUnavailable("this connection is closed; connect again")
+        if not self._threaded:
+            self._deps = self._open_deps()
+            return self._deps
+        from asyncio import create_task, shield, to_thread
+
+        if self._opening is None:  # who comes first opens, the others wait; who gives up leaves it to them
+            self._opening = create_task(to_thread(self._open_deps))
+            self._opening.add_done_callback(self._opened)
+        return await shield(self._opening)
+
+    def _opened(self, opening: Task[Deps]) -> None:
+        self._opening = None
+        if not opening.cancelled() and opening.exception() is None:
+            self._deps = opening.result()
 
     # Sessions -----------------------------------------------------------------------------------
 
@@ -108,7 +134,7 @@ class Holdfast:
 
     async def get(self, ref: str) -> Session:
         """A session by id or name."""
-        return await sessions.get_session(self._deps or await self._ready(), self._caller, ref)
+        return await sessions.get_session(await self._ready(), self._caller, ref)
 
     async def resolve(self, ref: str) -> str:
         """The id behind an id, a name, or a prefix that fits only one session."""
@@ -238,7 +264,7 @@ class Holdfast:
     ) -> Verdict:
         """May this work be picked up? Decision, reason, and every criterion with its value."""
         return await sessions.should_resume(
-            self._deps or await self._ready(),
+            await self._ready(),
             self._caller,
             ref,
             agent=agent,
@@ -295,9 +321,7 @@ class Holdfast:
 
     async def append(self, ref: str, messages: object, *, token: str | None = None) -> Entries:
         """Say something; the entries with their numbers. Starts nothing."""
-        return await conversation.append_messages(
-            self._deps or await self._ready(), self._caller, ref, messages, token=token
-        )
+        return await conversation.append_messages(await self._ready(), self._caller, ref, messages, token=token)
 
     async def send(
         self, ref: str, content: object, *, client_key: str | None = None, token: str | None = None
@@ -323,15 +347,16 @@ class Holdfast:
         """A window (last, turns, tokens, max_bytes), or a plain page before or after a number.
 
         A window never separates a tool call from its result, keeps system messages and the
-        newest summary. `next` of a window or of a page backwards goes into `before`.
+        newest summary. `next` goes into `before` for what is older (a page after a number:
+        into `after`); an older window has no system messages of its own.
         """
-        deps = self._deps or await self._ready()
+        deps = await self._ready()
         if last is turns is tokens is max_bytes is None:
             return await conversation.read_messages(
                 deps, self._caller, ref, before=_number(before), after=_number(after), limit=limit
             )
         size = WindowSize(last=last, turns=turns, tokens=tokens, max_bytes=max_bytes)
-        return await conversation.window(deps, self._caller, ref, size, count_tokens)
+        return await conversation.window(deps, self._caller, ref, size, count_tokens, before=_number(before))
 
     async def log(
         self,
@@ -363,14 +388,16 @@ class Holdfast:
         """Entries that have all these words."""
         return await conversation.search_entries(await self._ready(), self._caller, text, limit=limit)
 
-    async def events(self, ref: str | None = None, *, after: int = 0, follow: bool = True) -> AsyncIterator[Event]:
+    async def events(
+        self, ref: str | None = None, *, after: int | str = 0, follow: bool = True
+    ) -> AsyncIterator[Event]:
         """What happened after the cursor, then what comes: of one session, or of all."""
         deps = await self._ready()
-        owner = self._caller.owner
+        owner, cursor = self._caller.owner, _number(after) or 0
         stream = (
-            conversation.owner_events(deps.store, owner, after=after, follow=follow)
+            conversation.owner_events(deps.store, owner, after=cursor, follow=follow)
             if ref is None
-            else conversation.session_events(deps.store, owner, ref, after=after, follow=follow)
+            else conversation.session_events(deps.store, owner, ref, after=cursor, follow=follow)
         )
         async for event in stream:
             yield event
@@ -415,7 +442,7 @@ class Holdfast:
     ) -> Cleanup:
         """Delete what nobody touched for that long, and what is past its TTL."""
         return await retention.cleanup(
-            await self._ready(),
+            self._deps or await self._open(),  # what is past its TTL goes here, so that the answer tells of it
             self._caller,
             hours=hours,
             states=None if states is None else tuple(states),
@@ -482,12 +509,9 @@ class Holdfast:
     async def export(self, ref: str, *, tree: bool = False, format: str = "jsonl") -> AsyncIterator[str]:
         """A session as lines: `jsonl` (whole, importable) or `markdown` (to read)."""
         deps = await self._ready()
-        lines = (
-            transfer.export_markdown(deps, self._caller, ref)
-            if format == "markdown"
-            else transfer.export_lines(deps, self._caller, ref, tree=tree)
-        )
-        async for line in lines:
+        if format not in transfer.FORMATS:
+            raise InvalidField("format", f"is {format!r}; use one of {', '.join(transfer.FORMATS)}")
+        async for line in transfer.FORMATS[format](deps, self._caller, ref, tree=tree):
             yield line
 
     async def import_(
@@ -570,8 +594,6 @@ def caller_for(*, owner: str, by: str | None, interface: str, holder: str | None
 
 def _number(value: int | str | None) -> int | None:
     if isinstance(value, str):
-        from holdfast.core.errors import InvalidCursor
-
         if not value.isdecimal() or len(value) > 18:  # no log is that long
             raise InvalidCursor
         return int(value)

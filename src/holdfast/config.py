@@ -171,7 +171,12 @@ def read_settings() -> Settings:
     file = _file()
     if not file:
         return Settings()
+    _check_known("the configuration file", file, ("url", "resume", "family", "retention", "redact"))
     resume, family = _table(file, "resume"), _table(file, "family")
+    _check_known("resume", resume, ("idle_limit", "idle_limits", "max_errors"))
+    _check_known("family", family, FamilyLimits.__struct_fields__)
+    _check_known("retention", _table(file, "retention"), ("age",))
+    _check_known("redact", _table(file, "redact"), ("words",))
     limits = {Phase.APPROVAL.value: APPROVAL_IDLE_LIMIT}
     for phase, limit in _table(resume, "idle_limits").items():
         if phase not in tuple(Phase):
@@ -184,7 +189,7 @@ def read_settings() -> Settings:
             max_errors=_count("resume.max_errors", resume.get("max_errors", MAX_ERRORS)),
         ),
         family=FamilyLimits(**{name: _count(f"family.{name}", value) for name, value in family.items()}),
-        secret_words=tuple(_table(file, "redact").get("words", SECRET_WORDS)),
+        secret_words=_words(_table(file, "redact").get("words", list(SECRET_WORDS))),
         retention=duration("retention.age", _table(file, "retention").get("age", "24h")),
     )
 
@@ -193,10 +198,22 @@ def duration(name: str, value: object) -> timedelta:
     """A duration as configuration writes it: 45s, 30m, 24h, 7d."""
     if isinstance(value, timedelta):
         return value
-    match = re.fullmatch(r"(\d+(?:\.\d+)?)([smhdw])", value.strip()) if isinstance(value, str) else None
+    match = re.fullmatch(r"(\d{1,6}(?:\.\d+)?)([smhdw])", value.strip()) if isinstance(value, str) else None
     if match is None:
         raise InvalidField(name, f"is {value!r}; write a duration such as 30m, 24h or 7d")
     return timedelta(seconds=float(match[1]) * _UNITS[match[2]])
+
+
+def _check_known(where: str, table: dict[str, Any], known: tuple[str, ...]) -> None:
+    unknown = sorted(table.keys() - set(known))
+    if unknown:
+        raise InvalidField("config", f"has {', '.join(unknown)} in {where}; known are {', '.join(known)}")
+
+
+def _words(value: object) -> tuple[str, ...]:
+    if not isinstance(value, list) or not all(isinstance(word, str) and word for word in value):
+        raise InvalidField("redact.words", "must be a list of words")
+    return tuple(value)
 
 
 def _count(name: str, value: object) -> int:

@@ -171,16 +171,15 @@ class Store(Protocol):
         decide: SweepDecision,
         stamp: Stamp,
         *,
-        before: datetime,
+        before: datetime | None,
         position: int = 0,
         limit: int = 50,
-        only: str | None = None,
         dry_run: bool = False,
     ) -> Sweep:
-        """Look at the next `limit` sessions idle since `before` or past their TTL, and delete the trees that may go.
+        """Look at the next `limit` sessions past their TTL or idle since `before`, and delete the trees that may go."""
 
-        With `only`, a session id, look at that one alone (if it is idle or past its TTL).
-        """
+    async def next_expiry(self, owner: str) -> datetime | None:
+        """When the next session's TTL or pending approval's time ends, or ended; None if none will."""
 
     async def tombstones(self, owner: str, limit: int, cursor: str | None = None) -> Page[Tombstone]:
         """What was deleted, newest first."""

@@ -215,7 +215,8 @@ class Holdfast:
         """A window (last, turns, tokens, max_bytes), or a plain page before or after a number.
 
         A window never separates a tool call from its result, keeps system messages and the
-        newest summary. `next` of a window or of a page backwards goes into `before`.
+        newest summary. `next` goes into `before` for what is older (a page after a number:
+        into `after`); an older window has no system messages of its own.
         """
 
     def log(
@@ -236,7 +237,7 @@ class Holdfast:
     def search(self, text: str, *, limit: int = 20) -> Hits:
         """Entries that have all these words."""
 
-    def events(self, ref: str | None = None, *, after: int = 0, follow: bool = True) -> Iterator[Event]:
+    def events(self, ref: str | None = None, *, after: int | str = 0, follow: bool = True) -> Iterator[Event]:
         """What happened after the cursor, then what comes: of one session, or of all."""
 
     def children(self, ref: str, *, limit: int = 50, cursor: str | None = None) -> Page[Session]:

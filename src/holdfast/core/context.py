@@ -55,7 +55,7 @@ def put_key(
 ) -> ContextChange:
     """Remember a value under a key."""
     session.check_open(at)
-    _check_version(session, expected, old.version if old else 0)
+    _check_version(session, expected, old.version if old else 0, f"key {key} of ")
     return _written(session, {key: value}, (), at, ttl)
 
 
@@ -118,9 +118,9 @@ def _touched(session: Session, at: datetime) -> Session:
     return replace(session, context_version=session.context_version + 1, updated_at=at)
 
 
-def _check_version(session: Session, expected: int | None, actual: int) -> None:
+def _check_version(session: Session, expected: int | None, actual: int, what: str = "the context of ") -> None:
     if expected is not None and expected != actual:
-        raise VersionConflict(session.session_id, expected, actual)
+        raise VersionConflict(session.session_id, expected, actual, what)
 
 
 def check_values(values: object) -> dict[str, Any]:
@@ -157,4 +157,4 @@ def check_ttl(ttl: object) -> timedelta | None:
         lifetime = timedelta(seconds=ttl)
     if isinstance(lifetime, timedelta) and timedelta(0) < lifetime <= MAX_TTL:
         return lifetime
-    raise InvalidField("ttl", f"is {ttl!r}; give seconds between 1 and {int(MAX_TTL.total_seconds())}, or nothing")
+    raise InvalidField("ttl", f"is {ttl!r}; give seconds above 0 and up to {int(MAX_TTL.total_seconds())}, or nothing")

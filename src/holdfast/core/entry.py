@@ -12,7 +12,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from holdfast.core.codec import check_json, encode
+from holdfast.core.codec import check_json, encode, is_text
 from holdfast.core.errors import InvalidField, TooLarge
 from holdfast.core.ids import check_label
 
@@ -29,6 +29,7 @@ class Kind(StrEnum):
     MESSAGE = "message"
     SUMMARY = "summary"
     PHASE = "phase"
+    READINESS = "readiness"
     METADATA = "metadata"
     ERROR = "error"
     SUSPENDED = "suspended"
@@ -68,7 +69,7 @@ class Entry(Struct, frozen=True):
         return text_of(self.content)
 
 
-class Message(Struct, frozen=True, kw_only=True):
+class Message(Struct, frozen=True):
     """Something to be said: checked, not yet numbered."""
 
     role: str
@@ -89,11 +90,23 @@ def check_messages(messages: object) -> list[Message]:
         raise InvalidField("messages", "must be a list with at least one message")
     if len(messages) > MAX_MESSAGES_PER_APPEND:
         raise InvalidField("messages", f"has {len(messages)} items, at most {MAX_MESSAGES_PER_APPEND} at once")
-    checked = [check_message(message, f"messages[{index}]") for index, message in enumerate(messages)]
+    checked = [
+        _plain_message(message) or check_message(message, f"messages[{index}]")
+        for index, message in enumerate(messages)
+    ]
     keys = [message.client_key for message in checked if message.client_key is not None]
     if len(keys) != len(set(keys)):
         raise InvalidField("messages", "uses one client_key twice")
     return checked
+
+
+def _plain_message(message: object) -> Message | None:
+    """The common case, quickly: a role and a short text, nothing else. None if it needs a closer look."""
+    if type(message) is dict and len(message) == 2:
+        role, content = message.get("role"), message.get("content")
+        if type(content) is str and role in ROLES and len(content) <= MAX_MESSAGE_BYTES // 4 and is_text(content):
+            return Message(role, content)
+    return None
 
 
 def check_message(message: object, where: str = "message") -> Message:

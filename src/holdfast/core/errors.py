@@ -276,9 +276,10 @@ class EntryNotFound(NotFound):
 
     code = "entry_not_found"
 
-    def __init__(self, session_id: str, number: int, last: int) -> None:
+    def __init__(self, session_id: str, number: int | None, last: int, what: str = "entry") -> None:
+        which = what if number is None else f"{what} {number}"
         super().__init__(
-            f"session {session_id} has entries 1 to {last}, not {number}", session_id=session_id, last=last
+            f"session {session_id} has no {which}; its entries are 1 to {last}", session_id=session_id, last=last
         )
 
 
@@ -354,9 +355,9 @@ class VersionConflict(Conflict):
 
     code = "version_conflict"
 
-    def __init__(self, session_id: str, expected: int, actual: int) -> None:
+    def __init__(self, session_id: str, expected: int, actual: int, what: str = "") -> None:
         super().__init__(
-            f"session {session_id} is at version {actual}, not {expected}; read it again and repeat the change",
+            f"{what}session {session_id} is at version {actual}, not {expected}; read it again and repeat the change",
             session_id=session_id,
             expected=expected,
             actual=actual,
@@ -397,8 +398,9 @@ class IdTaken(Conflict):
 
     code = "id_taken"
 
-    def __init__(self, session_id: str) -> None:
-        super().__init__(f"there is already a session called {session_id}; choose another id", session_id=session_id)
+    def __init__(self, session_id: str, *, spent: bool = False) -> None:
+        why = "belonged to a session that was deleted and stays spent" if spent else "is in use already"
+        super().__init__(f"the id {session_id} {why}; choose another", session_id=session_id)
 
 
 class NameTaken(Conflict):
@@ -430,7 +432,8 @@ class HasChildren(Conflict):
 
     def __init__(self, session_id: str, children: int) -> None:
         super().__init__(
-            f"session {session_id} has {children} descendants; delete them too (cascade), nothing is ever orphaned",
+            f"others hang on session {session_id} ({children} in all); delete them too (cascade), "
+            "nothing is ever orphaned",
             session_id=session_id,
             children=children,
         )

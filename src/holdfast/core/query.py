@@ -13,7 +13,7 @@ from zlib import crc32
 from msgspec import Struct
 
 from holdfast.core.codec import canonical, check_json, is_text
-from holdfast.core.errors import InvalidCursor, InvalidField
+from holdfast.core.errors import InvalidCursor, InvalidField, UnknownPhase
 from holdfast.core.session import Phase, Session, State
 
 T = TypeVar("T")
@@ -69,14 +69,15 @@ class SessionQuery(Struct, frozen=True, kw_only=True):
     def __post_init__(self) -> None:
         for name in _TEXTS:
             if (value := getattr(self, name)) is not None and not (isinstance(value, str) and is_text(value)):
-                raise InvalidField(name, "must be text")
+                raise InvalidField("task_id" if name == "task" else name, "must be text")
         for name in _INSTANTS:
             if (at := getattr(self, name)) is not None and not (isinstance(at, datetime) and at.tzinfo is not None):
                 raise InvalidField(name, "must be an instant with its time zone")
         check_json(self.metadata_value, "metadata_value")
         _check_choice("state", self.state, tuple(State))
         _check_choice("status", self.status, STATUSES)
-        _check_choice("phase", self.phase, tuple(Phase))
+        if self.phase is not None and self.phase not in tuple(Phase):
+            raise UnknownPhase(self.phase, Phase)
         _check_choice("sort", self.sort, SORTS)
         check_limit(self.limit)
 

@@ -232,6 +232,7 @@ class Session(Struct, frozen=True):
                 happened.append((Kind.PHASE, {"from": self.phase.value, "to": update.phase.value}))
         if update.resume_ready is not None:
             head = replace(head, resume_ready=update.resume_ready and head.phase in RESUMABLE_PHASES)
+            happened.append((Kind.READINESS, {"resume_ready": head.resume_ready}))
         if update.metadata:
             head = replace(head, metadata=merged_metadata(head.metadata, update.metadata))
             happened.append((Kind.METADATA, {"metadata": update.metadata}))
@@ -408,19 +409,11 @@ def message_entries(
     at, by, interface = stamp.at, stamp.by, stamp.interface
     return tuple(
         Entry(
-            number=number,
-            kind="message",
-            at=at,
-            role=message.role,
-            content=message.content,
-            by=by,
-            interface=interface,
-            client_key=message.client_key,
-            session_id=session_id,
-            task_id=task_id,
+            number, "message", at, message.role, message.content, None, by, interface, message.client_key, session_id,
+            task_id,
         )
         for number, message in enumerate(messages, first)
-    )
+    )  # fmt: skip
 
 
 class View(Struct, frozen=True):

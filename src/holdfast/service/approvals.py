@@ -61,8 +61,7 @@ def _check_options(options: object) -> tuple[str, ...]:
 async def list_approvals(
     deps: Deps, caller: Caller, *, ref: str | None = None, pending_only: bool = True, limit: int = 100
 ) -> list[Approval]:
-    """Approvals, oldest first, after those whose time has run out were closed."""
-    await expire_approvals(deps, caller)
+    """Approvals, oldest first."""
     return await deps.store.approvals(caller.owner, ref=ref, pending_only=pending_only, limit=check_limit(limit))
 
 

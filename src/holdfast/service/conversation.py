@@ -21,7 +21,7 @@ from holdfast.core.window import (
     whole_upto,
     with_pinned,
 )
-from holdfast.ports import Store
+from holdfast.ports import Store, Tail
 from holdfast.service.deps import Caller, Deps, stamp_of
 
 PAGE = 200
@@ -85,24 +85,30 @@ async def read_messages(
 
 
 async def window(
-    deps: Deps, caller: Caller, ref: str, size: WindowSize, count_tokens: TokenCounter = rough_tokens
+    deps: Deps,
+    caller: Caller,
+    ref: str,
+    size: WindowSize,
+    count_tokens: TokenCounter = rough_tokens,
+    *,
+    before: int | None = None,
 ) -> Page[Entry]:
     """What a model gets to see. `next` is the number before which older messages are."""
+    check_numbers(before)
     builder, chunk = WindowBuilder(size, count_tokens), min(PAGE, (size.last or PAGE) + 1)
-    tail = await deps.store.tail(caller.owner, ref, chunk)
-    page = tail.messages
+    tail = await deps.store.tail(caller.owner, ref, chunk) if before is None else Tail([], [])
+    after = _summed_up(tail.pinned)
+
+    async def older_than(number: int) -> list[Entry]:
+        return await deps.store.log(
+            caller.owner, ref, after=after, before=number, limit=chunk, kinds=_MESSAGES, newest_first=True
+        )
+
     builder.reserve(tail.pinned)
+    page = tail.messages if before is None else await older_than(before)
     builder.take(page)
     while not builder.is_full and len(page) == chunk:
-        page = await deps.store.log(
-            caller.owner,
-            ref,
-            after=_summed_up(tail.pinned),
-            before=page[-1].number,
-            limit=chunk,
-            kinds=_MESSAGES,
-            newest_first=True,
-        )
+        page = await older_than(page[-1].number)
         builder.take(page)
     if not builder.is_full:
         builder.end()

@@ -33,6 +33,7 @@ class Deps:
         self.store, self.clock, self.entropy = store, clock, entropy
         self.settings = settings or Settings()
         self.redactor = Redactor(self.settings.secret_words)
+        self.look_again_at = clock.now()  # for what has run out of time; see retention.expire_due
 
     def new_id(self) -> str:
         """A new UUIDv7."""

@@ -12,6 +12,7 @@ from holdfast.core.family import Tombstone
 from holdfast.core.policy import Retention, why_removable
 from holdfast.core.session import Phase, Session, State
 from holdfast.ports import SweepDecision
+from holdfast.service.approvals import expire_approvals
 from holdfast.service.deps import Caller, Deps, stamp_of
 
 _LONG_AGO = datetime(1970, 1, 1, tzinfo=UTC)
@@ -94,9 +95,30 @@ def _whole_trees(retention: Retention, at: datetime) -> SweepDecision:
     return decide
 
 
-async def expire(deps: Deps, caller: Caller, session: Session) -> None:
-    """Delete a session whose TTL has ended, with its tree, unless something in it is in use."""
+LOOK_AGAIN = timedelta(seconds=1)  # another process may have set a TTL meanwhile
+
+
+async def expire_due(deps: Deps, caller: Caller) -> None:
+    """Delete what is past its TTL and close approvals whose time has run out, if it is time to look.
+
+    Every door calls this before it does anything else, so that nothing has to be running
+    for time to pass; it costs a comparison unless something is due.
+    """
+    now = deps.clock.now()
+    if now < deps.look_again_at:
+        return
+    due = await deps.store.next_expiry(caller.owner)
+    if due is not None and due <= now:
+        await _sweep_expired(deps, caller)
+        await expire_approvals(deps, caller)
+        due = await deps.store.next_expiry(caller.owner)  # what is in use stays, and is due until it is not
+    deps.look_again_at = now + LOOK_AGAIN if due is None else min(due, now + LOOK_AGAIN)
+
+
+async def _sweep_expired(deps: Deps, caller: Caller) -> None:
     stamp = stamp_of(deps, caller)
     decide = _whole_trees(Retention(before=_LONG_AGO), stamp.at)
-
-    await deps.store.sweep(caller.owner, decide, stamp, before=_LONG_AGO, only=session.session_id)
+    position: int | None = 0
+    while position is not None:
+        step = await deps.store.sweep(caller.owner, decide, stamp, before=None, position=position, limit=STEP)
+        position = step.next

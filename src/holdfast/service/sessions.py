@@ -40,7 +40,6 @@ from holdfast.core.session import (
 from holdfast.service.context import read_context
 from holdfast.service.conversation import repair, window
 from holdfast.service.deps import Caller, Deps, shown, stamp_of
-from holdfast.service.retention import expire
 
 MAX_PURPOSE = 4096
 
@@ -115,11 +114,7 @@ def _new_session(
 
 async def get_session(deps: Deps, caller: Caller, ref: str) -> Session:
     """The session as it is. Raises SessionNotFound, SessionGone, SessionCorrupt."""
-    session = await deps.store.get(caller.owner, ref)
-    if session.expires_at is not None and session.is_expired(deps.clock.now()):
-        await expire(deps, caller, session)
-        session = await deps.store.get(caller.owner, session.session_id)
-    return shown(session)
+    return shown(await deps.store.get(caller.owner, ref))
 
 
 async def resolve(deps: Deps, caller: Caller, ref: str) -> str:
@@ -143,8 +138,8 @@ def _may_be_prefix(ref: str) -> bool:
 
 async def list_sessions(deps: Deps, caller: Caller, query: SessionQuery) -> Page[Session]:
     """A page of sessions."""
-    page, now = await deps.store.find(caller.owner, await _with_ids(deps, caller, query)), deps.clock.now()
-    return Page([shown(session) for session in page.items if not session.is_expired(now)], page.next)
+    page = await deps.store.find(caller.owner, await _with_ids(deps, caller, query))
+    return Page([shown(session) for session in page.items], page.next)
 
 
 async def _with_ids(deps: Deps, caller: Caller, query: SessionQuery) -> SessionQuery:
@@ -420,7 +415,7 @@ async def get_checkpoint(deps: Deps, caller: Caller, ref: str, number: int | Non
     if wanted is not None:
         entries = await deps.store.log(caller.owner, ref, after=wanted - 1, before=wanted + 1, limit=1)
     if not entries or entries[0].kind != Kind.CHECKPOINT:
-        raise EntryNotFound(session.session_id, wanted or 0, session.last_entry)
+        raise EntryNotFound(session.session_id, wanted, session.last_entry, "checkpoint")
     return _as_checkpoint(entries[0])
 
 

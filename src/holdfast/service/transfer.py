@@ -17,11 +17,11 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from holdfast.core.approval import Approval
-from holdfast.core.bundle import Bundle
+from holdfast.core.bundle import Bundle, check_bundle
 from holdfast.core.codec import encode_text
 from holdfast.core.context import ContextItem
 from holdfast.core.entry import Entry, Kind
-from holdfast.core.errors import InvalidImport, NotFound, ParentNotFound, SessionNotFound, utc_text
+from holdfast.core.errors import InvalidImport, InvalidRequest, NotFound, ParentNotFound, SessionNotFound, utc_text
 from holdfast.core.session import Session
 from holdfast.service.deps import Caller, Deps
 from holdfast.service.family import MAX_TREE
@@ -199,18 +199,27 @@ def _add(bundle: Bundle, line: _Line, number: int) -> None:
 
 
 def _checked(bundle: Bundle, end: _Line, number: int) -> Bundle:
-    numbers = [entry.number for entry in bundle.entries]
-    if end.entries != len(numbers) or numbers != list(range(1, bundle.session.last_entry + 1)):
+    if not end.entries == len(bundle.entries) == bundle.session.last_entry:
         raise InvalidImport(f"session {bundle.session.session_id} does not have all its entries", line=number)
+    try:
+        check_bundle(bundle)
+    except InvalidRequest as error:
+        raise InvalidImport(f"session {bundle.session.session_id}: {error.message}", line=number) from error
     return bundle
 
 
 # Markdown ---------------------------------------------------------------------------------------
 
 
-async def export_markdown(deps: Deps, caller: Caller, ref: str) -> AsyncIterator[str]:
-    """A session as a page to read."""
-    session = await deps.store.get(caller.owner, ref)
+async def export_markdown(deps: Deps, caller: Caller, ref: str, *, tree: bool = False) -> AsyncIterator[str]:
+    """A session (with its tree) as pages to read."""
+    root = await deps.store.get(caller.owner, ref)
+    for session in await deps.store.tree(caller.owner, root.session_id, MAX_TREE) if tree else [root]:
+        async for part in _page(deps, caller, session):
+            yield part
+
+
+async def _page(deps: Deps, caller: Caller, session: Session) -> AsyncIterator[str]:
     yield f"# {session.session_name or session.session_id}\n"
     facts = (
         ("Session", session.session_id),
@@ -242,3 +251,6 @@ def _markdown_part(part: dict[str, Any]) -> str:
 
 def _minutes(at: datetime) -> str:
     return utc_text(at.replace(microsecond=0))
+
+
+FORMATS = {"jsonl": export_lines, "markdown": export_markdown}

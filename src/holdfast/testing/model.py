@@ -415,10 +415,11 @@ class StoreComparison(RuleBasedStateMachine):
 
         self.both(sweep)
 
-    @rule(where=wheres, limit=limits)
-    def sweep_one(self, where: Place, limit: int) -> None:
-        (owner, ref), stamp = where, self.stamp()
-        self.both(lambda store: store.sweep(owner, lambda _: "alone", stamp, before=stamp.at, only=ref, limit=limit))
+    @rule(owner=owners, limit=limits)
+    def sweep_expired(self, owner: str, limit: int) -> None:
+        stamp = self.stamp()
+        self.both(lambda store: store.next_expiry(owner))
+        self.both(lambda store: store.sweep(owner, lambda _: "expired", stamp, before=None, limit=limit))
 
     @rule(owner=owners, page=limits)
     def tombstones(self, owner: str, page: int) -> None:

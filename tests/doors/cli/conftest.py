@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from holdfast.doors.cli import app
-from tests.doors.cli.running import Cli, Done, Terminal, a_terminal, contents
+from tests.doors.cli.running import Cli, Done, Terminal, Unchanged, a_terminal
 
 OURS = ("AGENT_", "HOLDFAST_", "_HOLDFAST_", "XDG_", "PYTHONWARNINGS")
 SOURCE = Path(__file__).parents[3] / "src"
@@ -61,16 +61,6 @@ def plan(cli: Cli) -> str:
     cli("send", session_id, "Plan the change")
     cli("send", session_id, "Two to add", "--role", "assistant")
     return session_id
-
-
-class Unchanged:
-    """Remembers a database, to compare it later."""
-
-    def __init__(self, database: Path) -> None:
-        self._database, self._before = database, contents(database)
-
-    def check(self) -> None:
-        assert contents(self._database) == self._before
 
 
 @pytest.fixture

@@ -75,6 +75,16 @@ def contents(database: Path) -> dict[str, list[Any]]:
         db.close()
 
 
+class Unchanged:
+    """Remembers a database, to compare it later."""
+
+    def __init__(self, database: Path) -> None:
+        self._database, self._before = database, contents(database)
+
+    def check(self) -> None:
+        assert contents(self._database) == self._before
+
+
 class Terminal:
     """A terminal of its own, on which commands run one after another."""
 

@@ -7,10 +7,7 @@ from pathlib import Path
 import apsw
 import pytest
 
-from tests.doors.cli.conftest import Unchanged
-from tests.doors.cli.running import Cli, Done, contents, run
-
-EVIL = "../../evil"
+from tests.doors.cli.running import Cli, Done, Unchanged, contents, run
 
 
 def refused(done: Done, code: str, exit_code: int) -> None:

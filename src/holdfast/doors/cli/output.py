@@ -20,6 +20,7 @@ from holdfast.core.render import session_json, to_json
 from holdfast.core.session import Session
 
 NOTHING = "-"
+IDS = ("session", "approval")  # columns whose cells a person copies, so they stay in one piece
 SESSION_COLUMNS = ("session", "state", "phase", "agent", "name", "updated")
 _AGES = ((86400, "d"), (3600, "h"), (60, "m"), (1, "s"))
 
@@ -113,8 +114,8 @@ def table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
     from rich.text import Text
 
     drawn = Table(box=None, pad_edge=False, header_style="bold")
-    for place, column in enumerate(columns):
-        drawn.add_column(column, no_wrap=place == 0, overflow="fold")
+    for column in columns:
+        drawn.add_column(column, no_wrap=column in IDS, overflow="fold")
     for row in rows:
         drawn.add_row(*(Text(NOTHING if cell in (None, "") else printable(str(cell))) for cell in row))
     Console().print(drawn)

@@ -224,21 +224,27 @@ class MemoryStore:
         decide: SweepDecision,
         stamp: Stamp,
         *,
-        before: datetime,
+        before: datetime | None,
         position: int = 0,
         limit: int = 50,
-        only: str | None = None,
         dry_run: bool = False,
     ) -> Sweep:
-        """Look at the next sessions idle or past their TTL (or at one alone), and delete the trees that may go."""
+        """Look at the next sessions idle or past their TTL, and delete the trees that may go."""
         with self._opened(owner) as shelf:
-            due = list(islice(shelf.due(before, stamp.at, position, only), limit))
+            due = list(islice(shelf.due(before, stamp.at, position), limit))
             doomed = [(tree, _stones(tree, stamp, reason)) for tree, reason in _condemned(due, decide)]
             if not dry_run:
                 for tree, stones in doomed:
                     shelf.bury(tree, stones)
             gone = [stone for _, stones in doomed for stone in stones]
-            return Sweep(gone, due[-1].serial if len(due) == limit and only is None else None)
+            return Sweep(gone, due[-1].serial if len(due) == limit else None)
+
+    async def next_expiry(self, owner: str) -> datetime | None:
+        """When the next TTL or pending approval ends, or ended."""
+        with self._opened(owner) as shelf:
+            ends = [record.head.expires_at for record in shelf.records.values()]
+            ends += [approval.expires_at for record in shelf.records.values() for approval in record.pending()]
+            return min((end for end in ends if end is not None), default=None)
 
     async def tombstones(self, owner: str, limit: int, cursor: str | None = None) -> Page[Tombstone]:
         """What was deleted, newest first. The cursor says how many older ones are left."""
@@ -491,13 +497,13 @@ class _Shelf:
             if not seen and query.admits(head := record.head):
                 yield record.serial, head
 
-    def due(self, before: datetime, at: datetime, position: int, only: str | None) -> Iterator[_Record]:
+    def due(self, before: datetime | None, at: datetime, position: int) -> Iterator[_Record]:
         """Sessions idle since `before` or past their time to live, in order of creation."""
         for record in self.records.values():
             head = record.head
             is_past = head.expires_at is not None and head.expires_at <= at
-            is_next = record.serial > position if only is None else record.session_id == only
-            if is_next and (head.last_activity_at < before or is_past):
+            is_idle = before is not None and head.last_activity_at < before
+            if record.serial > position and (is_past or is_idle):
                 yield record
 
     # Creating -----------------------------------------------------------------------------------
@@ -518,7 +524,7 @@ class _Shelf:
         """Raise IdTaken or NameTaken if a new session may not be called so."""
         new_id, name = head.session_id, head.session_name
         if new_id in self.by_id or new_id in self.stones or self.open_named(new_id):
-            raise IdTaken(new_id)
+            raise IdTaken(new_id, spent=new_id in self.stones)
         if name is None or head.is_final:
             return
         if holder := self.open_named(name) or self.by_id.get(name):

@@ -20,7 +20,7 @@ from typing import Any, Protocol, TypeVar
 import apsw
 
 from holdfast.core.errors import StoreUnavailable
-from holdfast.stores.sqlite.connection import Connection, translated
+from holdfast.stores.sqlite.connection import Connection, translated, translating
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -95,7 +95,7 @@ class Inline:
         return self._db
 
     def pulse(self) -> int:
-        with self._lock:
+        with self._lock, translating(self._path):
             return (self._connection().data_version() << 32) + self._commits
 
     async def wait(self, seen: int, timeout: float) -> int:
@@ -113,6 +113,9 @@ class Threaded:
     """Runs jobs on threads, for an event loop that must not block."""
 
     def __init__(self, db: Connection) -> None:
+        from asyncio import get_running_loop
+
+        self._running_loop = get_running_loop
         self._path = db.path
         self._writer = _Writer(db, self._committed)
         self._readers: ThreadPoolExecutor | None = None
@@ -124,17 +127,13 @@ class Threaded:
         self._guard = threading.Lock()
 
     async def write(self, job: Job[T], weight: int = 0) -> T:
-        from asyncio import get_running_loop
-
-        loop = get_running_loop()
+        loop = self._running_loop()
         future: asyncio.Future[T] = loop.create_future()
         self._writer.submit(_Task(job, weight, loop, future))
         return await future
 
     async def read(self, job: Job[T]) -> T:
-        from asyncio import get_running_loop
-
-        return await get_running_loop().run_in_executor(self._reader_pool(), self._read, job)
+        return await self._running_loop().run_in_executor(self._reader_pool(), self._read, job)
 
     def _reader_pool(self) -> ThreadPoolExecutor:
         if self._readers is None:

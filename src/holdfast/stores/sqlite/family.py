@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from datetime import datetime
+
 from holdfast.core.errors import SessionCorrupt
 from holdfast.core.family import Deletion, Member, Tombstone
 from holdfast.core.query import Page, make_cursor, read_cursor
@@ -13,6 +15,7 @@ from holdfast.stores.sqlite.rows import (
     HEAD_OF_S,
     TOMBSTONE,
     Row,
+    instant_or_none,
     json_text,
     micros,
     session_of,
@@ -143,19 +146,30 @@ def _hold_place(db: Connection, newest: int) -> None:
 
 # Sweeping ---------------------------------------------------------------------------------------
 
-_STALE = "owner = ?1 AND (last_activity_at < ?2 OR expires_at <= ?3)"
+# No idle session qualifies without a time: then only those with a TTL are looked at, through their index.
+_STALE = "owner = ?1 AND pk > ?4 AND (last_activity_at < ?2 OR expires_at <= ?3)"
+_PAST_TTL = "owner = ?1 AND pk > ?4 AND expires_at IS NOT NULL AND expires_at <= ?3 AND ?2 IS NULL"
 
 
-def candidates(
-    db: Connection, owner: str, before: int, at: int, position: int, limit: int, only: str | None
-) -> list[int]:
-    """Keys of sessions idle since `before` or past their TTL, in order of creation: parents before children."""
-    if only is not None:
-        return [
-            row[0] for row in db.all(f"SELECT pk FROM sessions WHERE {_STALE} AND id = ?4", (owner, before, at, only))
-        ]
-    sql = f"SELECT pk FROM sessions WHERE {_STALE} AND pk > ?4 ORDER BY pk LIMIT ?5"
+def candidates(db: Connection, owner: str, before: int | None, at: int, position: int, limit: int) -> list[int]:
+    """Keys of sessions past their TTL or idle since `before`, in order of creation: parents before children."""
+    sql = f"SELECT pk FROM sessions WHERE {_PAST_TTL if before is None else _STALE} ORDER BY pk LIMIT ?5"
     return [row[0] for row in db.all(sql, (owner, before, at, position, limit))]
+
+
+_NEXT_EXPIRY = """
+SELECT min(at) FROM (
+    SELECT min(expires_at) AS at FROM sessions WHERE owner = ?1 AND expires_at IS NOT NULL
+    UNION ALL
+    SELECT min(expires_at) FROM approvals WHERE owner = ?1 AND state = 'pending' AND expires_at IS NOT NULL
+)
+"""
+
+
+def next_expiry(db: Connection, owner: str) -> datetime | None:
+    """When the next TTL or pending approval ends, or ended."""
+    row = db.one(_NEXT_EXPIRY, (owner,))
+    return None if row is None else instant_or_none(row[0])
 
 
 def sweep(

@@ -119,9 +119,9 @@ def _family_of(db: Connection, owner: str, parent: str | None) -> tuple[tuple[in
 
 def check_names(db: Connection, owner: str, new: Session) -> None:
     """An id is used once, ever; a name by one open session; no name is another's id."""
-    if db.one("SELECT 1 FROM sessions WHERE owner = ? AND id = ?", (owner, new.session_id)) or db.one(
-        "SELECT 1 FROM tombstones WHERE owner = ? AND id = ?", (owner, new.session_id)
-    ):
+    if db.one("SELECT 1 FROM tombstones WHERE owner = ? AND id = ?", (owner, new.session_id)):
+        raise IdTaken(new.session_id, spent=True)
+    if db.one("SELECT 1 FROM sessions WHERE owner = ? AND id = ?", (owner, new.session_id)):
         raise IdTaken(new.session_id)
     if db.one("SELECT 1 FROM sessions WHERE owner = ? AND name = ? AND finalized_at IS NULL", (owner, new.session_id)):
         raise IdTaken(new.session_id)
@@ -270,7 +270,7 @@ def add_entries(db: Connection, pk: int, owner: str, entries: Sequence[Entry]) -
     """Entries with consecutive numbers, and their place in the feed."""
     if not entries:
         return
-    db.executemany(_INSERT_ENTRY, [entry_row(entry, pk) for entry in entries])
+    db.executemany(_INSERT_ENTRY, [entry_row(entry, pk, micros(entry.at)) for entry in entries])
     count = len(entries)
     end = feed_end(db, owner)
     db.execute("INSERT INTO feed VALUES (?, ?, ?, ?)", (end + count, pk, entries[-1].number, count))

@@ -107,8 +107,8 @@ def feed_end_id(owner_no: int) -> int:
     return (owner_no + 1) << _CURSOR_BITS
 
 
-def entry_row(entry: Entry, segment: int) -> Row:
-    """An entry as its segment and the columns of ENTRY."""
+def entry_row(entry: Entry, segment: int, at: int) -> Row:
+    """An entry as its segment and the columns of ENTRY; `at` is its time, as stored."""
     kind, content, data = entry.kind, entry.content, entry.data
     if kind == "message":
         if entry.role == "system":
@@ -119,8 +119,9 @@ def entry_row(entry: Entry, segment: int) -> Row:
             text, json = None, _encode(content).decode()
     else:
         text, json = None, None if data is None else _encode(data).decode()
-    at, role, by, interface = micros(entry.at), entry.role, entry.by, entry.interface
-    return (segment, entry.number, kind, at, role, text, json, by, interface, entry.client_key)
+    return (
+        segment, entry.number, kind, at, entry.role, text, json, entry.by, entry.interface, entry.client_key,
+    )  # fmt: skip
 
 
 def entry_of(row: Row, session_id: str, task_id: str) -> Entry:

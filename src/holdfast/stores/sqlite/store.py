@@ -34,7 +34,7 @@ from holdfast.stores.sqlite import context, family, find, heads, log, search, tr
 from holdfast.stores.sqlite.access import Access, Inline, Job, T, Threaded
 from holdfast.stores.sqlite.connection import Connection
 from holdfast.stores.sqlite.migrate import migrate
-from holdfast.stores.sqlite.rows import micros
+from holdfast.stores.sqlite.rows import micros, micros_or_none
 
 
 class SqliteStore:
@@ -132,18 +132,20 @@ class SqliteStore:
         decide: SweepDecision,
         stamp: Stamp,
         *,
-        before: datetime,
+        before: datetime | None,
         position: int = 0,
         limit: int = 50,
-        only: str | None = None,
         dry_run: bool = False,
     ) -> Sweep:
         def job(db: Connection) -> Sweep:
-            candidates = family.candidates(db, owner, micros(before), micros(stamp.at), position, limit, only)
+            candidates = family.candidates(db, owner, micros_or_none(before), micros(stamp.at), position, limit)
             gone = family.sweep(db, owner, candidates, decide, stamp, dry_run)
-            return Sweep(gone, candidates[-1] if len(candidates) == limit and only is None else None)
+            return Sweep(gone, candidates[-1] if len(candidates) == limit else None)
 
         return await (self._snapshot(job) if dry_run else self._access.write(job))
+
+    async def next_expiry(self, owner: str) -> datetime | None:
+        return await self._access.read(lambda db: family.next_expiry(db, owner))
 
     async def tombstones(self, owner: str, limit: int, cursor: str | None = None) -> Page[Tombstone]:
         return await self._access.read(lambda db: family.tombstones(db, owner, limit, cursor))

@@ -12,6 +12,7 @@ from holdfast.core.session import Session
 from holdfast.ports import Store, SweepDecision
 from holdfast.testing.builders import (
     NOON,
+    OTHER,
     OWNER,
     Refused,
     a_session,
@@ -20,6 +21,7 @@ from holdfast.testing.builders import (
     all_sessions,
     all_tombstones,
     an_approval,
+    answered,
     asked,
     finalized,
     may_delete,
@@ -222,28 +224,29 @@ class SweepRules:
         assert (step.gone, step.next) == ([], None)
 
     @pytest.mark.parametrize("limit", [1, 50])
-    async def test_sweep_of_one_session_alone_looks_at_no_other(self, store: Store, limit: int) -> None:
-        await _tree(store)
+    async def test_sweep_without_an_age_looks_only_at_what_is_past_its_ttl(self, store: Store, limit: int) -> None:
+        await store.create(OWNER, a_session("idle"))
+        await store.create(OWNER, a_session("past", expires_at=NOON + timedelta(minutes=1)))
+        await store.create(OWNER, a_session("later", expires_at=LATER + timedelta(days=1)))
+        seen: list[str] = []
+        position: int | None = 0
+
+        while position is not None:
+            step = await store.sweep(OWNER, _noting(seen), a_stamp(LATER), before=None, position=position, limit=limit)
+            position = step.next
+
+        assert seen == ["past"]
+
+    async def test_next_expiry_is_the_earliest_ttl_or_approval(self, store: Store) -> None:
         await store.create(OWNER, a_session("s-1"))
-        seen: list[str] = []
-
-        for only in ("c-1", "s-1", "nobody"):
-            step = await store.sweep(OWNER, _noting(seen), a_stamp(LATER), before=LATER, only=only, limit=limit)
-            assert (step.gone, step.next) == ([], None)
-        assert seen == ["c-1 g-1", "s-1"]
-
-        step = await store.sweep(OWNER, retention(), a_stamp(LATER), before=LATER, only="c-1", limit=limit)
-        assert [stone.session_id for stone in step.gone] == ["g-1", "c-1"]
-        assert step.next is None
-
-    async def test_sweep_of_one_session_alone_passes_it_by_while_it_lives(self, store: Store) -> None:
-        await store.create(OWNER, a_session("s-1", "planner"))
-        seen: list[str] = []
-
-        await store.sweep(OWNER, _noting(seen), a_stamp(LATER), before=NOON, only="s-1")
-        await store.sweep(OWNER, _noting(seen), a_stamp(LATER), before=LATER, only="planner")
-
-        assert seen == []
+        assert await store.next_expiry(OWNER) is None
+        await store.create(OWNER, a_session("s-2", expires_at=NOON + timedelta(hours=2)))
+        assert await store.next_expiry(OWNER) == NOON + timedelta(hours=2)
+        await store.apply(OWNER, "s-1", asked(an_approval("approval-1", "s-1", expires_at=NOON + timedelta(hours=1))))
+        assert await store.next_expiry(OWNER) == NOON + timedelta(hours=1)
+        await store.apply(OWNER, "s-1", answered("approve"), approval="approval-1")
+        assert await store.next_expiry(OWNER) == NOON + timedelta(hours=2)
+        assert await store.next_expiry(OTHER) is None
 
     async def test_decision_that_raises_in_a_sweep_changes_nothing(self, store: Store) -> None:
         for n in range(3):

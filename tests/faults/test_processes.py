@@ -1,0 +1,248 @@
+"""Several processes on one file: nothing lost, nothing doubled, nobody refused; and processes that die at any moment."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import threading
+import time
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import holdfast
+from holdfast import sync
+from holdfast.core.entry import Entry
+from holdfast.testing.faults import Worker, race
+
+
+def whole_log(hf: sync.Holdfast, ref: str) -> list[Entry]:
+    entries: list[Entry] = []
+    while more := hf.log(ref, after=entries[-1].number if entries else 0, limit=1000).items:
+        entries += more
+    return entries
+
+
+def assert_numbered_without_gaps(entries: list[Entry]) -> None:
+    assert [entry.number for entry in entries] == list(range(1, len(entries) + 1))
+
+
+UPDATER = """
+import sys
+from holdfast import sync
+url, me, updates = sys.argv[1], sys.argv[2], int(sys.argv[3])
+hf = sync.connect(url, by=me)
+print("ready", flush=True)
+sys.stdin.readline()
+for count in range(updates):
+    hf.update("s-1", metadata={me: count})
+    if count % 10 == 0:
+        hf.append("s-1", f"{me} {count}")
+print("done")
+"""
+
+
+def test_eight_processes_of_five_hundred_updates_lose_and_double_nothing(url: str) -> None:
+    with sync.connect(url) as hf:
+        hf.create("agent", session_id="s-1")
+        names = [f"process-{number}" for number in range(8)]
+
+        answers = race(UPDATER, [(url, name, 500) for name in names], within=110)
+
+        assert answers == [["done"]] * 8, "no error reached a caller"
+        session, log = hf.get("s-1"), whole_log(hf, "s-1")
+        assert session.metadata == dict.fromkeys(names, 499)
+        assert session.version == 1 + 8 * 500
+        assert_numbered_without_gaps(log)
+        for name in names:
+            updates = [entry.data["metadata"] for entry in log if entry.by == name and entry.kind == "metadata" and entry.data]
+            assert updates == [{name: count} for count in range(500)]
+            said = [entry.content for entry in log if entry.by == name and entry.is_message]
+            assert said == [f"{name} {count}" for count in range(0, 500, 10)]
+        assert len(log) == 1 + 8 * 550
+        assert hf.check() == []
+
+
+OPENER = """
+import sys
+from holdfast import sync
+print("ready", flush=True)
+sys.stdin.readline()
+with sync.connect(sys.argv[1]) as hf:
+    hf.create("agent", session_id=sys.argv[2])
+    print(len(hf.list(limit=100)) >= 1)
+"""
+
+
+@pytest.mark.parametrize("attempt", range(4))
+def test_first_opens_of_one_file_race_without_harm(tmp_path: Path, attempt: int) -> None:
+    url = f"sqlite:///{tmp_path / 'fresh.db'}"
+    names = [f"s-{number}" for number in range(8)]
+
+    answers = race(OPENER, [(url, name) for name in names])
+
+    assert answers == [["True"]] * 8
+    with sync.connect(url) as hf:
+        assert {session.id for session in hf.list()} == set(names)
+        assert hf.check() == []
+
+
+APPENDER = """
+import sys
+from holdfast import sync
+hf = sync.connect(sys.argv[1], by=sys.argv[2])
+print("ready", flush=True)
+sys.stdin.readline()
+for count in range(int(sys.argv[3])):
+    hf.append("s-1", f"{sys.argv[2]} {count}")
+"""
+
+
+async def test_threads_tasks_and_processes_at_once_all_land_in_order(url: str) -> None:
+    each = 60
+    with sync.connect(url) as shared:
+        shared.create("agent", session_id="s-1")
+
+        def in_thread(me: str, hf: sync.Holdfast) -> None:
+            for count in range(each):
+                hf.append("s-1", f"{me} {count}")
+
+        async def in_task(me: str, hf: holdfast.Holdfast) -> None:
+            for count in range(each):
+                await hf.append("s-1", f"{me} {count}")
+
+        threads = [threading.Thread(target=in_thread, args=(f"thread-{n}", shared)) for n in range(3)]
+        processes = asyncio.to_thread(race, APPENDER, [(url, f"process-{n}", each) for n in range(3)])
+        async with holdfast.connect(url) as hf, asyncio.timeout(90):
+            for thread in threads:
+                thread.start()
+            await asyncio.gather(processes, *(in_task(f"task-{n}", hf) for n in range(10)))
+        for thread in threads:
+            thread.join(60)
+
+        log = whole_log(shared, "s-1")
+        assert_numbered_without_gaps(log)
+        by_writer: dict[str, list[str]] = {}
+        for entry in log[1:]:
+            writer, count = str(entry.content).split()
+            by_writer.setdefault(writer, []).append(count)
+        assert len(by_writer) == 16
+        assert all(counts == list(map(str, range(each))) for counts in by_writer.values())
+        assert shared.check() == []
+
+
+# Death ------------------------------------------------------------------------------------------
+
+MORTAL = """
+import sys
+from holdfast import sync
+hf = sync.connect(sys.argv[1])
+print("ready", flush=True)
+for count in range(int(sys.argv[2]), 10**9):
+    hf.append("s-1", [f"{count}", f"{count}"])
+    hf.update("s-1", metadata={"count": count})
+    print(count, flush=True)
+"""
+
+
+def test_what_was_acknowledged_survives_kill_nine_at_any_moment(url: str) -> None:
+    chance = random.Random(20260301)
+    with sync.connect(url) as hf:
+        hf.create("agent", session_id="s-1")
+    acknowledged = -1
+    for _ in range(20):
+        with Worker(MORTAL, url, acknowledged + 1) as mortal:
+            mortal.line()
+            time.sleep(chance.uniform(0.0, 0.06))  # any moment is the right one to die
+            said = [int(line) for line in mortal.kill()]
+        acknowledged = max([acknowledged, *said])
+        with sync.connect(url) as hf:
+            assert hf.check() == []
+            log = whole_log(hf, "s-1")
+            assert_numbered_without_gaps(log)
+            counts = Counter(str(entry.content) for entry in log if entry.is_message)
+            kept = max(map(int, counts), default=-1)
+            # One more than was acknowledged may be there: its writer died before it could say so.
+            assert acknowledged <= kept <= acknowledged + 1
+            assert counts == {str(count): 2 for count in range(kept + 1)}, "no half append, none lost, none doubled"
+            assert hf.get("s-1").metadata.get("count", -1) in (kept - 1, kept)
+            assert hf.get("s-1").last_entry == len(log)
+            acknowledged = kept
+            if hf.get("s-1").metadata.get("count", -1) < kept:
+                hf.update("s-1", metadata={"count": kept})
+    assert acknowledged > 20, "the writers got somewhere"
+
+
+FAMILY = """
+import sys
+from holdfast import sync
+hf = sync.connect(sys.argv[1])
+print("ready", flush=True)
+for count in range(10**9):
+    root = hf.create("agent").id
+    child = hf.create("agent", parent=root).id
+    hf.append(child, ["needle", "hay"])
+    fork = hf.fork(child).id
+    hf.search("needle")
+    hf.delete(root)
+    hf.delete(fork)
+    print(count, flush=True)
+"""
+
+
+def test_trees_forks_and_deletions_are_whole_or_absent_after_kill_nine(url: str) -> None:
+    chance = random.Random(7)
+    for _ in range(15):
+        with Worker(FAMILY, url) as mortal:
+            mortal.line()
+            mortal.line()
+            time.sleep(chance.uniform(0.0, 0.05))
+            mortal.kill()
+        with sync.connect(url) as hf:
+            assert hf.check() == []
+            for session in hf.list(limit=100):
+                assert_numbered_without_gaps(whole_log(hf, session.id))
+                if session.parent_session_id is not None:
+                    assert hf.get(session.parent_session_id).id == session.root_session_id
+            found = {(hit.session_id, hit.number) for hit in hf.search("needle", limit=1000)}
+            there = {
+                (session.id, entry.number)
+                for session in hf.list(limit=100)
+                for entry in whole_log(hf, session.id)
+                if entry.content == "needle"
+            }
+            assert found <= there
+            hf.cleanup(0)
+
+
+def test_a_writer_that_dies_with_the_lock_holds_up_nobody(url: str, path: Path) -> None:
+    from holdfast.testing.faults import write_lock
+
+    with sync.connect(url) as hf:
+        hf.create("agent", session_id="s-1")
+        with write_lock(path) as locker:
+            told: list[Any] = []
+            waiting = threading.Thread(target=lambda: told.append(hf.append("s-1", "patient")))
+            waiting.start()
+            locker.kill()
+            waiting.join(30)
+            assert told[0][0].number == 2
+
+
+def test_a_writer_that_is_stopped_in_the_middle_loses_nothing_when_it_goes_on(url: str) -> None:
+    with sync.connect(url) as hf:
+        hf.create("agent", session_id="s-1")
+        with Worker(MORTAL, url, 0) as sleeper:
+            sleeper.line()
+            sleeper.line()
+            sleeper.stop()
+            before = len(sleeper.heard())
+            sleeper.go_on()
+            sleeper.line()
+            said = [int(line) for line in sleeper.kill()]
+        assert before >= 0
+        counts = Counter(str(entry.content) for entry in whole_log(hf, "s-1") if entry.is_message)
+        assert set(counts.values()) == {2}
+        assert all(str(count) in counts for count in said)
