@@ -52,7 +52,8 @@ def test_asking_waits_in_phase_approval_and_the_answer_wakes(timed: Timed) -> No
 
 
 @pytest.mark.parametrize(
-    ("decision", "state"), [("approve", "approved"), ("reject", "rejected"), ("blue", "answered"), ("green", "answered")]
+    ("decision", "state"),
+    [("approve", "approved"), ("reject", "rejected"), ("blue", "answered"), ("green", "answered")],
 )
 def test_an_answer_is_single_use_idempotent_and_refused_for_another(place: Place, decision: str, state: str) -> None:
     hf = place.connect()
@@ -231,7 +232,9 @@ def test_of_two_people_who_answer_at_once_one_is_told(place: Place) -> None:
     def answer(number: int) -> None:
         start.wait(30)
         try:
-            answers.append(doors[number].decide(asked.approval_id, "approve" if number % 2 else "reject").decision or "")
+            answers.append(
+                doors[number].decide(asked.approval_id, "approve" if number % 2 else "reject").decision or ""
+            )
         except AlreadyDecided as error:
             answers.append(f"not: {error.decision}")
 

@@ -117,7 +117,17 @@ def test_owners_do_not_know_of_each_other(place: Place) -> None:
     ann.create(session_id="only-hers", name="secret")
     ann.append("only-hers", "a secret word")
     ann.context.put("only-hers", "k", 1)
-    for call in (bob.get, bob.log, bob.messages, bob.resume, bob.fork, bob.delete, bob.tree, bob.context.get, bob.resolve):
+    for call in (
+        bob.get,
+        bob.log,
+        bob.messages,
+        bob.resume,
+        bob.fork,
+        bob.delete,
+        bob.tree,
+        bob.context.get,
+        bob.resolve,
+    ):
         for ref in ("only-hers", "secret"):
             with pytest.raises(SessionNotFound):
                 call(ref)  # type: ignore[operator]  # each takes a reference

@@ -182,7 +182,9 @@ def test_a_file_with_a_line_missing_twice_or_misplaced_is_refused(timed: Timed) 
         for wrong in (
             lines[:number] + lines[number + 1 :],
             lines[: number + 1] + lines[number:],
-            [*lines[:number], *lines[number + 1 : -1], lines[number], lines[-1]] if number != entries[-1] else lines[1:],
+            [*lines[:number], *lines[number + 1 : -1], lines[number], lines[-1]]
+            if number != entries[-1]
+            else lines[1:],
         ):
             there = another_place(timed, "elsewhere")
             with pytest.raises(InvalidImport):

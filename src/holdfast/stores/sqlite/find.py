@@ -85,7 +85,7 @@ class _Where:
         for name, condition in _TIMES:
             if (at := getattr(query, name)) is not None:
                 self.add(condition, micros(at))
-        if query.name_prefix is not None:
+        if query.name_prefix:
             self.add("name >= ? AND name < ?", query.name_prefix, query.name_prefix + "\x7f")
             self.index = self.index or "sessions_by_name"
         if query.metadata_key is not None:

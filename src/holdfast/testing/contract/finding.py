@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import combinations
 from typing import Any
 
 import pytest
@@ -25,6 +26,24 @@ from holdfast.testing.builders import (
     said,
     updated,
 )
+
+SOME_FILTERS: dict[str, Any] = {
+    "agent": "planner",
+    "state": "active",
+    "status": "idle",
+    "phase": "planning",
+    "parent": "mother",
+    "root": "mother",
+    "task": "task-7",
+    "name_prefix": "plan",
+    "project_dir": "/srv/a",
+    "metadata_key": "count",
+    "active_only": True,
+    "created_after": after(1),
+    "created_before": after(4),
+    "updated_after": after(3),
+    "updated_before": after(62),
+}
 
 
 async def found(store: Store, **filters: Any) -> list[str]:
@@ -82,6 +101,7 @@ class FindRules:
             ({"name_prefix": "plan-"}, ["son", "daughter"]),
             ({"name_prefix": "plan_"}, ["alone"]),
             ({"name_prefix": "PLAN-"}, []),
+            ({"name_prefix": ""}, ["mother", "son", "daughter", "alone", "sleeper"]),
             ({"project_dir": "/srv/a"}, ["alone"]),
             ({"metadata_key": "colour"}, ["mother", "daughter", "alone"]),
             ({"metadata_key": "colour", "metadata_value": "red"}, ["mother"]),
@@ -118,6 +138,17 @@ class FindRules:
                 assert await found(store, **{name: value}) == [
                     session.session_id for session in everybody if query.admits(session)
                 ]
+
+    @pytest.mark.parametrize("sort", ["created", "-created"])
+    @pytest.mark.parametrize("state", ["active", "completed"])
+    async def test_filters_work_together(self, store: Store, sort: str, state: str) -> None:
+        await _population(store)
+        everybody = await all_sessions(store, sort=sort)
+        filters = {**SOME_FILTERS, "state": state}.items()
+        for chosen in (*combinations(filters, 2), *combinations(filters, 3)):
+            query = SessionQuery(sort=sort, **dict(chosen))
+            expected = [session.session_id for session in everybody if query.admits(session)]
+            assert [session.session_id for session in await store.find(OWNER, query)] == expected, chosen
 
     @pytest.mark.parametrize("prefix", ["100%", "a%", "a*", "a[", "a\\", "a'"])
     async def test_name_prefix_has_no_wildcards(self, store: Store, prefix: str) -> None:

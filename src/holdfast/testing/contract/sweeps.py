@@ -242,9 +242,9 @@ class SweepRules:
         assert await store.next_expiry(OWNER) is None
         await store.create(OWNER, a_session("s-2", expires_at=NOON + timedelta(hours=2)))
         assert await store.next_expiry(OWNER) == NOON + timedelta(hours=2)
-        await store.apply(OWNER, "s-1", asked(an_approval("approval-1", "s-1", expires_at=NOON + timedelta(hours=1))))
+        await store.apply(OWNER, "s-1", asked(an_approval("s-1", "a-1", expires_at=NOON + timedelta(hours=1))))
         assert await store.next_expiry(OWNER) == NOON + timedelta(hours=1)
-        await store.apply(OWNER, "s-1", answered("approve"), approval="approval-1")
+        await store.apply(OWNER, "s-1", answered("approve"), approval="a-1")
         assert await store.next_expiry(OWNER) == NOON + timedelta(hours=2)
         assert await store.next_expiry(OTHER) is None
 

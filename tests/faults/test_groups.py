@@ -1,0 +1,444 @@
+"""Writes committed in groups: each applied or refused on its own, and nobody waits for ever."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import threading
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import apsw
+import pytest
+
+from holdfast.core.errors import HoldfastError, SessionNotFound, StoreError, StoreUnavailable, VersionConflict
+from holdfast.core.session import Change, View
+from holdfast.stores.sqlite import access
+from holdfast.stores.sqlite.connection import Connection
+from holdfast.stores.sqlite.store import SqliteStore
+from holdfast.testing.builders import (
+    OWNER,
+    Refused,
+    a_session,
+    a_stamp,
+    finalized,
+    refusing,
+    said,
+    updated,
+    whole_log,
+)
+from holdfast.testing.faults import Worker, eventually, write_lock
+
+
+@pytest.fixture
+async def store(path: Path) -> AsyncIterator[SqliteStore]:
+    store = SqliteStore.serve(path)
+    await store.create(OWNER, a_session("s-1"))
+    yield store
+    async with asyncio.timeout(60):
+        await store.close()
+
+
+def threaded(store: SqliteStore) -> access.Threaded:
+    assert isinstance(store._access, access.Threaded)
+    return store._access
+
+
+def doubling(view: View) -> Change:
+    """A decision that fails midway: its head is written, then an entry whose number is taken."""
+    change = view.session.update(_an_update(), a_stamp())
+    return Change(session=change.session, entries=(*change.entries, *change.entries))
+
+
+def _an_update() -> Any:
+    from holdfast.core.session import Update
+
+    return Update(metadata={"half": "done"})
+
+
+async def texts(store: SqliteStore, ref: str = "s-1") -> list[object]:
+    entries = await whole_log(store, ref)
+    assert [entry.number for entry in entries] == list(range(1, len(entries) + 1))
+    return [entry.content for entry in entries if entry.is_message]
+
+
+class Held:
+    """Keeps the writer busy, so that what is asked meanwhile becomes one group."""
+
+    def __init__(self, store: SqliteStore) -> None:
+        self._store, self._free = store, threading.Event()
+        self.is_busy = threading.Event()
+
+    async def __aenter__(self) -> Held:
+        def job(_: Connection) -> None:
+            self.is_busy.set()
+            assert self._free.wait(60)
+
+        self._task = asyncio.ensure_future(threaded(self._store).write(job))
+        assert await asyncio.to_thread(self.is_busy.wait, 60)
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self._free.set()
+        await self._task
+
+
+async def answers_of(store: SqliteStore, *calls: Any) -> list[Any]:
+    """What calls asked in one group answer."""
+    async with Held(store):
+        tasks = [asyncio.ensure_future(call) for call in calls]
+        await asyncio.sleep(0)
+    async with asyncio.timeout(60):
+        return await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def test_sixty_four_tasks_append_at_once_with_refusals_in_between(store: SqliteStore) -> None:
+    await store.create(OWNER, a_session("closed"))
+    await store.apply(OWNER, "closed", finalized())
+
+    async def work(number: int) -> int:
+        refused = 0
+        for count in range(8):
+            await store.append(OWNER, "s-1", said(f"{number} {count}"), a_stamp())
+            for wrong in (
+                store.append(OWNER, "closed", said("no"), a_stamp()),
+                store.append(OWNER, "nobody", said("no"), a_stamp()),
+                store.apply(OWNER, "s-1", refusing),
+                store.apply(OWNER, "s-1", updated(metadata={"no": 1}), expected=0),
+            )[count % 4 :: 4]:
+                try:
+                    await wrong
+                except (HoldfastError, Refused):
+                    refused += 1
+        return refused
+
+    async with asyncio.timeout(90):
+        refusals = await asyncio.gather(*map(work, range(64)))
+
+    assert refusals == [8] * 64
+    words = [str(text).split() for text in await texts(store)]
+    for number in range(64):
+        assert [count for who, count in words if who == str(number)] == list(map(str, range(8)))
+    assert len(words) == 64 * 8
+    assert await store.check() == []
+
+
+async def test_a_refused_change_in_a_group_does_not_hurt_its_neighbours(store: SqliteStore) -> None:
+    before, refused, missing, stale, behind = await answers_of(
+        store,
+        store.append(OWNER, "s-1", said("before"), a_stamp()),
+        store.apply(OWNER, "s-1", refusing),
+        store.append(OWNER, "nobody", said("no"), a_stamp()),
+        store.apply(OWNER, "s-1", updated(error="no"), expected=99),
+        store.append(OWNER, "s-1", said("behind"), a_stamp()),
+    )
+    assert isinstance(refused, Refused)
+    assert isinstance(missing, SessionNotFound)
+    assert isinstance(stale, VersionConflict)
+    assert (before[0].number, behind[0].number) == (2, 3)
+    assert await texts(store) == ["before", "behind"]
+
+
+@pytest.mark.parametrize("place", range(5))
+async def test_a_change_that_fails_midway_takes_no_neighbour_with_it_and_leaves_nothing(
+    store: SqliteStore, place: int
+) -> None:
+    calls = [store.append(OWNER, "s-1", said(f"m{number}"), a_stamp()) for number in range(4)]
+    calls.insert(place, store.apply(OWNER, "s-1", doubling))  # type: ignore[arg-type]  # awaited alike
+    answers = await answers_of(store, *calls)
+    half = answers.pop(place)
+    assert isinstance(half, StoreError), half
+    assert [answer[0].number for answer in answers] == [2, 3, 4, 5], "every neighbour landed, in order"
+    assert await texts(store) == ["m0", "m1", "m2", "m3"]
+    session = await store.get(OWNER, "s-1")
+    assert (session.metadata, session.version, session.last_entry) == ({}, 1, 5)
+    assert await store.check() == []
+
+
+async def test_several_that_fail_midway_in_one_group_leave_the_others_alone(store: SqliteStore) -> None:
+    answers = await answers_of(
+        store,
+        store.append(OWNER, "s-1", said("a"), a_stamp()),
+        store.apply(OWNER, "s-1", doubling),
+        store.append(OWNER, "s-1", said("b"), a_stamp()),
+        store.apply(OWNER, "s-1", refusing),
+        store.apply(OWNER, "s-1", doubling),
+        store.create(OWNER, a_session("s-2")),
+        store.append(OWNER, "s-1", said("c"), a_stamp()),
+    )
+    kinds = [type(answer).__name__ for answer in answers]
+    assert kinds == ["list", "StoreUnavailable", "list", "Refused", "StoreUnavailable", "Session", "list"]
+    assert await texts(store) == ["a", "b", "c"]
+    assert (await store.get(OWNER, "s-2")).last_entry == 1
+    assert await store.check() == []
+
+
+async def test_an_error_at_commit_fails_the_whole_group_honestly(
+    store: SqliteStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with Held(store):
+        tasks = [asyncio.ensure_future(store.append(OWNER, "s-1", said(f"m{n}"), a_stamp())) for n in range(5)]
+        await asyncio.sleep(0)
+
+        def failing(self: Connection) -> None:
+            monkeypatch.undo()
+            raise apsw.FullError("database or disk is full")
+
+        committing = Connection.commit
+        calls = 0
+
+        def commit(self: Connection) -> None:  # the first commit is that of the job that kept the writer busy
+            nonlocal calls
+            calls += 1
+            (committing if calls == 1 else failing)(self)
+
+        monkeypatch.setattr(Connection, "commit", commit)
+    async with asyncio.timeout(60):
+        answers = await asyncio.gather(*tasks, return_exceptions=True)
+    assert [getattr(answer, "code", answer) for answer in answers] == ["store_full"] * 5
+    assert await texts(store) == []
+    assert (await store.append(OWNER, "s-1", said("works again"), a_stamp()))[0].number == 2
+
+
+async def test_two_event_loops_share_one_store(store: SqliteStore) -> None:
+    async def say(who: str) -> list[int]:
+        return [(await store.append(OWNER, "s-1", said(f"{who} {n}"), a_stamp()))[0].number for n in range(50)]
+
+    def elsewhere() -> list[int]:
+        return asyncio.run(say("there"))
+
+    async with asyncio.timeout(60):
+        here, there = await asyncio.gather(say("here"), asyncio.to_thread(elsewhere))
+    assert sorted(here + there) == list(range(2, 102))
+    words = [str(text).split() for text in await texts(store)]
+    assert [n for who, n in words if who == "there"] == list(map(str, range(50)))
+
+
+async def test_a_loop_that_ends_while_its_write_waits_hurts_nobody(store: SqliteStore) -> None:
+    async def give_up() -> None:
+        _ = asyncio.ensure_future(store.append(OWNER, "s-1", said("left behind"), a_stamp()))
+        await asyncio.sleep(0)
+
+    async with Held(store):
+        await asyncio.to_thread(lambda: asyncio.run(give_up()))
+    async with asyncio.timeout(60):
+        assert (await store.append(OWNER, "s-1", said("goes on"), a_stamp()))[0].number in (2, 3)
+        assert "goes on" in await texts(store)
+
+
+# Nobody waits for ever --------------------------------------------------------------------------
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+async def test_a_writer_that_dies_fails_all_who_wait_and_all_who_come(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = SqliteStore.serve(path)
+    await store.create(OWNER, a_session("s-1"))
+    async with Held(store):
+        tasks = [asyncio.ensure_future(store.append(OWNER, "s-1", said(f"m{n}"), a_stamp())) for n in range(150)]
+        await asyncio.sleep(0)
+
+        def dying(_: object) -> bool:
+            raise MemoryError("no more")
+
+        monkeypatch.setattr(threaded(store)._writer, "_attempt", dying)
+    async with asyncio.timeout(30):
+        answers = await asyncio.gather(*tasks, return_exceptions=True)
+        assert {type(answer) for answer in answers} == {StoreUnavailable}
+        assert "died" in str(answers[0])
+        with pytest.raises(StoreUnavailable):
+            await store.append(OWNER, "s-1", said("too late"), a_stamp())
+        assert (await store.get(OWNER, "s-1")).last_entry == 1, "reading goes on"
+        await store.close()
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+async def test_a_writer_that_dies_after_its_commit_leaves_nobody_waiting(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = SqliteStore.serve(path)
+    await store.create(OWNER, a_session("s-1"))
+
+    def dying() -> None:
+        raise MemoryError("no more")
+
+    monkeypatch.setattr(threaded(store)._writer, "_committed", dying)
+    async with asyncio.timeout(30):
+        with pytest.raises(StoreError):
+            await store.append(OWNER, "s-1", said("who knows"), a_stamp())
+        await store.close()
+
+
+async def test_closing_finishes_what_waits_and_refuses_what_comes(path: Path) -> None:
+    store = SqliteStore.serve(path)
+    await store.create(OWNER, a_session("s-1"))
+    async with Held(store):
+        tasks = [asyncio.ensure_future(store.append(OWNER, "s-1", said(f"m{n}"), a_stamp())) for n in range(100)]
+        await asyncio.sleep(0)
+        closing = asyncio.ensure_future(store.close())
+        await asyncio.sleep(0)
+    async with asyncio.timeout(60):
+        answers = await asyncio.gather(*tasks)
+        await closing
+        for late in (store.append(OWNER, "s-1", said("late"), a_stamp()), store.get(OWNER, "s-1")):
+            with pytest.raises(StoreUnavailable):
+                await late
+        await store.close()
+    assert [answer[0].number for answer in answers] == list(range(2, 102))
+    again = SqliteStore.serve(path)
+    assert len(await texts(again)) == 100
+    await again.close()
+
+
+async def test_closing_does_not_wait_for_a_checkpoint_to_be_asked_for_again(path: Path) -> None:
+    store = SqliteStore.serve(path)
+    checkpointer = threaded(store)._writer._checkpointer
+    started, go_on = threading.Event(), threading.Event()
+
+    def slow(_: Connection) -> None:
+        started.set()
+        assert go_on.wait(60)
+
+    checkpointer._checkpoint = slow  # type: ignore[method-assign]
+    checkpointer.pages_in_wal(None, "main", 10**6)
+    assert await asyncio.to_thread(started.wait, 60)
+    closing = asyncio.ensure_future(store.close())
+    assert await asyncio.to_thread(eventually, lambda: checkpointer._stopping)
+    go_on.set()
+    async with asyncio.timeout(20):
+        await closing
+
+
+async def test_a_closed_inline_store_says_so(path: Path) -> None:
+    store = SqliteStore.open(path)
+    await store.create(OWNER, a_session("s-1"))
+    await store.close()
+    for late in (
+        store.append(OWNER, "s-1", said("late"), a_stamp()),
+        store.get(OWNER, "s-1"),
+        store.wait(0, 0.01),
+    ):
+        with pytest.raises(StoreUnavailable):
+            await late
+    with pytest.raises(StoreUnavailable):
+        store.pulse()
+
+
+# The event loop goes on -------------------------------------------------------------------------
+
+
+async def test_the_loop_keeps_ticking_while_a_write_waits_for_the_lock(store: SqliteStore, path: Path) -> None:
+    ticks: list[float] = []
+    loop = asyncio.get_running_loop()
+
+    async def tick() -> None:
+        while True:
+            ticks.append(loop.time())
+            await asyncio.sleep(0.005)
+
+    lock = write_lock(path)
+    locker = await asyncio.to_thread(lock.__enter__)
+    ticking = asyncio.ensure_future(tick())
+    waiting = asyncio.ensure_future(store.append(OWNER, "s-1", said("patient"), a_stamp()))
+    try:
+        while len(ticks) < 60:
+            await asyncio.sleep(0.01)
+        assert not waiting.done(), "the lock is held"
+        assert (await store.get(OWNER, "s-1")).last_entry == 1, "readers do not wait for writers"
+        gaps = [after - before for before, after in zip(ticks, ticks[1:], strict=False)]
+        assert max(gaps) < 2.0, "a blocked loop would have waited for the lock"
+    finally:
+        locker.say("let go")
+        async with asyncio.timeout(60):
+            assert (await waiting)[0].number == 2
+        ticking.cancel()
+        await asyncio.to_thread(lock.__exit__, None, None, None)
+
+
+async def test_readers_see_the_last_commit_while_a_writer_is_in_the_middle(store: SqliteStore) -> None:
+    middle, go_on = threading.Event(), threading.Event()
+
+    def half(db: Connection) -> None:
+        db.execute("UPDATE sessions SET summary = 'half'")
+        middle.set()
+        assert go_on.wait(60)
+        raise Refused
+
+    writing = asyncio.ensure_future(threaded(store).write(half))
+    assert await asyncio.to_thread(middle.wait, 60)
+    async with asyncio.timeout(30):
+        assert (await store.get(OWNER, "s-1")).summary is None
+    go_on.set()
+    with pytest.raises(Refused):
+        await writing
+    assert (await store.get(OWNER, "s-1")).summary is None
+
+
+async def test_a_lock_that_is_never_let_go_is_busy_in_the_end(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from holdfast.stores.sqlite import connection
+
+    monkeypatch.setattr(connection, "BUSY_FOR", 0.2)
+    for open_store in (SqliteStore.open, SqliteStore.serve):
+        store = open_store(path)
+        name = open_store.__name__
+        await store.create(OWNER, a_session(name))
+        with write_lock(path):
+            async with asyncio.timeout(60):
+                with pytest.raises(StoreError) as busy:
+                    await store.append(OWNER, name, said("no"), a_stamp())
+                assert busy.value.code == "store_busy"
+                assert (await store.get(OWNER, name)).last_entry == 1
+        assert (await store.append(OWNER, name, said("now"), a_stamp()))[0].number == 2
+        await store.close()
+
+
+FORKING = """
+import asyncio, os, sys
+from holdfast.core.errors import HoldfastError
+from holdfast.stores.sqlite.store import SqliteStore
+from holdfast.testing.builders import OWNER, a_session, a_stamp, said
+
+async def child(store):
+    codes = []
+    for call in (
+        lambda: store.append(OWNER, "s-1", said("no"), a_stamp()),
+        lambda: store.get(OWNER, "s-1"),
+        lambda: store.create(OWNER, a_session("s-2")),
+    ):
+        try:
+            async with asyncio.timeout(10):
+                await call()
+            codes.append("nothing")
+        except HoldfastError as error:
+            codes.append(f"{error.code}:{'fork' in error.message}")
+        except TimeoutError:
+            codes.append("hangs")
+    return codes
+
+async def main():
+    store = getattr(SqliteStore, sys.argv[2])(sys.argv[1])
+    await store.create(OWNER, a_session("s-1"))
+    return store
+
+loop = asyncio.new_event_loop()
+store = loop.run_until_complete(main())
+if os.fork() == 0:
+    print(*asyncio.run(child(store)), flush=True)
+    os._exit(0)
+os.wait()
+loop.run_until_complete(store.append(OWNER, "s-1", said("yes"), a_stamp()))
+entries = loop.run_until_complete(store.log(OWNER, "s-1"))
+loop.run_until_complete(store.close())
+print(len(entries), flush=True)
+os._exit(0)
+"""
+
+
+@pytest.mark.parametrize("way", ["open", "serve"])
+def test_after_a_fork_the_child_is_told_to_connect_again_and_the_parent_goes_on(path: Path, way: str) -> None:
+    with Worker(FORKING, path, way) as worker:
+        assert worker.line().split() == ["store_unavailable:True"] * 3
+        assert worker.line() == "2"
+        assert os.path.exists(path)  # noqa: PTH110  # any way to ask will do
