@@ -36,6 +36,14 @@ class TestSqliteStore(StoreContract):
         await asyncio.to_thread(worker.join)
 
 
+class TestSqliteStoreOnThreads(StoreContract):
+    @pytest.fixture
+    async def store(self, tmp_path: Path) -> AsyncIterator[Store]:
+        store = SqliteStore.serve(tmp_path / "holdfast.db")
+        yield store
+        await store.close()
+
+
 class SqliteAgainstTheModel(StoreComparison):
     """Every run has a file of its own."""
 

@@ -115,6 +115,8 @@ def _add_family(db: Connection, owner: str, query: SessionQuery, where: _Where) 
 def _statement(owner: str, query: SessionQuery, where: _Where) -> tuple[str, list[Any]]:
     order = f"ORDER BY pk {'DESC' if query.newest_first else 'ASC'} LIMIT {query.limit + 1}"
     states = _states(query)
+    if not states:
+        return f"SELECT {HEAD_WITH_PK} FROM sessions WHERE 0", []
     if where.index is None:
         return _merged(owner, states, where, order)
     if len(states) < len(State):
@@ -139,6 +141,4 @@ def _merged(owner: str, states: list[str], where: _Where, order: str) -> tuple[s
         table = "sessions INDEXED BY sessions_by_state"
         parts.append(f"SELECT * FROM (SELECT {HEAD_WITH_PK} FROM {table} WHERE {conditions} {order})")
         values += [owner, state, *where.values]
-    if not parts:
-        return f"SELECT {HEAD_WITH_PK} FROM sessions WHERE 0", []
     return f"{' UNION ALL '.join(parts)} {order}", values
