@@ -78,6 +78,11 @@ class Holdfast:
         if deps is not None:
             await deps.store.close()
 
+    def _open_and_fresh(self) -> Deps | None:
+        """What `_ready` gives, if there is nothing to wait for: the hot paths ask this first."""
+        deps = self._deps
+        return deps if deps is not None and deps.clock.now() < deps.look_again_at else None
+
     async def _ready(self) -> Deps:
         deps = self._deps or await self._open()
         if deps.clock.now() >= deps.look_again_at:
@@ -134,7 +139,7 @@ class Holdfast:
 
     async def get(self, ref: str) -> Session:
         """A session by id or name."""
-        return await sessions.get_session(await self._ready(), self._caller, ref)
+        return await sessions.get_session(self._open_and_fresh() or await self._ready(), self._caller, ref)
 
     async def resolve(self, ref: str) -> str:
         """The id behind an id, a name, or a prefix that fits only one session."""
@@ -264,7 +269,7 @@ class Holdfast:
     ) -> Verdict:
         """May this work be picked up? Decision, reason, and every criterion with its value."""
         return await sessions.should_resume(
-            await self._ready(),
+            self._open_and_fresh() or await self._ready(),
             self._caller,
             ref,
             agent=agent,
@@ -321,7 +326,9 @@ class Holdfast:
 
     async def append(self, ref: str, messages: object, *, token: str | None = None) -> Entries:
         """Say something; the entries with their numbers. Starts nothing."""
-        return await conversation.append_messages(await self._ready(), self._caller, ref, messages, token=token)
+        return await conversation.append_messages(
+            self._open_and_fresh() or await self._ready(), self._caller, ref, messages, token=token
+        )
 
     async def send(
         self, ref: str, content: object, *, client_key: str | None = None, token: str | None = None
@@ -350,7 +357,7 @@ class Holdfast:
         newest summary. `next` goes into `before` for what is older (a page after a number:
         into `after`); an older window has no system messages of its own.
         """
-        deps = await self._ready()
+        deps = self._open_and_fresh() or await self._ready()
         if last is turns is tokens is max_bytes is None:
             return await conversation.read_messages(
                 deps, self._caller, ref, before=_number(before), after=_number(after), limit=limit

@@ -8,7 +8,6 @@ test keeps it fresh.
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
-from functools import partial
 from types import AsyncGeneratorType, CoroutineType
 from typing import Any, TypeVar
 
@@ -17,6 +16,7 @@ from holdfast.client import Holdfast as AsyncHoldfast
 from holdfast.client import caller_for
 
 T = TypeVar("T")
+_NEEDS_A_LOOP = "this store needs an event loop; use holdfast.connect"
 
 
 def drive(coroutine: Coroutine[Any, Any, T]) -> T:
@@ -27,7 +27,7 @@ def drive(coroutine: Coroutine[Any, Any, T]) -> T:
         result: T = done.value
         return result
     coroutine.close()
-    raise RuntimeError("this store needs an event loop; use holdfast.connect")
+    raise RuntimeError(_NEEDS_A_LOOP)
 
 
 def drive_each(stream: AsyncIterator[T]) -> Iterator[T]:
@@ -39,11 +39,21 @@ def drive_each(stream: AsyncIterator[T]) -> Iterator[T]:
             return
 
 
-def _driven(method: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-    result = method(*args, **kwargs)
-    if type(result) is CoroutineType:
-        return drive(result)
-    return drive_each(result) if type(result) is AsyncGeneratorType else result
+def _driven(method: Callable[..., Any]) -> Callable[..., Any]:
+    """A method without `await`: one call more than the method itself, no loop."""
+
+    def call(*args: Any, **kwargs: Any) -> Any:
+        result = method(*args, **kwargs)
+        if type(result) is not CoroutineType:
+            return drive_each(result) if type(result) is AsyncGeneratorType else result
+        try:
+            result.send(None)
+        except StopIteration as done:
+            return done.value
+        result.close()
+        raise RuntimeError(_NEEDS_A_LOOP)
+
+    return call
 
 
 class _Sync:
@@ -55,7 +65,7 @@ class _Sync:
     def __getattr__(self, name: str) -> Any:
         if name.startswith("_"):
             raise AttributeError(name)
-        method = partial(_driven, getattr(self._target, name))
+        method = _driven(getattr(self._target, name))
         setattr(self, name, method)
         return method
 

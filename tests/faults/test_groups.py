@@ -81,7 +81,8 @@ class Held:
 
     async def __aexit__(self, *_: object) -> None:
         self._free.set()
-        await self._task
+        await asyncio.wait([self._task])  # it shares the fate of its group
+        self._task.exception()
 
 
 async def answers_of(store: SqliteStore, *calls: Any) -> list[Any]:
@@ -102,13 +103,13 @@ async def test_sixty_four_tasks_append_at_once_with_refusals_in_between(store: S
         for count in range(8):
             await store.append(OWNER, "s-1", said(f"{number} {count}"), a_stamp())
             for wrong in (
-                store.append(OWNER, "closed", said("no"), a_stamp()),
-                store.append(OWNER, "nobody", said("no"), a_stamp()),
-                store.apply(OWNER, "s-1", refusing),
-                store.apply(OWNER, "s-1", updated(metadata={"no": 1}), expected=0),
+                lambda: store.append(OWNER, "closed", said("no"), a_stamp()),
+                lambda: store.append(OWNER, "nobody", said("no"), a_stamp()),
+                lambda: store.apply(OWNER, "s-1", refusing),
+                lambda: store.apply(OWNER, "s-1", updated(metadata={"no": 1}), expected=0),
             )[count % 4 :: 4]:
                 try:
-                    await wrong
+                    await wrong()
                 except (HoldfastError, Refused):
                     refused += 1
         return refused
@@ -181,19 +182,11 @@ async def test_an_error_at_commit_fails_the_whole_group_honestly(
         tasks = [asyncio.ensure_future(store.append(OWNER, "s-1", said(f"m{n}"), a_stamp())) for n in range(5)]
         await asyncio.sleep(0)
 
-        def failing(self: Connection) -> None:
+        def failing(_: Connection) -> None:
             monkeypatch.undo()
             raise apsw.FullError("database or disk is full")
 
-        committing = Connection.commit
-        calls = 0
-
-        def commit(self: Connection) -> None:  # the first commit is that of the job that kept the writer busy
-            nonlocal calls
-            calls += 1
-            (committing if calls == 1 else failing)(self)
-
-        monkeypatch.setattr(Connection, "commit", commit)
+        monkeypatch.setattr(Connection, "commit", failing)
     async with asyncio.timeout(60):
         answers = await asyncio.gather(*tasks, return_exceptions=True)
     assert [getattr(answer, "code", answer) for answer in answers] == ["store_full"] * 5

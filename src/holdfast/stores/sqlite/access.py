@@ -15,6 +15,7 @@ import os
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any, Protocol, TypeVar
 
 import apsw
@@ -62,7 +63,8 @@ class Inline:
     """Runs jobs at once on one connection. Threads take turns."""
 
     def __init__(self, db: Connection) -> None:
-        self._db, self._path, self._pid = db, db.path, os.getpid()
+        self._db, self._process = db, _Process(db.path)
+        self._path = db.path
         self._lock = threading.RLock()
         self._commits = 0
 
@@ -90,8 +92,7 @@ class Inline:
                 raise translated(error, self._path) from error
 
     def _connection(self) -> Connection:
-        if os.getpid() != self._pid:
-            raise StoreUnavailable(f"{self._path} was opened before this process forked; connect again in the child")
+        self._process.check()
         return self._db
 
     def pulse(self) -> int:
@@ -106,7 +107,25 @@ class Inline:
 
     async def close(self) -> None:
         with self._lock:
+            self._process.is_closed = True
             self._db.close()
+
+
+class _Process:
+    """The process that opened the file. After a fork, the child has none of its threads and must not use its locks."""
+
+    def __init__(self, path: str) -> None:
+        self._path, self._pid = path, os.getpid()
+        self.is_closed = False
+
+    def check(self) -> None:
+        """Raise StoreUnavailable if the file is closed, or was opened by another process."""
+        if self.is_closed:
+            raise StoreUnavailable(f"{self._path} is closed; connect again", store=self._path)
+        if os.getpid() != self._pid:
+            raise StoreUnavailable(
+                f"{self._path} was opened before this process forked; connect again in the child", store=self._path
+            )
 
 
 class Threaded:
@@ -116,7 +135,7 @@ class Threaded:
         from asyncio import get_running_loop
 
         self._running_loop = get_running_loop
-        self._path = db.path
+        self._path, self._process = db.path, _Process(db.path)
         self._writer = _Writer(db, self._committed)
         self._readers: ThreadPoolExecutor | None = None
         self._local = threading.local()
@@ -127,12 +146,14 @@ class Threaded:
         self._guard = threading.Lock()
 
     async def write(self, job: Job[T], weight: int = 0) -> T:
+        self._process.check()
         loop = self._running_loop()
         future: asyncio.Future[T] = loop.create_future()
         self._writer.submit(_Task(job, weight, loop, future))
         return await future
 
     async def read(self, job: Job[T]) -> T:
+        self._process.check()
         return await self._running_loop().run_in_executor(self._reader_pool(), self._read, job)
 
     def _reader_pool(self) -> ThreadPoolExecutor:
@@ -154,6 +175,7 @@ class Threaded:
             raise translated(error, self._path) from error
 
     def pulse(self) -> int:
+        self._process.check()
         with self._guard:
             if self._watcher is None:  # from now on nothing goes unnoticed
                 self._watcher = _Watcher(self._path, self._committed)
@@ -182,12 +204,12 @@ class Threaded:
             self._pulse += 1
             waiting, self._waiting = self._waiting, set()
         for loop, event in waiting:
-            if not loop.is_closed():
-                loop.call_soon_threadsafe(event.set)
+            _call(loop, event.set)
 
     async def close(self) -> None:
         from asyncio import to_thread
 
+        self._process.is_closed = True
         await to_thread(self._close)
 
     def _close(self) -> None:
@@ -231,6 +253,7 @@ class _Writer:
         self._checkpointer = _Checkpointer(db.path)
         self._db.raw.set_wal_hook(self._checkpointer.pages_in_wal)
         self._dead: BaseException | None = None
+        self._in_hand: list[_Task] = []  # taken from the queue and not yet answered
         self._thread = threading.Thread(target=self._run, name="holdfast-write", daemon=True)
         self._thread.start()
 
@@ -258,16 +281,21 @@ class _Writer:
             raise
         finally:
             self._dead = gone
+            for task in self._in_hand:
+                task.error = gone
+            _settle(self._in_hand)
             self._fail_waiting(gone)
 
     def _run_group(self, first: _Task) -> bool:
         """One transaction; False once it was told to stop."""
         group, go_on = self._gather_and_run(first)
         _settle(group)
+        self._in_hand = []
         return go_on
 
     def _gather_and_run(self, first: _Task) -> tuple[list[_Task], bool]:
         db, done, go_on = self._db, [first], True
+        self._in_hand = done
         try:
             db.begin()
             if not self._attempt(first):
@@ -327,9 +355,13 @@ class _Writer:
 def _settle(group: list[_Task]) -> None:
     """Resolve all futures of a group in one hop per event loop."""
     for loop in {task.loop for task in group}:
-        mine = [task for task in group if task.loop is loop]
-        if not loop.is_closed():
-            loop.call_soon_threadsafe(_settle_all, mine)
+        _call(loop, _settle_all, [task for task in group if task.loop is loop])
+
+
+def _call(loop: asyncio.AbstractEventLoop, function: Callable[..., object], *args: object) -> None:
+    """Call a function on a loop; one that has ended has nobody left who waits."""
+    with suppress(RuntimeError):
+        loop.call_soon_threadsafe(function, *args)
 
 
 def _settle_all(tasks: list[_Task]) -> None:
@@ -357,9 +389,11 @@ class _Checkpointer:
 
     def _run(self) -> None:
         db = Connection(self._path)
-        while self._wanted.wait() and not self._stopping:
-            self._checkpoint(db)
+        while not self._stopping:  # looked at after each clear, or the wake-up that `stop` gives might get lost
+            self._wanted.wait()
             self._wanted.clear()
+            if not self._stopping:
+                self._checkpoint(db)
         db.close()
 
     def _checkpoint(self, db: Connection) -> None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import apsw
@@ -95,8 +95,9 @@ class Connection:
     def rollback(self) -> None:
         """Undo what was not committed; SQLite may have done so itself."""
         self._owners.clear()  # one of them may not have come to be
-        if self.raw.in_transaction:
-            self.execute("ROLLBACK")
+        with suppress(apsw.Error):
+            if self.raw.in_transaction:
+                self.execute("ROLLBACK")
 
     def owner_no(self, owner: str) -> int | None:
         """The number of an owner; None if nothing was ever written for them."""

@@ -42,6 +42,7 @@ from holdfast.stores.sqlite.rows import (
 _BY_ID = f"SELECT {HEAD_WITH_PK} FROM sessions WHERE owner = ? AND id = ?"
 _BY_OPEN_NAME = f"SELECT {HEAD_WITH_PK} FROM sessions WHERE owner = ? AND name = ? AND finalized_at IS NULL"
 _BY_NAME = f"SELECT {HEAD_WITH_PK} FROM sessions WHERE owner = ? AND name = ? ORDER BY pk DESC LIMIT 1"
+_KEY = "SELECT pk, id, task, shared_upto, has_pins FROM sessions"
 _TOMBSTONE = "SELECT deleted_at, deleted_by, reason FROM tombstones WHERE owner = ? AND id = ?"
 
 
@@ -52,13 +53,13 @@ def load(db: Connection, owner: str, ref: str) -> tuple[int, Session]:
 
 
 def key_of(db: Connection, owner: str, ref: str) -> Row:
-    """pk, id, task, shared_upto of a session, without the rest of its head."""
+    """pk, id, task, shared_upto, has_pins of a session, without the rest of its head."""
     if looks_like_ref(ref):
-        row = db.one("SELECT pk, id, task, shared_upto FROM sessions WHERE owner = ? AND id = ?", (owner, ref))
+        row = db.one(f"{_KEY} WHERE owner = ? AND id = ?", (owner, ref))
         if row is not None:
             return row
     pk = _by_name(db, owner, ref)[0]
-    found = db.one("SELECT pk, id, task, shared_upto FROM sessions WHERE pk = ?", (pk,))
+    found = db.one(f"{_KEY} WHERE pk = ?", (pk,))
     assert found is not None
     return found
 
@@ -168,6 +169,7 @@ def fork(db: Connection, owner: str, ref: str, at: int | None, decide: ForkDecis
     change = decide(source, upto, _newest_checkpoint(db, segments))
     check_names(db, owner, change.session)
     pk = insert(db, change.session, shared_upto=upto)
+    db.execute("UPDATE sessions SET has_pins = 1 WHERE pk = ?", (pk,))  # its source may have some
     db.executemany("INSERT INTO lineage VALUES (?, ?, ?)", [(pk, segment, end) for segment, _, end in segments])
     db.execute(
         "INSERT INTO context SELECT ?, key, value, version, updated_at, expires_at FROM context WHERE session = ?",
@@ -271,6 +273,8 @@ def add_entries(db: Connection, pk: int, owner: str, entries: Sequence[Entry]) -
     if not entries:
         return
     db.executemany(_INSERT_ENTRY, [entry_row(entry, pk, micros(entry.at)) for entry in entries])
+    if any(entry.role == "system" or entry.kind == "summary" for entry in entries):
+        db.execute("UPDATE sessions SET has_pins = 1 WHERE pk = ?", (pk,))
     count = len(entries)
     end = feed_end(db, owner)
     db.execute("INSERT INTO feed VALUES (?, ?, ?, ?)", (end + count, pk, entries[-1].number, count))

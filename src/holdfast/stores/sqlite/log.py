@@ -15,6 +15,7 @@ from holdfast.stores.sqlite.rows import (
     ENTRY_OF_E,
     TOMBSTONE,
     Row,
+    entries_of,
     entry_of,
     feed_base,
     feed_end_id,
@@ -98,11 +99,11 @@ def log(
     newest_first: bool,
 ) -> list[Entry]:
     """Entries between two numbers, from one end."""
-    pk, session_id, task, shared_upto = heads.key_of(db, owner, ref)
+    pk, session_id, task, shared_upto, _ = heads.key_of(db, owner, ref)
     upto = _NO_END if before is None else min(before - 1, _NO_END)  # beyond it other sessions' entries begin
     segments = _segments(db, pk, shared_upto, after, upto) if after < upto else []
     rows = _read(db, segments, limit, None if kinds is None else stored_kinds(kinds), newest_first)
-    return [entry_of(row, session_id, task) for row in rows]
+    return entries_of(rows, session_id, task)
 
 
 def _segments(db: Connection, pk: int, shared_upto: int, after: int, upto: int) -> list[Segment]:
@@ -149,24 +150,27 @@ def _range(
 
 
 # One statement, so that it is of one instant without the price of a transaction.
-_PINNED = f"SELECT 0, {ENTRY} FROM entries WHERE segment = ?1 AND kind <> 'message'"  # the index is partial
+_PINNED = f"SELECT {ENTRY}, 0 FROM entries WHERE segment = ?1 AND kind <> 'message'"  # the index is partial
 _TAIL = f"""
 SELECT * FROM ({_PINNED} AND kind = 'summary' ORDER BY number DESC LIMIT 1)
 UNION ALL
 SELECT * FROM ({_PINNED} AND kind = 'system' ORDER BY number DESC LIMIT ?2)
 UNION ALL
 SELECT * FROM (
-    SELECT 1, {ENTRY} FROM entries WHERE segment = ?1 AND kind IN ('message', 'system') ORDER BY number DESC LIMIT ?3
+    SELECT {ENTRY}, 1 FROM entries WHERE segment = ?1 AND kind IN ('message', 'system') ORDER BY number DESC LIMIT ?3
 )
 """
+_NEWEST = f"SELECT {ENTRY} FROM entries WHERE segment = ? AND kind = 'message' ORDER BY number DESC LIMIT ?"
 
 
 def tail(db: Connection, owner: str, ref: str, limit: int, pins: int) -> Tail:
     """What a window is made of."""
-    pk, session_id, task, shared_upto = heads.key_of(db, owner, ref)
+    pk, session_id, task, shared_upto, has_pins = heads.key_of(db, owner, ref)
+    if not has_pins:
+        return Tail([], entries_of(db.all(_NEWEST, (pk, limit)), session_id, task))
     rows = _tail_of_fork(db, pk, shared_upto, limit, pins) if shared_upto else db.all(_TAIL, (pk, pins, limit))
-    entries = [entry_of(row[1:], session_id, task) for row in rows]
-    split = sum(1 for row in rows if row[0] == 0)
+    split = next((place for place, row in enumerate(rows) if row[-1]), len(rows))
+    entries = entries_of([row[:-1] for row in rows], session_id, task)
     pinned, messages = entries[:split], entries[split:]
     if pinned:
         pinned.sort(key=lambda entry: entry.number)
@@ -179,7 +183,7 @@ def _tail_of_fork(db: Connection, pk: int, shared_upto: int, limit: int, pins: i
     segments = _segments(db, pk, shared_upto, 0, _NO_END)
     kept = _read(db, segments, 1, (Kind.SUMMARY.value,), True) + _read(db, segments, pins, ("system",), True)
     messages = _read(db, segments, limit, stored_kinds((Kind.MESSAGE.value,)), True)
-    return [(0, *row) for row in kept] + [(1, *row) for row in messages]
+    return [(*row, 0) for row in kept] + [(*row, 1) for row in messages]
 
 
 # The feed ---------------------------------------------------------------------------------------

@@ -126,19 +126,28 @@ def entry_row(entry: Entry, segment: int, at: int) -> Row:
 
 def entry_of(row: Row, session_id: str, task_id: str) -> Entry:
     """An entry from the columns of ENTRY; SessionCorrupt if they make none."""
-    number, kind, at, role, content, data, by, interface, client_key = row
-    if data is not None:
-        try:
-            if role is None:
-                data = _decode_object(data)
-            else:
-                content, data = _decode_parts(data), None
-        except msgspec.DecodeError as error:
-            raise SessionCorrupt(session_id, f"entry {number}: {error}") from error
-    return Entry(
-        number, "message" if kind == _SYSTEM else kind, _from_timestamp(at / 1e6, UTC), role, content,
-        data, by, interface, client_key, session_id, task_id,
-    )  # fmt: skip
+    return entries_of([row], session_id, task_id)[0]
+
+
+def entries_of(rows: list[Row], session_id: str, task_id: str) -> list[Entry]:
+    """Entries from the columns of ENTRY, one loop for all: this is what reading a history costs."""
+    entries, last_at, when = [], None, _EPOCH
+    for number, kind, at, role, content, data, by, interface, client_key in rows:
+        if data is not None:
+            content, data = _decoded(session_id, number, role, content, data)
+        if at != last_at:  # what was said together has one time
+            last_at, when = at, _from_timestamp(at / 1e6, UTC)
+        shown = "message" if kind == _SYSTEM else kind
+        entries.append(Entry(number, shown, when, role, content, data, by, interface, client_key, session_id, task_id))
+    return entries
+
+
+def _decoded(session_id: str, number: int, role: str | None, content: Any, data: str) -> tuple[Any, Any]:
+    """Content and data of an entry that is more than text."""
+    try:
+        return (content, _decode_object(data)) if role is None else (_decode_parts(data), None)
+    except msgspec.DecodeError as error:
+        raise SessionCorrupt(session_id, f"entry {number}: {error}") from error
 
 
 def stored_kinds(kinds: tuple[str, ...]) -> tuple[str, ...]:

@@ -21,6 +21,7 @@ CREATE TABLE sessions (
     depth             INTEGER NOT NULL,
     forked_from       TEXT,
     shared_upto       INTEGER NOT NULL DEFAULT 0,         -- entries up to here live in the segments of `lineage`
+    has_pins          INTEGER NOT NULL DEFAULT 0,         -- whether there may be system messages or a summary to look for
     version           INTEGER NOT NULL,
     last_entry        INTEGER NOT NULL,
     error_count       INTEGER NOT NULL,
