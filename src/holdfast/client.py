@@ -61,7 +61,8 @@ class Holdfast:
         self.context = ContextDoor(self)
 
     async def __aenter__(self) -> Holdfast:
-        await self._ready()
+        if self._deps is None:
+            await self._open()
         return self
 
     async def __aexit__(self, *_: object) -> None:
@@ -355,13 +356,15 @@ class Holdfast:
 
         A window never separates a tool call from its result, keeps system messages and the
         newest summary. `next` goes into `before` for what is older (a page after a number:
-        into `after`); an older window has no system messages of its own.
+        into `after`); an older window keeps no system messages but those said in it.
         """
         deps = self._open_and_fresh() or await self._ready()
         if last is turns is tokens is max_bytes is None:
             return await conversation.read_messages(
                 deps, self._caller, ref, before=_number(before), after=_number(after), limit=limit
             )
+        if after is not None:
+            raise InvalidField("after", "does not go with a window; a window ends at the newest message or `before`")
         size = WindowSize(last=last, turns=turns, tokens=tokens, max_bytes=max_bytes)
         return await conversation.window(deps, self._caller, ref, size, count_tokens, before=_number(before))
 
@@ -399,12 +402,11 @@ class Holdfast:
         self, ref: str | None = None, *, after: int | str = 0, follow: bool = True
     ) -> AsyncIterator[Event]:
         """What happened after the cursor, then what comes: of one session, or of all."""
-        deps = await self._ready()
-        owner, cursor = self._caller.owner, _number(after) or 0
+        deps, cursor = await self._ready(), _number(after) or 0
         stream = (
-            conversation.owner_events(deps.store, owner, after=cursor, follow=follow)
+            conversation.owner_events(deps, self._caller, after=cursor, follow=follow)
             if ref is None
-            else conversation.session_events(deps.store, owner, ref, after=cursor, follow=follow)
+            else conversation.session_events(deps, self._caller, ref, after=cursor, follow=follow)
         )
         async for event in stream:
             yield event

@@ -102,5 +102,5 @@ def connect(
     """
     caller = caller_for(owner=owner, by=by, interface=interface, holder=holder)
     opened = AsyncHoldfast(lambda: config.open_deps(url, threaded=False), caller, threaded=False)
-    drive(opened._ready())
+    drive(opened._open())
     return Holdfast(opened)

@@ -26,6 +26,8 @@ from holdfast.service.transfer import ImportReport
 
 T = TypeVar("T")
 
+_NEEDS_A_LOOP = "this store needs an event loop; use holdfast.connect"
+
 def drive(coroutine: Coroutine[Any, Any, T]) -> T:
     """Run a coroutine that never suspends."""
 
@@ -216,7 +218,7 @@ class Holdfast:
 
         A window never separates a tool call from its result, keeps system messages and the
         newest summary. `next` goes into `before` for what is older (a page after a number:
-        into `after`); an older window has no system messages of its own.
+        into `after`); an older window keeps no system messages but those said in it.
         """
 
     def log(

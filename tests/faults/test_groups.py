@@ -6,6 +6,7 @@ import asyncio
 import os
 import threading
 from collections.abc import AsyncIterator
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -210,8 +211,9 @@ async def test_two_event_loops_share_one_store(store: SqliteStore) -> None:
 
 async def test_a_loop_that_ends_while_its_write_waits_hurts_nobody(store: SqliteStore) -> None:
     async def give_up() -> None:
-        _ = asyncio.ensure_future(store.append(OWNER, "s-1", said("left behind"), a_stamp()))
+        waiting = asyncio.ensure_future(store.append(OWNER, "s-1", said("left behind"), a_stamp()))
         await asyncio.sleep(0)
+        assert not waiting.done()
 
     async with Held(store):
         await asyncio.to_thread(lambda: asyncio.run(give_up()))
@@ -285,7 +287,9 @@ async def test_closing_finishes_what_waits_and_refuses_what_comes(path: Path) ->
     await again.close()
 
 
-async def test_closing_does_not_wait_for_a_checkpoint_to_be_asked_for_again(path: Path) -> None:
+async def test_closing_does_not_wait_for_a_checkpoint_to_be_asked_for_again(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     store = SqliteStore.serve(path)
     checkpointer = threaded(store)._writer._checkpointer
     started, go_on = threading.Event(), threading.Event()
@@ -294,7 +298,7 @@ async def test_closing_does_not_wait_for_a_checkpoint_to_be_asked_for_again(path
         started.set()
         assert go_on.wait(60)
 
-    checkpointer._checkpoint = slow  # type: ignore[method-assign]
+    monkeypatch.setattr(checkpointer, "_checkpoint", slow)
     checkpointer.pages_in_wal(None, "main", 10**6)
     assert await asyncio.to_thread(started.wait, 60)
     closing = asyncio.ensure_future(store.close())
@@ -324,11 +328,14 @@ async def test_a_closed_inline_store_says_so(path: Path) -> None:
 
 async def test_the_loop_keeps_ticking_while_a_write_waits_for_the_lock(store: SqliteStore, path: Path) -> None:
     ticks: list[float] = []
+    enough = asyncio.Event()
     loop = asyncio.get_running_loop()
 
     async def tick() -> None:
         while True:
             ticks.append(loop.time())
+            if len(ticks) == 60:
+                enough.set()
             await asyncio.sleep(0.005)
 
     lock = write_lock(path)
@@ -336,11 +343,10 @@ async def test_the_loop_keeps_ticking_while_a_write_waits_for_the_lock(store: Sq
     ticking = asyncio.ensure_future(tick())
     waiting = asyncio.ensure_future(store.append(OWNER, "s-1", said("patient"), a_stamp()))
     try:
-        while len(ticks) < 60:
-            await asyncio.sleep(0.01)
+        await asyncio.wait_for(enough.wait(), 60)
         assert not waiting.done(), "the lock is held"
         assert (await store.get(OWNER, "s-1")).last_entry == 1, "readers do not wait for writers"
-        gaps = [after - before for before, after in zip(ticks, ticks[1:], strict=False)]
+        gaps = [after - before for before, after in pairwise(ticks)]
         assert max(gaps) < 2.0, "a blocked loop would have waited for the lock"
     finally:
         locker.say("let go")

@@ -1,4 +1,4 @@
-"""Several processes on one file: nothing lost, nothing doubled, nobody refused; and processes that die at any moment."""
+"""Several processes on one file: nothing lost, nothing doubled, nobody refused; and processes that die any time."""
 
 from __future__ import annotations
 

@@ -41,8 +41,6 @@ def check_bundle(bundle: Bundle) -> None:
         raise InvalidField("last_entry", f"is {session.last_entry}, but there are {len(bundle.entries)} entries")
     for number, entry in enumerate(bundle.entries, 1):
         _check_entry(entry, number)
-    keys = [entry.client_key for entry in bundle.entries if entry.client_key is not None]
-    _check_unique("client_key", keys)
     if session.last_checkpoint is not None and not _is_checkpoint(bundle.entries, session.last_checkpoint):
         raise InvalidField("last_checkpoint", f"is {session.last_checkpoint}, which is no checkpoint")
     check_values({key: item.value for key, item in bundle.context.items()})
@@ -83,10 +81,10 @@ def _check_entry(entry: Entry, number: int) -> None:
     _check_instants({where: entry.at})
     for label in (entry.by, entry.interface):
         if label is not None:
-            check_label(where, label)
+            check_label("entry", label)
     if entry.kind == Kind.MESSAGE:
         said = {"role": entry.role, "content": entry.content, "client_key": entry.client_key}
-        check_message({key: value for key, value in said.items() if value is not None}, where)
+        check_message({key: value for key, value in said.items() if value is not None}, "entry")
         is_plain = entry.data is None and entry.role is not None
     else:
         is_plain = entry.role is entry.content is entry.client_key is None

@@ -95,7 +95,7 @@ def drop_keys(
     """Forget keys. Forgetting what is not there changes nothing."""
     session.check_open(at)
     actual = session.context_version if whole else next((present[key].version for key in keys if key in present), 0)
-    _check_version(session, expected, actual)
+    _check_version(session, expected, actual, "the context of " if whole else f"key {keys[0]} of ")
     there = tuple(key for key in keys if key in present)
     if not there:
         return ContextChange(session=session)

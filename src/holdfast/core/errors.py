@@ -289,8 +289,9 @@ class SessionGone(NotFound):
     code = "session_gone"
 
     def __init__(self, session_id: str, *, at: datetime, by: str | None, why: str) -> None:
+        ended = "expired" if why == "expired" else f"was deleted by {by or 'unknown'} ({why})"
         super().__init__(
-            f"session {session_id} was deleted at {utc_text(at)} by {by or 'unknown'} ({why})",
+            f"session {session_id} {ended} at {utc_text(at)}; its id stays spent",
             session_id=session_id,
             deleted_at=utc_text(at),
             deleted_by=by,

@@ -303,6 +303,7 @@ class Session(Struct, frozen=True):
         wanted = check_outcome(outcome)
         if self.state in FINAL_STATES:
             return self._finalized_again(wanted, summary, stamp)
+        self.check_open(stamp.at)
         head = replace(
             self.driven(token, stamp.at)._moved(wanted),
             phase=Phase(wanted.value),

@@ -41,6 +41,7 @@ async def request_approval(
         expires_at=None if lifetime is None else stamp.at + lifetime,
     )
     await deps.store.apply(caller.owner, session.session_id, lambda view: view.session.ask(approval, stamp))
+    deps.expect_end(approval.expires_at)
     return approval
 
 

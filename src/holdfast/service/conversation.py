@@ -21,8 +21,9 @@ from holdfast.core.window import (
     whole_upto,
     with_pinned,
 )
-from holdfast.ports import Store, Tail
+from holdfast.ports import Tail
 from holdfast.service.deps import Caller, Deps, stamp_of
+from holdfast.service.retention import expire_due
 
 PAGE = 200
 PAIR_REACH = 1000  # how many messages a call and its result may be apart for compaction to see both
@@ -189,10 +190,11 @@ async def repair(deps: Deps, caller: Caller, session: Session) -> None:
 
 
 async def session_events(
-    store: Store, owner: str, ref: str, *, after: int = 0, follow: bool = True
+    deps: Deps, caller: Caller, ref: str, *, after: int = 0, follow: bool = True
 ) -> AsyncIterator[Event]:
     """What is stored after the cursor, then what comes, until the session is deleted."""
     check_numbers(after)
+    store, owner = deps.store, caller.owner
     session_id = (await store.get(owner, ref)).session_id
     while True:
         seen = store.pulse()
@@ -207,7 +209,13 @@ async def session_events(
         if not entries:
             if not follow:
                 return
-            await store.wait(seen, LOOK_AGAIN)
+            await _wait(deps, caller, seen)
+
+
+async def _wait(deps: Deps, caller: Caller, seen: int) -> None:
+    """Until something was committed, for a second at most; time passes meanwhile."""
+    await deps.store.wait(seen, LOOK_AGAIN)
+    await expire_due(deps, caller)
 
 
 def _deletion(gone: SessionGone, cursor: int) -> Event:
@@ -222,17 +230,17 @@ def _deletion(gone: SessionGone, cursor: int) -> Event:
     )
 
 
-async def owner_events(store: Store, owner: str, *, after: int = 0, follow: bool = True) -> AsyncIterator[Event]:
+async def owner_events(deps: Deps, caller: Caller, *, after: int = 0, follow: bool = True) -> AsyncIterator[Event]:
     """Everything that happens to the owner's sessions after the cursor, deletions too."""
     if type(after) is not int or not 0 <= after < 1 << 40:
         raise InvalidField("after", f"is {after!r}; give a cursor of the feed")
     while True:
-        seen = store.pulse()
-        events = await store.feed(owner, after, PAGE)
+        seen = deps.store.pulse()
+        events = await deps.store.feed(caller.owner, after, PAGE)
         for event in events:
             yield event
             after = event.id
         if not events:
             if not follow:
                 return
-            await store.wait(seen, LOOK_AGAIN)
+            await _wait(deps, caller, seen)

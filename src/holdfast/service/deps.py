@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 from msgspec import UNSET, Struct, field
 from msgspec.structs import replace
@@ -34,6 +34,11 @@ class Deps:
         self.settings = settings or Settings()
         self.redactor = Redactor(self.settings.secret_words)
         self.look_again_at = clock.now()  # for what has run out of time; see retention.expire_due
+
+    def expect_end(self, at: datetime | None) -> None:
+        """Look again when this ends, if not before."""
+        if at is not None and at < self.look_again_at:
+            self.look_again_at = at
 
     def new_id(self) -> str:
         """A new UUIDv7."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from msgspec import Struct, field
 
+from holdfast.core.errors import SessionCorrupt
 from holdfast.core.family import Deletion, Tombstone, check_deletion
 from holdfast.core.ids import check_label
 from holdfast.core.query import Page, SessionQuery, check_limit
@@ -64,7 +65,10 @@ async def delete_session(
     Raises HasChildren without cascade, SessionRunning without force.
     """
     why = check_label("reason", reason)
-    root = (await deps.store.get(caller.owner, ref)).session_id
+    try:
+        root = (await deps.store.get(caller.owner, ref)).session_id
+    except SessionCorrupt as corrupt:  # what cannot be read can still be thrown away
+        root = corrupt.session_id
     return await deps.store.delete_tree(
         caller.owner,
         root,

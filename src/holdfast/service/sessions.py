@@ -78,6 +78,7 @@ async def create_session(
         raise OwnAncestor(new.session_id)
     stamp, limits = stamp_of(deps, caller), deps.settings.family
     session = await deps.store.create(caller.owner, lambda birth: born(new, birth, stamp, limits), parent=parent)
+    deps.expect_end(session.expires_at)
     return replace(session, redacted=redacted) if redacted else session
 
 
@@ -376,6 +377,7 @@ async def fork_session(
     session = await deps.store.fork(
         caller.owner, ref, at, lambda source, upto, checkpoint: forked(source, upto, checkpoint, new, stamp)
     )
+    deps.expect_end(session.expires_at)
     return replace(session, redacted=redacted) if redacted else session
 
 

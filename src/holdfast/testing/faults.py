@@ -43,7 +43,7 @@ class WorkerFailed(Exception):
 class Worker:
     """A Python program in a process of its own, with the same Holdfast. Lines go in and out."""
 
-    def __init__(self, code: str, *args: object, user: int | None = None) -> None:
+    def __init__(self, code: str, *args: object) -> None:
         self._process = subprocess.Popen(
             [sys.executable, "-c", code, *map(str, args)],
             env={**os.environ, "PYTHONPATH": os.pathsep.join(_search_path()), "PYTHONDONTWRITEBYTECODE": "1"},
@@ -51,7 +51,6 @@ class Worker:
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
-            user=user,
         )
         self._lines: queue.SimpleQueue[str | None] = queue.SimpleQueue()
         self._errors: list[str] = []
@@ -193,7 +192,7 @@ def file_contents(path: str | os.PathLike[str]) -> dict[str, bytes]:
     for name in (os.fspath(path), f"{os.fspath(path)}-wal"):
         with suppress(FileNotFoundError), open(name, "rb") as file:
             found[os.path.basename(name)] = file.read()
-    return found
+    return {name: content for name, content in found.items() if content}  # an empty log is none
 
 
 @contextmanager

@@ -21,7 +21,7 @@ from holdfast.doors.cli.verdicts import NO
 _COUNTS = {
     "sessions": "SELECT count(*) FROM sessions",
     "open_sessions": "SELECT count(*) FROM sessions WHERE finalized_at IS NULL",
-    "entries": "SELECT count(*) FROM entries",
+    "entries": "SELECT count(*) FROM entries WHERE segment > 0",
     "pending_approvals": "SELECT coalesce(sum(pending_approvals), 0) FROM sessions",
 }
 _BESIDE = ("-wal", "-shm")

@@ -21,6 +21,7 @@ from holdfast.core.session import Session
 
 NOTHING = "-"
 IDS = ("session", "approval")  # columns whose cells a person copies, so they stay in one piece
+WORDS = ("state", "status", "phase")  # one word each: never broken, however narrow the terminal
 SESSION_COLUMNS = ("session", "state", "phase", "agent", "name", "updated")
 _AGES = ((86400, "d"), (3600, "h"), (60, "m"), (1, "s"))
 
@@ -115,7 +116,7 @@ def table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
 
     drawn = Table(box=None, pad_edge=False, header_style="bold")
     for column in columns:
-        drawn.add_column(column, no_wrap=column in IDS, overflow="fold")
+        drawn.add_column(column, no_wrap=column in IDS or column in WORDS, overflow="fold")
     for row in rows:
         drawn.add_row(*(Text(NOTHING if cell in (None, "") else printable(str(cell))) for cell in row))
     Console().print(drawn)

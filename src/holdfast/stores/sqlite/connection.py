@@ -26,6 +26,7 @@ from holdfast.core.errors import (
 from holdfast.stores.sqlite.rows import Row
 
 MIN_SQLITE = (3, 51, 3)
+APPLICATION_ID = 0x486F6C64  # "Hold", so that another program's database is left alone
 BUSY_FOR = 30.0  # seconds others may keep the file locked before we give up
 _PRAGMAS = (("synchronous", "FULL", 2), ("foreign_keys", "ON", 1), ("temp_store", "MEMORY", 2))
 
@@ -57,6 +58,13 @@ def translating(path: str) -> Iterator[None]:
         raise translated(error, path) from error
 
 
+class BrokenText(StoreCorrupt):
+    """A text in the database is not UTF-8: nobody wrote it so, it was damaged."""
+
+    def __init__(self, where: str) -> None:
+        super().__init__(where, "a text in it is not UTF-8")
+
+
 class Connection:
     """One connection: used by one thread at a time."""
 
@@ -77,12 +85,18 @@ class Connection:
 
     def one(self, sql: str, bindings: Iterable[Any] = ()) -> Row | None:
         """The first row, or None."""
-        row: Row | None = self.execute(sql, bindings).fetchone()  # type: ignore[arg-type]  # apsw types them narrowly
+        try:
+            row: Row | None = self.execute(sql, bindings).fetchone()  # type: ignore[arg-type]  # apsw types them narrowly
+        except UnicodeDecodeError as error:
+            raise BrokenText(self.path) from error
         return row
 
     def all(self, sql: str, bindings: Iterable[Any] = ()) -> list[Row]:
         """All rows."""
-        return self.execute(sql, bindings).fetchall()  # type: ignore[arg-type]
+        try:
+            return self.execute(sql, bindings).fetchall()  # type: ignore[arg-type]
+        except UnicodeDecodeError as error:
+            raise BrokenText(self.path) from error
 
     def begin(self) -> None:
         """Start a write transaction. IMMEDIATE: a read that turns into a write cannot wait for others."""
@@ -202,7 +216,10 @@ def _switch_to_wal(raw: apsw.Connection, path: str) -> None:
     deadline = time.monotonic() + BUSY_FOR
     while True:
         try:
-            if raw.pragma("journal_mode") == "wal" or raw.pragma("journal_mode", "wal") == "wal":
+            if raw.pragma("journal_mode") == "wal":
+                return
+            check_ours(raw, path)
+            if raw.pragma("journal_mode", "wal") == "wal":
                 return
         except apsw.BusyError:
             if time.monotonic() > deadline:
@@ -212,6 +229,18 @@ def _switch_to_wal(raw: apsw.Connection, path: str) -> None:
         else:
             raise StoreUnavailable(f"{path} is on a file system without shared memory; use a local disk", store=path)
         time.sleep(_jitter())
+
+
+def check_ours(raw: apsw.Connection, path: str) -> None:
+    """Refuse another program's database before anything in it is changed."""
+    if raw.pragma("application_id") == APPLICATION_ID:
+        return
+    table = raw.execute("SELECT name FROM sqlite_schema WHERE name NOT LIKE 'sqlite_%' LIMIT 1").fetchone()
+    # Asked again after the tables: whoever creates ours meanwhile sets both in one transaction.
+    if table is not None and raw.pragma("application_id") != APPLICATION_ID:
+        raise StoreUnavailable(
+            f"{path} is a database of another program (it has {table[0]!r}); choose another file", store=path
+        )
 
 
 def _check_whole(path: str) -> None:
@@ -232,6 +261,7 @@ def _check_whole(path: str) -> None:
     except OSError as error:
         raise StoreUnavailable(f"{path} cannot be opened ({error.strerror})", store=path) from None
     if size == 0:
+        _check_fresh(path)
         return
     if header[:16] != b"SQLite format 3\0":
         raise StoreCorrupt(path, "it is not an SQLite file")
@@ -241,6 +271,15 @@ def _check_whole(path: str) -> None:
     expected = (65536 if page_size == 1 else page_size) * int.from_bytes(header[28:32], "big")
     if size < expected and not _has_content(f"{path}-wal"):
         raise StoreCorrupt(path, f"it has {size:,} bytes of {expected:,}: it was cut short")
+
+
+def _check_fresh(path: str) -> None:
+    """An empty file is a fresh start, unless it has a log: that comes into being after the first page does.
+
+    SQLite would delete the log, and with it all that was acknowledged since the last checkpoint.
+    """
+    if _has_content(f"{path}-wal") and not _has_content(path):
+        raise StoreCorrupt(path, "it is empty and its log is not: it was cut short")
 
 
 def _has_content(path: str) -> bool:

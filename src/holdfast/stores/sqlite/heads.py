@@ -13,6 +13,7 @@ from holdfast.core.errors import (
     NameTaken,
     NotFound,
     ParentNotFound,
+    SessionCorrupt,
     SessionGone,
     SessionNotFound,
     VersionConflict,
@@ -20,7 +21,7 @@ from holdfast.core.errors import (
 from holdfast.core.ids import looks_like_ref
 from holdfast.core.session import Birth, Change, Hold, Session, View
 from holdfast.ports import BirthDecision, Decision, ForkDecision
-from holdfast.stores.sqlite.connection import Connection
+from holdfast.stores.sqlite.connection import BrokenText, Connection
 from holdfast.stores.sqlite.rows import (
     ENTRY,
     HEAD_WITH_PK,
@@ -48,7 +49,10 @@ _TOMBSTONE = "SELECT deleted_at, deleted_by, reason FROM tombstones WHERE owner 
 
 def load(db: Connection, owner: str, ref: str) -> tuple[int, Session]:
     """The session's key and head: by id, else by open name, else the newest that had the name."""
-    row = (looks_like_ref(ref) and db.one(_BY_ID, (owner, ref))) or _by_name(db, owner, ref)
+    try:
+        row = (looks_like_ref(ref) and db.one(_BY_ID, (owner, ref))) or _by_name(db, owner, ref)
+    except BrokenText as error:
+        raise SessionCorrupt(ref, "a text of it is not UTF-8") from error
     return row[0], session_of(row[1:])
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from holdfast.core.entry import Entry, Kind, Message
-from holdfast.core.errors import HoldLost, KeyReused, SessionClosed
+from holdfast.core.errors import HoldLost, KeyReused, SessionClosed, SessionCorrupt
 from holdfast.core.event import Event, deletion_event, event_of
 from holdfast.core.ids import looks_like_ref
 from holdfast.core.session import FINAL_STATES, HOLD_FOR, Stamp, State, message_entries
@@ -219,7 +219,10 @@ def _feed_event(db: Connection, row: Row, base: int) -> Event | None:
         return None if stone is None else deletion_event(tombstone_of(stone[1:]), feed_id - base)
     if columns[0] is None:
         return None
-    entry = entry_of(tuple(columns), session_id, task)
+    try:
+        entry = entry_of(tuple(columns), session_id, task)
+    except SessionCorrupt:  # reading its session says so; the stream of all others goes on
+        return None
     return event_of(entry, session_id, feed_id - base - (last - entry.number))
 
 

@@ -11,10 +11,9 @@ import time
 from typing import NamedTuple
 from zlib import crc32
 
-from holdfast.core.errors import StoreTooNew, StoreUnavailable
-from holdfast.stores.sqlite.connection import Connection, translating
+from holdfast.core.errors import StoreTooNew
+from holdfast.stores.sqlite.connection import APPLICATION_ID, Connection, check_ours, translating
 
-APPLICATION_ID = 0x486F6C64  # "Hold", so that another program's database is left alone
 LATEST = 1  # the newest migration in this release; a test compares it with the folder
 
 _LEDGER = """
@@ -60,6 +59,7 @@ def migrate(db: Connection, upto: int = LATEST) -> list[int]:
     Raises StoreTooNew, or StoreUnavailable for a database that is not ours.
     """
     with translating(db.path):
+        check_ours(db.raw, db.path)
         found = schema_version(db)
         if found > LATEST:
             raise StoreTooNew(db.path, found, LATEST)
@@ -72,7 +72,7 @@ def migrate(db: Connection, upto: int = LATEST) -> list[int]:
 def _apply_missing(db: Connection, upto: int) -> list[int]:
     done = schema_version(db)
     if done == 0:
-        _check_ours(db)
+        check_ours(db.raw, db.path)
         db.execute(f"PRAGMA application_id = {APPLICATION_ID}")
     db.execute(_LEDGER)
     missing = [migration for migration in migrations() if done < migration.number <= upto]
@@ -91,11 +91,3 @@ def edited_migrations(db: Connection) -> list[str]:
     known = {migration.number: migration.checksum for migration in migrations()}
     applied = db.all("SELECT number, name, checksum FROM migrations")
     return [name for number, name, checksum in applied if known.get(number) != checksum]
-
-
-def _check_ours(db: Connection) -> None:
-    row = db.one("SELECT name FROM sqlite_schema WHERE name NOT LIKE 'sqlite_%' LIMIT 1")
-    if row is not None:
-        raise StoreUnavailable(
-            f"{db.path} is a database of another program (it has {row[0]!r}); choose another file", store=db.path
-        )

@@ -7,7 +7,10 @@ words are purged from the index later.
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 from holdfast.core.entry import Kind, searchable_text, text_of
+from holdfast.core.errors import SessionCorrupt
 from holdfast.core.event import Hit, snippet_of
 from holdfast.stores.sqlite.connection import Connection
 from holdfast.stores.sqlite.rows import (
@@ -66,9 +69,10 @@ def _documents(rows: list[Row]) -> list[tuple[int, str]]:
     for _, entry_id, *columns in rows:
         if entry_id is None:
             continue
-        entry = entry_of(tuple(columns), "", "")
-        if entry.kind in SEARCHED_KINDS:
-            found.append((entry_id, searchable_text(entry)))
+        with suppress(SessionCorrupt):  # reading its session says so; the index goes on
+            entry = entry_of(tuple(columns), "", "")
+            if entry.kind in SEARCHED_KINDS:
+                found.append((entry_id, searchable_text(entry)))
     return found
 
 
@@ -95,7 +99,11 @@ def search(db: Connection, owner: str, words: list[str], limit: int) -> list[Hit
     """Entries with all words, best first."""
     if not words:
         return []
-    return [_hit(row, words) for row in db.all(_FOUND, (_match(words), owner, limit))]
+    hits: list[Hit] = []
+    for row in db.all(_FOUND, (_match(words), owner, limit)):
+        with suppress(SessionCorrupt):
+            hits.append(_hit(row, words))
+    return hits
 
 
 def _match(words: list[str]) -> str:

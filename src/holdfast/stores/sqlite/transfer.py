@@ -7,7 +7,7 @@ from msgspec.structs import replace
 from holdfast.core.bundle import Bundle
 from holdfast.core.errors import HoldfastError, ParentNotFound, SessionGone
 from holdfast.stores.sqlite import context, heads
-from holdfast.stores.sqlite.connection import Connection
+from holdfast.stores.sqlite.connection import BrokenText, Connection
 from holdfast.stores.sqlite.migrate import edited_migrations
 from holdfast.stores.sqlite.rows import HEAD_WITH_PK, instant, session_of
 
@@ -66,14 +66,26 @@ def check(db: Connection) -> list[str]:
         f"session {session_id} should have {expected} entries of its own, numbered without gaps, and has {found}"
         for session_id, expected, found in db.all(_GAPS)
     ]
+    problems += [f"entry {number} of session {session_id} is not JSON" for session_id, number in db.all(_NOT_JSON)]
     return problems + _unreadable(db)
+
+
+_NOT_JSON = """
+SELECT coalesce(s.id, e.segment), e.number FROM entries e LEFT JOIN sessions s ON s.pk = e.segment
+WHERE e.data IS NOT NULL AND NOT json_valid(e.data) LIMIT 20
+"""
 
 
 def _unreadable(db: Connection) -> list[str]:
     problems = []
-    for row in db.execute(f"SELECT {HEAD_WITH_PK} FROM sessions"):
+    for (pk,) in db.execute("SELECT pk FROM sessions"):
         try:
+            row = db.one(f"SELECT {HEAD_WITH_PK} FROM sessions WHERE pk = ?", (pk,))
+            assert row is not None
             session_of(row[1:])
+        except BrokenText:
+            row = db.one("SELECT id FROM sessions WHERE pk = ?", (pk,))
+            problems.append(f"session {row[0] if row else pk} has a text that is not UTF-8")
         except HoldfastError as error:
             problems.append(error.message)
     return problems

@@ -1,0 +1,322 @@
+"""What every connection is set to, what every statement walks along, and that the log of writes stays small."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import re
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import apsw
+import pytest
+
+import holdfast
+from holdfast import sync
+from holdfast.stores.sqlite import access
+from holdfast.stores.sqlite.connection import Connection
+from holdfast.stores.sqlite.migrate import LATEST, migrations
+from holdfast.stores.sqlite.store import SqliteStore, prepared
+from holdfast.testing.builders import OWNER, a_session, a_stamp, may_delete, said
+from holdfast.testing.faults import opened_raw
+
+PRAGMAS = {"journal_mode": "wal", "synchronous": 2, "foreign_keys": 1}
+
+
+# Settings ---------------------------------------------------------------------------------------
+
+
+def test_a_connection_is_durable_checks_references_and_waits(path: Path) -> None:
+    db = prepared(path)
+    assert {name: db.raw.pragma(name) for name in PRAGMAS} == PRAGMAS
+    db.close()
+
+
+async def test_every_connection_of_a_server_is_set_alike(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    opened: list[Connection] = []
+    opening = Connection.__init__
+
+    def noting(self: Connection, *args: Any) -> None:
+        opening(self, *args)
+        opened.append(self)
+
+    monkeypatch.setattr(Connection, "__init__", noting)
+    store = SqliteStore.serve(path)
+    await store.create(OWNER, a_session("s-1"))
+    await asyncio.gather(*(store.get(OWNER, "s-1") for _ in range(20)))
+    store.pulse()
+    assert isinstance(store._access, access.Threaded)
+    store._access._writer._checkpointer.pages_in_wal(None, "main", 10**6)
+    found = [{name: db.raw.pragma(name) for name in PRAGMAS} for db in opened]
+    assert len(found) >= 3, "one that writes, some that read, one that watches"
+    assert all(pragmas == PRAGMAS for pragmas in found)
+    await store.close()
+
+
+def test_references_are_enforced_by_the_database(path: Path) -> None:
+    db = prepared(path)
+    with pytest.raises(apsw.ConstraintError):
+        db.execute("INSERT INTO lineage VALUES (99, 98, 1)")
+    db.close()
+
+
+async def test_deleting_a_session_takes_all_its_rows_along(path: Path) -> None:
+    store = SqliteStore.open(path)
+    await store.create(OWNER, a_session("s-1"))
+    await store.create(OWNER, a_session("s-2"), parent="s-1")
+    for ref in ("s-1", "s-2"):
+        await store.append(OWNER, ref, said("hello"), a_stamp())
+        await store.write_context(OWNER, ref, _remember, a_stamp().at)
+    await store.delete_tree(OWNER, "s-1", may_delete("s-1"), a_stamp(), reason="tidying")
+    await store.close()
+    with opened_raw(path) as db:
+        for table in ("sessions", "context", "approvals", "lineage"):
+            assert db.execute(f"SELECT count(*) FROM {table}").fetchall() == [(0,)], table
+        left = db.execute("SELECT count(*) FROM entries WHERE segment <> 0").fetchall()
+        assert left == [(0,)]
+
+
+def _remember(session: Any, present: Any) -> Any:
+    from holdfast.testing.builders import remembering
+
+    return remembering("k", 1)(session, present)
+
+
+def test_a_write_takes_the_lock_before_it_reads(path: Path) -> None:
+    db = prepared(path)
+    traced: list[str] = []
+
+    def trace(_: object, sql: str, __: object) -> bool:
+        traced.append(sql)
+        return True
+
+    db.raw.set_exec_trace(trace)
+    with db.transaction():
+        db.execute("SELECT 1")
+    db.raw.set_exec_trace(None)
+    assert traced[0] == "BEGIN IMMEDIATE"
+    db.close()
+
+
+async def test_two_that_read_and_then_write_do_not_stumble_over_each_other(path: Path) -> None:
+    """A read that turns into a write fails at once when somebody wrote in between, however long we would wait."""
+    one, other = SqliteStore.open(path), SqliteStore.open(path)
+    await one.create(OWNER, a_session("s-1"))
+    meddling = threading.Thread(target=lambda: sync.drive(other.append(OWNER, "s-1", said("in between"), a_stamp())))
+
+    def read_then_write(db: Connection) -> None:
+        db.one("SELECT count(*) FROM sessions")
+        meddling.start()
+        meddling.join(0.5)  # it waits for the lock that we have; if we had none, it would be done by now
+        db.execute("UPDATE sessions SET summary = 'first'")
+
+    await one._access.write(read_then_write)
+    meddling.join(60)
+    session = await one.get(OWNER, "s-1")
+    assert (session.summary, session.last_entry) == ("first", 2)
+    await one.close()
+    await other.close()
+
+
+def test_the_newest_migration_is_the_one_the_code_knows() -> None:
+    numbers = [migration.number for migration in migrations()]
+    assert numbers == list(range(1, LATEST + 1))
+
+
+def test_a_database_says_whose_it_is_and_how_new(path: Path) -> None:
+    prepared(path).close()
+    with opened_raw(path) as db:
+        assert (db.pragma("application_id"), db.pragma("user_version")) == (0x486F6C64, LATEST)
+
+
+# Plans ------------------------------------------------------------------------------------------
+
+
+class Plans:
+    """Every statement run meanwhile, and how SQLite would run it."""
+
+    def __init__(self, hf: sync.Holdfast, path: Path) -> None:
+        store = sync.drive(vars(hf)["_target"]._ready()).store
+        assert isinstance(store, SqliteStore)
+        assert isinstance(store._access, access.Inline)
+        self._db = store._access._db
+        self._path = path
+
+    @contextmanager
+    def watched(self) -> Iterator[list[tuple[str, Any]]]:
+        statements: list[tuple[str, Any]] = []
+
+        def trace(_: object, sql: str, bindings: Any) -> bool:
+            statements.append((sql, bindings))
+            return True
+
+        self._db.raw.set_exec_trace(trace)
+        try:
+            yield statements
+        finally:
+            self._db.raw.set_exec_trace(None)
+
+    def steps_of(self, sql: str, bindings: Any) -> list[str]:
+        with opened_raw(self._path) as db:
+            return [str(row[3]) for row in db.execute(f"EXPLAIN QUERY PLAN {sql}", bindings)]
+
+
+TABLES = "sessions|entries|feed|tombstones|context|approvals|lineage|search_purges"
+SCAN = re.compile(rf"^SCAN ({TABLES}|[sefl])\b")  # a walk through a whole index is as long as one through its table
+SORT = re.compile(r"USE TEMP B-TREE FOR (?:RIGHT PART OF )?ORDER BY")
+
+
+def walks_in(steps: list[str]) -> list[str]:
+    """Walks through tables; what a part of the statement has limited already may be walked through."""
+    limited = {step.split()[-1] for step in steps if step.startswith(("CO-ROUTINE", "MATERIALIZE"))}
+    return [step for step in steps if (scan := SCAN.match(step)) and scan[1] not in limited]
+
+
+def filled(hf: sync.Holdfast) -> None:
+    for number in range(60):
+        parent = f"s-{number - 1}" if number % 10 == 1 else None
+        hf.create(f"agent-{number % 3}", session_id=f"s-{number}", name=f"name-{number}", task_id=f"t-{number % 5}",
+                  project_dir=f"dir-{number % 4}", parent=parent, ttl=86400 if number % 7 == 0 else None)  # fmt: skip
+        hf.append(f"s-{number}", [f"message {count}" for count in range(12)])
+        hf.update(f"s-{number}", phase="planning", error="oops" if number % 2 else None)
+        if number % 6 == 0:
+            hf.request_approval(f"s-{number}", "Apply?", expires_in=3600)
+        if number % 9 == 8:
+            hf.finalize(f"s-{number}")
+    hf.fork("s-3", session_id="fork")
+    hf.append("fork", "on")
+
+
+Operation = Callable[[sync.Holdfast], object]
+OPERATIONS: dict[str, Operation] = {
+    "get by id": lambda hf: hf.get("s-5"),
+    "get by name": lambda hf: hf.get("name-5"),
+    "get by the name of a closed one": lambda hf: hf.get("name-8"),
+    "resume verdict": lambda hf: hf.should_resume("s-5"),
+    "resume verdict by agent and task": lambda hf: hf.should_resume(agent="agent-1", task_id="t-1"),
+    "resolve a prefix": lambda hf: hf.resolve("fork"),
+    "list": lambda hf: hf.list(limit=5),
+    "list, next page": lambda hf: hf.list(limit=5, cursor=hf.list(limit=5).next),
+    "list, oldest first": lambda hf: hf.list(limit=5, sort="created"),
+    "list by agent": lambda hf: hf.list(agent="agent-1", limit=5),
+    "list by agent and state": lambda hf: hf.list(agent="agent-1", state="active", limit=5),
+    "list by task": lambda hf: hf.list(task_id="t-1", limit=5),
+    "list by state": lambda hf: hf.list(state="active", limit=5),
+    "list of open ones": lambda hf: hf.list(active_only=True, limit=5),
+    "list by folder": lambda hf: hf.list(project_dir="dir-1", limit=5),
+    "list by parent": lambda hf: hf.list(parent="s-10", limit=5),
+    "children": lambda hf: hf.children("s-10"),
+    "count of children": lambda hf: hf.count_children("s-10"),
+    "ancestors": lambda hf: hf.ancestors("s-11"),
+    "tree": lambda hf: hf.tree("s-10"),
+    "create": lambda hf: hf.create("agent-1", name="new"),
+    "create a child": lambda hf: hf.create("agent-1", parent="s-12"),
+    "append": lambda hf: hf.append("s-5", "more"),
+    "append with a key": lambda hf: hf.append("s-5", {"content": "more", "client_key": "k"}),
+    "update": lambda hf: hf.update("s-5", metadata={"a": 1}),
+    "suspend": lambda hf: hf.suspend("s-5", checkpoint={"a": 1}),
+    "resume": lambda hf: hf.resume("s-5"),
+    "window": lambda hf: hf.messages("s-5", last=5),
+    "window of a fork": lambda hf: hf.messages("fork", last=5),
+    "page of messages": lambda hf: hf.messages("s-5", limit=5),
+    "page of the log": lambda hf: hf.log("s-5", after=3, limit=5),
+    "page of the log, newest first": lambda hf: hf.log("s-5", newest_first=True, limit=5),
+    "page of the log by kind": lambda hf: hf.log("s-5", kinds=["error", "phase"], limit=5),
+    "page of a fork's log": lambda hf: hf.log("fork", limit=5),
+    "checkpoint": lambda hf: hf.checkpoints("s-5"),
+    "events of one": lambda hf: list(hf.events("s-5", after=10, follow=False)),
+    "events of all": lambda hf: list(hf.events(after=900, follow=False)),
+    "context": lambda hf: hf.context.put("s-7", "k", hf.context.get("s-7")),
+    "pending approvals": lambda hf: hf.approvals(),
+    "approvals of one": lambda hf: hf.approvals("s-6", pending_only=False),
+    "approve": lambda hf: hf.approve(hf.approvals()[0].approval_id),
+    "fork": lambda hf: hf.fork("s-4"),
+    "finalize": lambda hf: hf.finalize("s-9"),
+    "delete": lambda hf: hf.delete("s-20"),
+    "deleted ones": lambda hf: hf.deleted(limit=5),
+}
+
+
+@pytest.fixture(scope="module")
+def store_with_plans(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[sync.Holdfast, Plans]]:
+    path = tmp_path_factory.mktemp("plans") / "holdfast.db"
+    with sync.connect(f"sqlite:///{path}", holder="planner") as hf:
+        filled(hf)
+        yield hf, Plans(hf, path)
+
+
+@pytest.mark.parametrize("name", OPERATIONS)
+def test_no_hot_statement_walks_through_a_whole_table(store_with_plans: tuple[sync.Holdfast, Plans], name: str) -> None:
+    hf, plans = store_with_plans
+    with plans.watched() as statements:
+        OPERATIONS[name](hf)
+    assert any(not sql.startswith(("BEGIN", "COMMIT", "ROLLBACK", "PRAGMA")) for sql, _ in statements)
+    for sql, bindings in statements:
+        if sql.startswith(("BEGIN", "COMMIT", "ROLLBACK", "PRAGMA")):
+            continue
+        steps = plans.steps_of(sql, bindings)
+        assert walks_in(steps) == [], f"{sql}\n" + "\n".join(steps)
+
+
+def test_a_walk_through_a_whole_table_would_be_seen(store_with_plans: tuple[sync.Holdfast, Plans]) -> None:
+    _, plans = store_with_plans
+    for sql in ("SELECT * FROM sessions WHERE purpose = 'x'", "SELECT s.id FROM sessions s, feed f ORDER BY s.summary"):
+        assert walks_in(plans.steps_of(sql, None)), sql
+
+
+@pytest.mark.parametrize(
+    "name", ["list", "list by agent", "list by task", "list by state", "page of the log", "page of messages"]
+)
+def test_no_page_is_sorted(store_with_plans: tuple[sync.Holdfast, Plans], name: str) -> None:
+    hf, plans = store_with_plans
+    with plans.watched() as statements:
+        OPERATIONS[name](hf)
+    for sql, bindings in statements:
+        if sql.lstrip().startswith("SELECT"):
+            steps = plans.steps_of(sql, bindings)
+            # Merging the lists of the states sorts a page, never a table.
+            assert not any(SORT.search(step) for step in steps) or "UNION ALL" in sql, f"{sql}\n" + "\n".join(steps)
+
+
+# The log of writes ------------------------------------------------------------------------------
+
+
+def size_of(path: Path | str) -> int:
+    return Path(path).stat().st_size
+
+
+async def test_the_log_of_writes_stays_small_however_much_is_appended(path: Path) -> None:
+    largest = 0
+    async with holdfast.connect(f"sqlite:///{path}") as hf, asyncio.timeout(100):
+        sessions = [(await hf.create("agent", parent=None)).id for _ in range(8)]
+        for _ in range(50):
+            await asyncio.gather(*(hf.append(ref, "x" * 1000) for ref in sessions for _ in range(8)))
+            await hf.list(limit=5)
+            largest = max(largest, size_of(f"{path}-wal"))
+    assert size_of(path) > 3_000_000, "it went into the file"
+    assert largest < 24_000_000
+
+
+def test_the_log_of_writes_of_scripts_stays_small_too(path: Path) -> None:
+    chance = random.Random(3)
+    wal = Path(f"{path}-wal")
+    for _ in range(12):
+        with sync.connect(f"sqlite:///{path}") as hf:
+            session = hf.create("agent").id
+            for _ in range(chance.randrange(3, 9)):
+                hf.append(session, ["x" * 1000] * 100)
+    assert path.stat().st_size > 3_000_000
+    assert wal.stat().st_size < 12_000_000
+
+
+def test_a_small_session_is_small_on_disk(path: Path) -> None:
+    with sync.connect(f"sqlite:///{path}") as hf:
+        for _ in range(200):
+            session = hf.create("agent", purpose="a small one", metadata={"n": 1}).id
+            hf.append(session, [f"message {count} of a small session" for count in range(9)])
+    with opened_raw(path) as db:
+        db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+    assert path.stat().st_size / 200 < 5 * 1024
