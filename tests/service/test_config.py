@@ -181,10 +181,10 @@ def test_paths_with_spaces_and_escapes_are_found(tmp_path: Path, monkeypatch: py
     with sync.connect(f"sqlite:///{folder}/a b.db") as hf:
         hf.create(session_id="s-1")
     with sync.connect(f"sqlite:///{str(folder).replace(' ', '%20')}/a%20b.db") as hf:
-        assert hf.get("s-1")
+        assert hf.get("s-1").id == "s-1"
     monkeypatch.chdir(folder)
     with sync.connect("sqlite:///a b.db") as hf:
-        assert hf.get("s-1")
+        assert hf.get("s-1").id == "s-1"
 
 
 def test_a_folder_that_is_not_there_is_said(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -65,11 +66,12 @@ def test_the_wholes_expected_version_is_compared(place: Place) -> None:
     session = hf.create("echo-agent")
     first = hf.context.put(session.id, "a", 1)
     hf.context.put(session.id, "b", 1)
-    for write in (
+    writes: list[Callable[[], object]] = [
         lambda: hf.context.merge(session.id, {"c": 1}, version=first.version),
         lambda: hf.context.replace(session.id, {}, version=first.version),
         lambda: hf.context.delete(session.id, version=first.version),
-    ):
+    ]
+    for write in writes:
         with pytest.raises(VersionConflict):
             write()
     assert hf.context.get(session.id) == {"a": 1, "b": 1}

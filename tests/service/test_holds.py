@@ -279,7 +279,9 @@ def test_a_call_left_open_by_a_crash_is_answered_visibly_and_once(place: Place) 
     session = hf.create("echo-agent")
     hf.append(session.id, ["go", a_call("c-1"), a_result("c-1"), a_call("c-2")])
     packet = hf.resume(session.id)
-    part = packet.messages[-1].content[0]  # type: ignore[index]
+    content = packet.messages[-1].content
+    assert isinstance(content, list)
+    part = content[0]
     assert (part["call_id"], part["is_error"], part["repaired"]) == ("c-2", True, True)
     assert hf.messages(session.id).items[-1] == packet.messages[-1], "it is in the log"
     hf.release(session.id)

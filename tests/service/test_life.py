@@ -345,7 +345,7 @@ def test_a_reference_that_can_be_none_is_not_found(place: Place, ref: str) -> No
     hf.create(session_id="s-1", name="name")
     for read in (hf.get, hf.log, hf.messages, hf.tree, hf.ancestors, hf.resolve, hf.context.get):
         with pytest.raises(SessionNotFound):
-            read(ref)  # type: ignore[operator]  # each takes a reference
+            read(ref)
 
 
 def test_a_deleted_session_is_gone_for_every_call(timed: Timed) -> None:
@@ -355,7 +355,7 @@ def test_a_deleted_session_is_gone_for_every_call(timed: Timed) -> None:
     hf.delete(session.id, reason="tidying")
     for call in (hf.get, hf.log, hf.resume, hf.tree, hf.children, hf.fork, hf.finalize, hf.delete):
         with pytest.raises(SessionGone) as gone:
-            call(session.id)  # type: ignore[operator]  # each takes a reference
+            call(session.id)
         assert gone.value.facts == {
             "session_id": session.id,
             "deleted_at": "2026-03-01T12:01:00Z",

@@ -128,6 +128,18 @@ def test_a_fork_is_carried_with_all_it_reads_even_after_its_source_is_gone(timed
     assert [entry.content for entry in there.log(deeper.id) if entry.is_message][-1] == "elsewhere"
 
 
+def test_a_fork_that_used_a_key_of_its_source_is_carried_too(timed: Timed) -> None:
+    hf, there = timed.hf, another_place(timed)
+    hf.create(session_id="source")
+    hf.append("source", {"content": "once", "client_key": "k-1"})
+    fork = hf.fork("source", session_id="fork")
+    hf.append(fork.id, {"content": "again", "client_key": "k-1"})
+    lines = list(hf.export("fork"))
+    there.import_(lines)
+    assert without_owner(list(there.export("fork"))) == without_owner(lines)
+    assert there.append("fork", {"content": "again", "client_key": "k-1"})[0].number == 4
+
+
 def test_a_child_without_its_parent_is_refused_or_detached(timed: Timed) -> None:
     hf, there = timed.hf, another_place(timed)
     hf.create(session_id="root")

@@ -50,6 +50,7 @@ from holdfast.testing.builders import (
     merging,
     remembering,
     run_out,
+    said,
     whole_feed,
 )
 
@@ -84,7 +85,7 @@ contents = st.one_of(texts, texts, texts.map(lambda text: [{"type": "text", "tex
 message = st.builds(
     Message, role=st.sampled_from(ROLES), content=contents, client_key=st.sampled_from([None, None, "k"])
 )
-messages = st.lists(message, min_size=1, max_size=3).map(lambda said: _each_key_once(said))
+messages = st.lists(message, min_size=1, max_size=3).map(lambda drawn: _each_key_once(drawn))
 values = st.recursive(
     st.one_of(st.none(), st.booleans(), st.integers(-9, 9), st.floats(-9, 9), st.text("aé👩'\"\\", max_size=3)),
     lambda inner: st.one_of(st.lists(inner, max_size=2), st.dictionaries(st.sampled_from("ab"), inner, max_size=2)),
@@ -174,7 +175,17 @@ class StoreComparison(RuleBasedStateMachine):
 
     @initialize(target=places)
     def begin(self) -> Any:
-        return self._create(OWNER, self.fresh("s"), None, None)
+        """A small family, two closed sessions of one name, a fork, and a stranger: something to go wrong with."""
+        family = (("s-1", None, None), ("s-2", "planner", "s-1"), ("s-3", None, "s-2"), ("s-4", None, "s-1"))
+        made = [self._create(OWNER, session_id, name, parent) for session_id, name, parent in family]
+        for session_id in ("s-5", "s-6"):
+            made.append(self._create(OWNER, session_id, "builder", None))
+            self.finalize((OWNER, session_id), "completed", None)
+        self.append((OWNER, "s-2"), said("red", "green"), None)
+        self.save_checkpoint((OWNER, "s-2"), {"step": 1}, None)
+        self.made = 6
+        made.append(self.fork((OWNER, "s-2"), 3, None))
+        return multiple(*made, self._create(OTHER, self.fresh("s"), None, None))
 
     @rule(
         target=places,
@@ -262,10 +273,10 @@ class StoreComparison(RuleBasedStateMachine):
 
     # The log ------------------------------------------------------------------------------------
 
-    @rule(where=wheres, said=messages, token=tokens)
-    def append(self, where: Place, said: list[Message], token: str | None) -> None:
+    @rule(where=wheres, added=messages, token=tokens)
+    def append(self, where: Place, added: list[Message], token: str | None) -> None:
         stamp = self.stamp()
-        self.both(lambda store: store.append(*where, said, stamp, token=token))
+        self.both(lambda store: store.append(*where, added, stamp, token=token))
 
     @rule(
         where=wheres,
@@ -467,10 +478,10 @@ def _copied(bundle: Bundle, session_id: str) -> Bundle:
     return replace(bundle, session=session, approvals=approvals)
 
 
-def _each_key_once(said: list[Message]) -> list[Message]:
+def _each_key_once(drawn: list[Message]) -> list[Message]:
     """Without messages that repeat a client key; one call never does."""
-    keyed = {one.client_key: one for one in said}
-    return [one for one in said if one.client_key is None or one is keyed[one.client_key]]
+    keyed = {one.client_key: one for one in drawn}
+    return [one for one in drawn if one.client_key is None or one is keyed[one.client_key]]
 
 
 def compared_with_memory(make: Callable[[], Store], run: Runner = drive) -> type[StoreComparison]:

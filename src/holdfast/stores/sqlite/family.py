@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime
+from typing import NamedTuple
 
 from holdfast.core.errors import SessionCorrupt
 from holdfast.core.family import Deletion, Member, Tombstone
@@ -71,7 +72,7 @@ def delete_tree(
     decide([Member(row[1], row[2]) for row in members])
     counts = _counts(db, [row[0] for row in members])
     if not dry_run:
-        _delete(db, owner, members, root_id, stamp, reason)
+        _delete(db, owner, [Doomed(row[0], root_id, reason) for row in members], stamp)
     return Deletion(
         session_id=root_id,
         deleted_sessions=len(members),
@@ -96,50 +97,60 @@ def _counts(db: Connection, pks: list[int]) -> tuple[int, int, int]:
     return row[0], row[1], row[2]
 
 
+class Doomed(NamedTuple):
+    """A session that is about to go."""
+
+    pk: int
+    root_id: str  # of the tree it goes with
+    reason: str
+
+
 _BURY = """
 INSERT INTO tombstones (owner, id, name, agent, task, state, root_of_deletion, deleted_at, deleted_by, reason)
-SELECT s.owner, s.id, s.name, s.agent, s.task, s.state, ?2, ?3, ?4, ?5
-FROM json_each(?1) doomed CROSS JOIN sessions s ON s.pk = doomed.value ORDER BY doomed.key
+SELECT s.owner, s.id, s.name, s.agent, s.task, s.state, doomed.value ->> 1, ?2, ?3, doomed.value ->> 2
+FROM json_each(?1) doomed CROSS JOIN sessions s ON s.pk = doomed.value ->> 0 ORDER BY doomed.key
 """
 _ANNOUNCE = "INSERT INTO feed (id, subject, last, count) SELECT ?1 + n - ?2, n, 0, 1 FROM tombstones WHERE n > ?2"
+# Segments that may have lost their last reader: those of the sessions that went, and those they shared as forks.
+_SHARED = "SELECT DISTINCT segment FROM lineage WHERE session IN (SELECT value FROM json_each(?))"
+_KEPT = """
+SELECT gone.value, coalesce((SELECT max(upto) FROM lineage WHERE segment = gone.value), 0)
+FROM json_each(?) gone WHERE NOT EXISTS (SELECT 1 FROM sessions WHERE pk = gone.value)
+"""
 
 
-def _delete(db: Connection, owner: str, members: list[Row], root_id: str, stamp: Stamp, reason: str) -> None:
-    pks = [row[0] for row in members]
-    doomed = json_text(pks)
-    shared = db.all("SELECT DISTINCT segment FROM lineage WHERE session IN (SELECT value FROM json_each(?))", (doomed,))
-    newest = db.one("SELECT coalesce(max(n), 0) FROM tombstones")
-    assert newest is not None
-    db.execute(_BURY, (doomed, root_id, micros(stamp.at), stamp.by, reason))
-    db.execute(_ANNOUNCE, (heads.feed_end(db, owner), newest[0]))
+def _delete(db: Connection, owner: str, doomed: list[Doomed], stamp: Stamp) -> None:
+    """Delete sessions, leaves first, leaving a tombstone and an event for each."""
+    pks = [each.pk for each in doomed]
+    segments = {*pks, *(row[0] for row in db.all(_SHARED, (json_text(pks),)))}
+    newest_stone = _newest(db, "SELECT max(n) FROM tombstones")
+    db.execute(_BURY, (json_text(doomed), micros(stamp.at), stamp.by))
+    db.execute(_ANNOUNCE, (heads.feed_end(db, owner), newest_stone))
     db.executemany("DELETE FROM sessions WHERE pk = ?", [(pk,) for pk in pks])
-    segments = {*pks, *(row[0] for row in shared)}
-    newest_entry = db.one("SELECT coalesce(max(id), 0) FROM entries")
-    assert newest_entry is not None
-    for segment in segments:
-        _trim_segment(db, owner, segment)
-    _hold_place(db, newest_entry[0])
+    _trim(db, owner, db.all(_KEPT, (json_text(sorted(segments)),)))
 
 
-def _trim_segment(db: Connection, owner: str, segment: int) -> None:
-    """Delete the entries of a segment whose session is gone, but for what forks still need."""
-    if db.one("SELECT 1 FROM sessions WHERE pk = ?", (segment,)):
-        return
-    row = db.one("SELECT max(upto) FROM lineage WHERE segment = ?", (segment,))
-    kept = row[0] if row and row[0] is not None else 0
+def _trim(db: Connection, owner: str, kept: list[Row]) -> None:
+    """Delete the entries of segments whose session is gone, but for what forks still need: (segment, upto)."""
+    newest_entry = _newest(db, "SELECT max(id) FROM entries")
     indexed = db.one("SELECT entry FROM search_marks WHERE owner = ?", (db.owner_no(owner),))
     if indexed is not None:
-        db.execute(
+        db.executemany(
             "INSERT INTO search_purges SELECT id FROM entries WHERE segment = ? AND number > ? AND id <= ?",
-            (segment, kept, indexed[0]),
+            [(segment, upto, indexed[0]) for segment, upto in kept],
         )
-    db.execute("DELETE FROM entries WHERE segment = ? AND number > ?", (segment, kept))
+    db.executemany("DELETE FROM entries WHERE segment = ? AND number > ?", kept)
+    _hold_place(db, newest_entry)
+
+
+def _newest(db: Connection, sql: str) -> int:
+    row = db.one(sql)
+    return (row and row[0]) or 0
 
 
 def _hold_place(db: Connection, newest: int) -> None:
     """Keep SQLite from giving the newest entry's id out again, by an empty row in segment 0."""
-    row = db.one("SELECT coalesce(max(id), 0) FROM entries")
-    if row is not None and row[0] < newest:
+    if _newest(db, "SELECT max(id) FROM entries") < newest:
         db.execute("INSERT INTO entries (id, segment, number, kind, at) VALUES (?1, 0, ?1, 'deleted', 0)", (newest,))
     db.execute("DELETE FROM entries WHERE segment = 0 AND number < ?", (newest,))
 
@@ -175,30 +186,29 @@ def next_expiry(db: Connection, owner: str) -> datetime | None:
 def sweep(
     db: Connection, owner: str, pks: list[int], decide: SweepDecision, stamp: Stamp, dry_run: bool
 ) -> list[Tombstone]:
-    """Delete the trees of these that may go; what went."""
-    gone: list[Tombstone] = []
-    taken: set[int] = set()
+    """Delete the trees of these that may go, all at once; what went."""
+    doomed: dict[int, Tombstone] = {}
     for pk in pks:
-        if pk not in taken:
-            taken |= _sweep_tree(db, owner, pk, decide, stamp, gone, dry_run)
-    return gone
+        if pk not in doomed:
+            doomed |= _condemned(db, pk, decide, stamp)
+    if doomed and not dry_run:
+        _delete(db, owner, [Doomed(pk, stone.root_of_deletion, stone.reason) for pk, stone in doomed.items()], stamp)
+    return list(doomed.values())
 
 
-def _sweep_tree(
-    db: Connection, owner: str, pk: int, decide: SweepDecision, stamp: Stamp, gone: list[Tombstone], dry_run: bool
-) -> set[int]:
+def _condemned(db: Connection, pk: int, decide: SweepDecision, stamp: Stamp) -> dict[int, Tombstone]:
+    """The tombstones of a tree that may go, by key, leaves first; none if it must stay."""
     rows = db.all(_TREE_HEADS, (pk, -1))
     try:
         sessions = [session_of(row[1:]) for row in rows]
     except SessionCorrupt:  # nobody can say whether it may go, so it stays, and the others are looked at
-        return set()
+        return {}
     reason = decide(sessions)
     if reason is None:
-        return set()
-    if not dry_run:
-        _delete(db, owner, db.all(_TREE_MEMBERS, (pk,)), sessions[0].session_id, stamp, reason)
-    gone.extend(_stone(session, sessions[0].session_id, stamp, reason) for session in reversed(sessions))
-    return {row[0] for row in rows}
+        return {}
+    root_id = sessions[0].session_id
+    pairs = zip(rows, sessions, strict=True)
+    return {row[0]: _stone(session, root_id, stamp, reason) for row, session in reversed(list(pairs))}
 
 
 def _stone(session: Session, root_id: str, stamp: Stamp, reason: str) -> Tombstone:

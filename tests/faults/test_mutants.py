@@ -1,0 +1,45 @@
+"""The gate of mutants: without its safeguards the store must fail its tests.
+
+Three run with every test run; `python scripts/mutants.py` runs them all.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture(scope="module")
+def gate() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("mutants", ROOT / "scripts" / "mutants.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_every_mutant_still_fits_the_sources(gate: ModuleType) -> None:
+    for mutant in gate.MUTANTS:
+        source = (ROOT / "src" / mutant.file).read_text(encoding="utf-8")
+        assert gate.mutated(mutant, source) != source
+        for test in mutant.tests:
+            path, _, name = test.partition("::")
+            assert f"def {name.partition('[')[0]}(" in (ROOT / path).read_text(encoding="utf-8"), test
+
+
+def test_a_mutant_that_no_longer_fits_is_noticed(gate: ModuleType) -> None:
+    for source in ("nothing of it", "x = 1\nx = 1\n"):
+        with pytest.raises(gate.OutOfDate):
+            gate.mutated(gate.Mutant("gone", "file.py", "x = 1", "x = 2", ()), source)
+    assert gate.main(["no such mutant"]) == 2
+
+
+@pytest.mark.timeout(300)
+def test_without_foreign_keys_immediate_or_the_version_check_a_test_fails(gate: ModuleType) -> None:
+    assert gate.run(gate.chosen(["foreign keys", "immediate", "version check"])) == []
