@@ -127,8 +127,8 @@ MUTANTS = (
     Mutant(
         "what forks need",
         f"{SQLITE}/family.py",
-        "kept = row[0] if row and row[0] is not None else 0",
-        "kept = 0",
+        "coalesce((SELECT max(upto) FROM lineage WHERE segment = gone.value), 0)",
+        "0",
         (f"{SERVICE}/test_forks.py::test_deleting_the_source_keeps_what_forks_still_need[sqlite-order0]",),
     ),
     Mutant(

@@ -248,3 +248,33 @@ def test_a_writer_that_is_stopped_in_the_middle_loses_nothing_when_it_goes_on(ur
         counts = Counter(str(entry.content) for entry in whole_log(hf, "s-1") if entry.is_message)
         assert set(counts.values()) == {2}
         assert all(str(count) in counts for count in said)
+
+
+FOLLOWED_BY_OTHERS = """
+import asyncio, os, subprocess, sys
+import holdfast
+
+VISITOR = "import apsw, sys; db = apsw.Connection(sys.argv[1]); db.execute('SELECT count(*) FROM entries').fetchall()"
+
+async def main(path):
+    hf = holdfast.connect(f"sqlite:///{path}")
+    await hf.create("agent", session_id="s-1")
+    await hf.get("s-1")  # a second connection of this process
+    for number in range(30):
+        if number % 10 == 0:
+            subprocess.run([sys.executable, "-c", VISITOR, path], check=True)
+        (entry,) = await hf.append("s-1", f"m{number}")
+    print(entry.number, flush=True)
+    os.kill(os.getpid(), 9)
+
+asyncio.run(main(sys.argv[1]))
+"""
+
+
+def test_another_program_that_opens_and_closes_the_file_takes_nothing_away(path: Path, url: str) -> None:
+    """A file closed within our process drops SQLite's locks, and whoever closes it next deletes the log."""
+    with Worker(FOLLOWED_BY_OTHERS, path) as worker:
+        assert worker.line() == "31"
+    with sync.connect(url) as hf:
+        assert hf.get("s-1").last_entry == 31
+        assert hf.check() == []

@@ -213,9 +213,10 @@ class AmbiguousReference(InvalidRequest):
 
     code = "ambiguous_reference"
 
-    def __init__(self, prefix: str, candidates: list[str]) -> None:
+    def __init__(self, prefix: str, candidates: list[str], *, cut: bool = False) -> None:
+        count = f"{len(candidates)} sessions{' or more' if cut else ''}"
         super().__init__(
-            f"{prefix!r} fits {len(candidates)} sessions or more: {', '.join(candidates)}; give more characters",
+            f"{prefix!r} fits {count}: {', '.join(candidates)}; give more characters",
             candidates=candidates,
         )
 

@@ -127,7 +127,7 @@ async def resolve(deps: Deps, caller: Caller, ref: str) -> str:
     except SessionNotFound:
         found = await deps.store.match(caller.owner, ref, 11) if _may_be_prefix(ref) else []
     if len(found) > 1:
-        raise AmbiguousReference(ref, found[:10])
+        raise AmbiguousReference(ref, found[:10], cut=len(found) > 10)
     if not found:
         raise SessionNotFound(ref)
     return found[0]

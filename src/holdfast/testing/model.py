@@ -176,14 +176,14 @@ class StoreComparison(RuleBasedStateMachine):
     @initialize(target=places)
     def begin(self) -> Any:
         """A small family, two closed sessions of one name, a fork, and a stranger: something to go wrong with."""
-        family = (("s-1", None, None), ("s-2", "planner", "s-1"), ("s-3", None, "s-2"), ("s-4", None, "s-1"))
-        made = [self._create(OWNER, session_id, name, parent) for session_id, name, parent in family]
-        for session_id in ("s-5", "s-6"):
+        family = (("s-1", None), ("s-2", "s-1"), ("s-3", "s-1"), ("s-4", "s-3"), ("s-5", "s-2"))
+        made = [self._create(OWNER, session_id, None, parent) for session_id, parent in family]
+        for session_id in ("s-6", "s-7"):
             made.append(self._create(OWNER, session_id, "builder", None))
             self.finalize((OWNER, session_id), "completed", None)
         self.append((OWNER, "s-2"), said("red", "green"), None)
         self.save_checkpoint((OWNER, "s-2"), {"step": 1}, None)
-        self.made = 6
+        self.made = 7
         made.append(self.fork((OWNER, "s-2"), 3, None))
         return multiple(*made, self._create(OTHER, self.fresh("s"), None, None))
 

@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from holdfast.core.approval import Approval
-from holdfast.core.errors import AmbiguousReference, ApprovalNotFound, NotFound, utc_text
+from holdfast.core.errors import AmbiguousReference, ApprovalNotFound, InvalidRequest, NotFound, utc_text
 from holdfast.core.query import MAX_LIMIT
 from holdfast.doors.cli.app import App, command, pass_app
 from holdfast.doors.cli.arguments import DURATION, JSON, SESSION, session_argument
@@ -88,6 +88,27 @@ def reject(app: App, approval: str, note: str | None, plan_hash: str | None) -> 
     _decide(app, approval, "reject", note=note, plan_hash=plan_hash)
 
 
+class SeveralWait(InvalidRequest):
+    """A session named for an answer that waits for more than one."""
+
+    code = AmbiguousReference.code
+
+    def __init__(self, ref: str, approval_ids: list[str]) -> None:
+        super().__init__(
+            f"session {ref} waits for {len(approval_ids)} answers; name one of: {', '.join(approval_ids)}",
+            candidates=approval_ids,
+        )
+
+
+class NothingWaits(NotFound):
+    """A session named for an answer that waits for none."""
+
+    code = ApprovalNotFound.code
+
+    def __init__(self, ref: str) -> None:
+        super().__init__(f"session {ref} waits for no answer", session_id=ref)
+
+
 def _decide(app: App, ref: str, decision: str, **details: Any) -> None:
     decided = app.hf.decide(_approval_id(app, ref), decision, **details)
     app.show(decided, lambda: _show_one(decided))
@@ -103,9 +124,9 @@ def _approval_id(app: App, ref: str) -> str:
         except NotFound:
             raise unknown from None
     if len(waiting) > 1:
-        raise AmbiguousReference(ref, [asked.approval_id for asked in waiting])
+        raise SeveralWait(ref, [asked.approval_id for asked in waiting])
     if not waiting:
-        raise ApprovalNotFound(ref)
+        raise NothingWaits(ref)
     return waiting[0].approval_id
 
 

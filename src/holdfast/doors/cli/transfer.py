@@ -6,16 +6,18 @@ import os
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
+from operator import itemgetter
 from typing import IO, Any
 
 import click
 
 from holdfast.core.codec import decode
-from holdfast.core.errors import InvalidField
+from holdfast.core.errors import InvalidField, NotFound
+from holdfast.core.query import MAX_LIMIT
 from holdfast.doors.cli.app import App, command, pass_app
 from holdfast.doors.cli.arguments import SESSION, STDIN
 from holdfast.doors.cli.edge import UsageProblem
-from holdfast.doors.cli.output import is_terminal, say
+from holdfast.doors.cli.output import complain, is_terminal, say
 from holdfast.doors.cli.progress import reading
 from holdfast.service.transfer import ImportReport
 
@@ -34,7 +36,7 @@ HEADER = '{"type":"holdfast"'
     ),
 )
 @click.argument("sessions", type=SESSION, nargs=-1, metavar="[SESSION]...")
-@click.option("--all", "everything", is_flag=True, help="All sessions.")
+@click.option("--all", "everything", is_flag=True, help="All sessions, with or without --tree.")
 @click.option("--tree", is_flag=True, help="With all that hangs on them.")
 @click.option(
     "--format", "form", type=click.Choice(["jsonl", "markdown"]), default="jsonl", show_default=True, help="The form."
@@ -50,8 +52,7 @@ def export(app: App, sessions: tuple[str, ...], everything: bool, tree: bool, fo
     """
     if bool(sessions) is everything:
         raise UsageProblem("say what to export: either sessions or --all")
-    ids = _all_ids(app) if everything else dict.fromkeys([app.id_of(session) for session in sessions])
-    lines = _lines(app, ids, tree=tree, form=form)
+    lines = _with_one_header(_all(app, form) if everything else _named(app, sessions, tree=tree, form=form))
     if output is not None:
         count = _write_whole(output, lines)
         app.show({"file": output, "format": form, "lines": count}, lambda: say(output))
@@ -62,26 +63,43 @@ def export(app: App, sessions: tuple[str, ...], everything: bool, tree: bool, fo
             sys.stdout.write(f"{line}\n")
 
 
-def _all_ids(app: App) -> Iterator[str]:
+def _named(app: App, refs: Iterable[str], *, tree: bool, form: str) -> Iterator[str]:
+    """The exports of these sessions, one after another."""
+    for session_id in dict.fromkeys([app.id_of(ref) for ref in refs]):
+        yield from app.hf.export(session_id, tree=tree, format=form)
+
+
+def _all(app: App, form: str) -> Iterator[str]:
+    """The exports of every session, without those that are deleted meanwhile: each is there whole or not at all."""
+    for session_id in _all_ids(app):
+        try:
+            lines = list(app.hf.export(session_id, format=form))
+        except NotFound as gone:
+            complain(f"warning: left out: {gone.message}")
+        else:
+            yield from lines
+
+
+def _all_ids(app: App) -> list[str]:
     """Every session, parents before their children."""
-    page = app.hf.list(sort="created", limit=1000)
+    found: list[tuple[int, str]] = []
+    cursor: str | None = None
     while True:
-        yield from (session.session_id for session in page.items)
-        if page.next is None:
-            return
-        page = app.hf.list(sort="created", limit=1000, cursor=page.next)
+        page = app.hf.list(sort="created", limit=MAX_LIMIT, cursor=cursor)
+        found += [(session.depth, session.session_id) for session in page.items]
+        if (cursor := page.next) is None:
+            return [session_id for _, session_id in sorted(found, key=itemgetter(0))]
 
 
-def _lines(app: App, ids: Iterable[str], *, tree: bool, form: str) -> Iterator[str]:
-    """The exports of several sessions as one: its header only once."""
+def _with_one_header(lines: Iterable[str]) -> Iterator[str]:
+    """Several exports as one."""
     started = False
-    for session_id in ids:
-        for line in app.hf.export(session_id, tree=tree, format=form):
-            if form == "jsonl" and line.startswith(HEADER):
-                if started:
-                    continue
-                started = True
-            yield line
+    for line in lines:
+        if line.startswith(HEADER):
+            if started:
+                continue
+            started = True
+        yield line
 
 
 def _as_document(lines: Iterable[str], form: str) -> dict[str, Any]:

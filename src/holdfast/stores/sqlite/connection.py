@@ -27,6 +27,7 @@ from holdfast.stores.sqlite.rows import Row
 
 MIN_SQLITE = (3, 51, 3)
 APPLICATION_ID = 0x486F6C64  # "Hold", so that another program's database is left alone
+SMALLEST_PAGE = 512  # bytes; every database file is a multiple of it
 BUSY_FOR = 30.0  # seconds others may keep the file locked before we give up
 _PRAGMAS = (("synchronous", "FULL", 2), ("foreign_keys", "ON", 1), ("temp_store", "MEMORY", 2))
 
@@ -71,14 +72,13 @@ class Connection:
     def __init__(self, path: str) -> None:
         self.path = path
         with translating(path):
-            _check_whole(path)
+            _check_usable(path)
             self.raw = _opened(path)
-            self.raw.set_busy_handler(_Patience())
-            _set_pragmas(self.raw, path)
-            # Plans must not depend on bound values: SQLite would prepare statements anew at every use.
-            self.raw.config(apsw.SQLITE_DBCONFIG_ENABLE_QPSG, 1)
-            # A hook that runs for a moment must not pay for others' writes when it closes.
-            self.raw.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
+            try:
+                _set_up(self.raw, path)
+            except BaseException:
+                self.raw.close()
+                raise
         self._owners: dict[str, int] = {}
         self.execute = self.raw.execute
         self.executemany = self.raw.executemany
@@ -203,6 +203,15 @@ def _why_not_open(path: str, error: apsw.Error) -> HoldfastError:
     return StoreUnavailable(f"{path} cannot be opened ({error})", store=path)
 
 
+def _set_up(raw: apsw.Connection, path: str) -> None:
+    raw.set_busy_handler(_Patience())
+    # A hook that runs for a moment must not pay for others' writes when it closes.
+    raw.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
+    # Plans must not depend on bound values: SQLite would prepare statements anew at every use.
+    raw.config(apsw.SQLITE_DBCONFIG_ENABLE_QPSG, 1)
+    _set_pragmas(raw, path)
+
+
 def _set_pragmas(raw: apsw.Connection, path: str) -> None:
     _switch_to_wal(raw, path)
     for name, value, read_back in _PRAGMAS:
@@ -243,34 +252,29 @@ def check_ours(raw: apsw.Connection, path: str) -> None:
         )
 
 
-def _check_whole(path: str) -> None:
-    """Refuse a file shorter than its header says, before anything is written to it.
+def _check_usable(path: str) -> None:
+    """Say plainly why a file cannot be used, where SQLite would only say that it cannot.
 
-    While a WAL is there the file may lag behind its header, so only then nothing can be said.
+    Never opens the file: closing it again would drop the locks that every other connection
+    of this process has on it, and another program could then take the log away from under them.
+    SQLite itself refuses a file that is no database or has fewer pages than its header says.
     """
+    if os.path.isdir(path):
+        raise StoreUnavailable(f"{path} is a folder, not a database file", store=path)
     try:
-        with open(path, "rb") as file:
-            header = file.read(32)
-            size = os.fstat(file.fileno()).st_size
+        size = os.stat(path).st_size
     except FileNotFoundError:
         return
     except PermissionError:
         raise StoreReadOnly(path) from None
-    except IsADirectoryError:
-        raise StoreUnavailable(f"{path} is a folder, not a database file", store=path) from None
     except OSError as error:
         raise StoreUnavailable(f"{path} cannot be opened ({error.strerror})", store=path) from None
+    if not os.access(path, os.R_OK | os.W_OK):
+        raise StoreReadOnly(path)
     if size == 0:
         _check_fresh(path)
-        return
-    if header[:16] != b"SQLite format 3\0":
-        raise StoreCorrupt(path, "it is not an SQLite file")
-    if not os.access(path, os.W_OK):
-        raise StoreReadOnly(path)
-    page_size = int.from_bytes(header[16:18], "big")
-    expected = (65536 if page_size == 1 else page_size) * int.from_bytes(header[28:32], "big")
-    if size < expected and not _has_content(f"{path}-wal"):
-        raise StoreCorrupt(path, f"it has {size:,} bytes of {expected:,}: it was cut short")
+    if size % SMALLEST_PAGE and not _has_content(f"{path}-wal"):  # with a log, a page may be on its way
+        raise StoreCorrupt(path, f"its {size:,} bytes are no whole number of pages: it was cut short")
 
 
 def _check_fresh(path: str) -> None:
