@@ -254,7 +254,12 @@ FOLLOWED_BY_OTHERS = """
 import asyncio, os, subprocess, sys
 import holdfast
 
-VISITOR = "import apsw, sys; db = apsw.Connection(sys.argv[1]); db.execute('SELECT count(*) FROM entries').fetchall()"
+VISITOR = '''
+import sqlite3, sys
+db = sqlite3.connect(sys.argv[1])
+db.execute("SELECT count(*) FROM entries").fetchone()
+db.close()
+'''
 
 async def main(path):
     hf = holdfast.connect(f"sqlite:///{path}")
