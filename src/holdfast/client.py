@@ -46,7 +46,6 @@ Sessions = list[Session]
 Entries = list[Entry]
 Hits = list[Hit]
 Approvals = list[Approval]
-Checkpoints = list[Checkpoint]
 Problems = list[str]
 
 
@@ -161,6 +160,7 @@ class Holdfast:
         metadata_key: str | None = None,
         metadata_value: Any = None,
         active_only: bool = False,
+        resume_ready: bool | None = None,
         created_after: datetime | None = None,
         created_before: datetime | None = None,
         updated_after: datetime | None = None,
@@ -183,6 +183,7 @@ class Holdfast:
             metadata_key=metadata_key,
             metadata_value=metadata_value,
             active_only=active_only,
+            resume_ready=resume_ready,
             created_after=created_after,
             created_before=created_before,
             updated_after=updated_after,
@@ -319,9 +320,11 @@ class Holdfast:
         """The newest checkpoint, or the one with that entry number."""
         return await sessions.get_checkpoint(await self._ready(), self._caller, ref, number)
 
-    async def checkpoints(self, ref: str, *, limit: int = 100) -> Checkpoints:
-        """Checkpoints, newest first."""
-        return await sessions.list_checkpoints(await self._ready(), self._caller, ref, limit=limit)
+    async def checkpoints(self, ref: str, *, before: int | str | None = None, limit: int = 100) -> Page[Checkpoint]:
+        """Checkpoints, newest first; pass `next` as `before` for older ones."""
+        return await sessions.list_checkpoints(
+            await self._ready(), self._caller, ref, before=_number(before), limit=limit
+        )
 
     # Conversation -------------------------------------------------------------------------------
 

@@ -69,6 +69,9 @@ class _Sync:
         setattr(self, name, method)
         return method
 
+    def __dir__(self) -> list[str]:
+        return [name for name in dir(self._target) if not name.startswith("_")]
+
 
 class ContextDoor(_Sync):
     """`hf.context`: a session's keyed memory."""

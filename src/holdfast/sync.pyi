@@ -6,7 +6,7 @@ from typing import Any, TypeVar
 
 from msgspec import UNSET, UnsetType
 
-from holdfast.client import Approvals, Checkpoints, Entries, Hits, Problems, Sessions
+from holdfast.client import Approvals, Entries, Hits, Problems, Sessions
 from holdfast.client import Holdfast as AsyncHoldfast
 from holdfast.core.approval import Approval
 from holdfast.core.context import ContextItem
@@ -106,6 +106,7 @@ class Holdfast:
         metadata_key: str | None = None,
         metadata_value: Any = None,
         active_only: bool = False,
+        resume_ready: bool | None = None,
         created_after: datetime | None = None,
         created_before: datetime | None = None,
         updated_after: datetime | None = None,
@@ -192,8 +193,8 @@ class Holdfast:
     def checkpoint(self, ref: str, number: int | None = None) -> Checkpoint:
         """The newest checkpoint, or the one with that entry number."""
 
-    def checkpoints(self, ref: str, *, limit: int = 100) -> Checkpoints:
-        """Checkpoints, newest first."""
+    def checkpoints(self, ref: str, *, before: int | str | None = None, limit: int = 100) -> Page[Checkpoint]:
+        """Checkpoints, newest first; pass `next` as `before` for older ones."""
 
     def append(self, ref: str, messages: object, *, token: str | None = None) -> Entries:
         """Say something; the entries with their numbers. Starts nothing."""

@@ -29,6 +29,7 @@ from holdfast.agent_session import (
     should_resume,
     update_state,
 )
+from holdfast.client import Holdfast
 from holdfast.compat import agent_session as inside
 from holdfast.testing.builders import FakeClock
 
@@ -180,6 +181,22 @@ def test_list_sessions() -> None:
     assert list_sessions()[2] == state(first)
 
 
+def test_a_list_reads_no_log_of_a_session_to_which_nothing_happened(monkeypatch: pytest.MonkeyPatch) -> None:
+    untouched, touched = create_session("a"), create_session("a")
+    update_state(touched, phase="planning")
+    read: list[str] = []
+    log = Holdfast.log
+
+    async def noting(hf: Holdfast, ref: str, **how: Any) -> Any:
+        read.append(ref)
+        return await log(hf, ref, **how)
+
+    monkeypatch.setattr(Holdfast, "log", noting)
+    histories = {listed["agent_id"]: len(listed["history"]) for listed in list_sessions()}
+    assert histories == {untouched: 0, touched: 1}
+    assert read == [touched]
+
+
 def test_long_lists_and_histories_are_read_to_their_end(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(inside, "PAGE", 2)
     made = [create_session("a") for _ in range(5)]
@@ -223,6 +240,18 @@ def test_invalid_phase(phase: Any) -> None:
     before = state(agent_id)
     assert update_state(agent_id, phase=phase, metadata={"not": "kept"}, error="not counted") is False
     assert state(agent_id) == before
+
+
+def test_an_error_without_words_is_not_counted() -> None:
+    agent_id = create_session("a")
+    before = state(agent_id)
+    assert update_state(agent_id, phase="planning", error="") is False
+    assert state(agent_id) == before
+
+
+def test_nothing_to_resume() -> None:
+    create_session("a")
+    assert should_resume() is False
 
 
 def test_nonexistent_session() -> None:
@@ -720,6 +749,7 @@ def test_a_no_exits_with_1() -> None:
     assert run("finalize", agent_id, "failed") == f"Finalized {agent_id}: failed\n"
     assert run("update", agent_id, "--phase", "planning", code=1) == ""
     assert run("finalize", agent_id, "completed", code=1) == ""
+    assert run("finalize", agent_id, "failed") == f"Finalized {agent_id}: failed\n"
 
 
 def test_a_wrong_request_exits_with_2() -> None:

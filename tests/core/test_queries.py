@@ -31,6 +31,7 @@ FILTERS: dict[str, Any] = {
     "metadata_key": "workspace",
     "metadata_value": "prod",
     "active_only": True,
+    "resume_ready": True,
     "created_after": NOON,
     "created_before": NOON,
     "updated_after": NOON,

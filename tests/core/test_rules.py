@@ -15,7 +15,6 @@ from holdfast.core.errors import (
     InvalidField,
     OutcomeConflict,
     SessionClosed,
-    SessionGone,
     TooLarge,
     UnknownPhase,
 )
@@ -28,7 +27,6 @@ from holdfast.core.session import (
     RESUMABLE_PHASES,
     WORKING_PHASES,
     Change,
-    Hold,
     Phase,
     Session,
     State,
@@ -352,24 +350,3 @@ def test_time_is_only_what_the_stamp_says() -> None:
     change = a_head(ACTIVE).append(said("one", "two"), a_stamp(after(5)))
     assert {entry.at for entry in change.entries} == {after(5)}
     assert change.session.updated_at == after(5)
-
-
-# Times to live ----------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("rule", sorted(RULES.keys() - set(OUTCOMES)))
-def test_nothing_happens_to_a_session_past_its_ttl(rule: str) -> None:
-    head = a_head(ACTIVE, expires_at=LATER)
-    with pytest.raises(SessionGone) as gone:
-        RULES[rule](head)
-    assert (gone.value.facts["reason"], gone.value.facts["deleted_at"]) == ("expired", "2026-03-01T12:01:00Z")
-
-
-def test_a_ttl_ends_at_its_instant_unless_the_session_is_in_use() -> None:
-    head = a_head(ACTIVE, expires_at=LATER)
-    assert not head.is_expired(LATER - timedelta(microseconds=1))
-    assert head.is_expired(LATER)
-    assert not replace(head, pending_approvals=1).is_expired(LATER)
-    assert not replace(head, hold=Hold("ann", after(90), "secret")).is_expired(LATER)
-    assert replace(head, hold=Hold("ann", LATER, "secret")).is_expired(LATER)
-    assert not a_head(ACTIVE).is_expired(after(10**9))

@@ -292,7 +292,7 @@ async def test_the_log_of_writes_stays_small_however_much_is_appended(path: Path
     largest = 0
     async with holdfast.connect(f"sqlite:///{path}") as hf, asyncio.timeout(100):
         sessions = [(await hf.create("agent", parent=None)).id for _ in range(8)]
-        for _ in range(50):
+        for _ in range(80):
             await asyncio.gather(*(hf.append(ref, "x" * 1000) for ref in sessions for _ in range(8)))
             await hf.list(limit=5)
             largest = max(largest, size_of(f"{path}-wal"))

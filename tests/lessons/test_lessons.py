@@ -636,6 +636,7 @@ def test_commands_exit_with_a_code_that_says_what_went_wrong(path: Path) -> None
     assert code_of("no-such-command") == 2
     assert code_of("get", "nobody") == 3
     assert code_of("finalize", "s-001", "failed") == 4
+    into_one_file(path)
     path.write_bytes(b"no database")
     assert code_of("get", "s-001") == 5
 

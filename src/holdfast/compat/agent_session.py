@@ -74,7 +74,7 @@ class AgentSession:
         """Change the phase, add to the metadata, count an error; all of it or nothing."""
         return self._attempt(False, update, agent_id, phase, metadata, error)
 
-    def should_resume(self, agent_id: str | None) -> bool:
+    def should_resume(self, agent_id: str | None = None) -> bool:
         """Whether the work may be picked up where it was left."""
         return self._attempt(False, _may_resume, agent_id)
 
@@ -278,6 +278,8 @@ def as_dictionary(hf: sync.Holdfast, session: Session) -> Json:
 
 def _phase_changes(hf: sync.Holdfast, session: Session) -> Iterator[dict[str, str]]:
     """From the log, page after page, up to where the session was when it was read."""
+    if session.last_entry <= 1:  # that it was created, and nothing since
+        return
     kinds, after = (Kind.PHASE.value, Kind.FINALIZED.value), "0"
     while True:
         page = hf.log(session.session_id, after=after, before=session.last_entry + 1, limit=PAGE, kinds=kinds)

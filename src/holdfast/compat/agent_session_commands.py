@@ -106,31 +106,45 @@ def _parser() -> argparse.ArgumentParser:
         allow_abbrev=False,
     )
     commands = parser.add_subparsers(metavar="COMMAND", required=True)
+    _add_create(commands)
+    _add_update(commands)
+    _command(commands, "get", _get, "print a session as JSON")
+    _command(commands, "should-resume", _should_resume, "print true or false; exit 1 if false")
+    _add_list(commands)
+    _add_finalize(commands)
+    _add_cleanup(commands)
+    return parser
 
+
+def _add_create(commands: Any) -> None:
     create = _command(commands, "create", _create, "open a session and print its id", with_id=False)
     create.add_argument("--agent", metavar="NAME", help="the agent that works in it")
     create.add_argument("--purpose", metavar="TEXT", help="what it is for")
     create.add_argument("--metadata", metavar="JSON", type=_json_object, help="a JSON object to keep with it")
 
+
+def _add_update(commands: Any) -> None:
     update = _command(commands, "update", _update, "change phase or metadata, count an error")
     update.add_argument("--phase", choices=[phase.value for phase in WORKING_PHASES])
     update.add_argument("--metadata", metavar="JSON", type=_json_object, help="a JSON object to add")
     update.add_argument("--error", metavar="TEXT", help="what went wrong")
 
-    _command(commands, "get", _get, "print a session as JSON")
-    _command(commands, "should-resume", _should_resume, "print true or false; exit 1 if false")
 
+def _add_list(commands: Any) -> None:
     listing = _command(commands, "list", _list, "print one line per session, newest first", with_id=False)
     listing.add_argument("--active-only", action="store_true", help="only those not finalized")
     listing.add_argument("--agent", metavar="NAME", help="only those of this agent")
 
+
+def _add_finalize(commands: Any) -> None:
     finalize = _command(commands, "finalize", _finalize, "close a session")
     finalize.add_argument("outcome", choices=OUTCOMES)
     finalize.add_argument("--summary", metavar="TEXT", help="what came of it")
 
+
+def _add_cleanup(commands: Any) -> None:
     cleanup = _command(commands, "cleanup", _cleanup, "delete what had no activity for long", with_id=False)
     cleanup.add_argument("--hours", metavar="N", type=float, default=24.0, help="how long (default: 24)")
-    return parser
 
 
 def _command(commands: Any, name: str, command: Command, text: str, *, with_id: bool = True) -> argparse.ArgumentParser:

@@ -54,7 +54,7 @@ def put_key(
     expected: int | None,
 ) -> ContextChange:
     """Remember a value under a key."""
-    session.check_open(at)
+    session.check_open()
     _check_version(session, expected, old.version if old else 0, f"key {key} of ")
     return _written(session, {key: value}, (), at, ttl)
 
@@ -63,7 +63,7 @@ def merge_keys(
     session: Session, values: dict[str, Any], *, at: datetime, ttl: timedelta | None, expected: int | None
 ) -> ContextChange:
     """Remember several values; other keys stay."""
-    session.check_open(at)
+    session.check_open()
     _check_version(session, expected, session.context_version)
     return _written(session, values, (), at, ttl)
 
@@ -78,7 +78,7 @@ def replace_all(
     expected: int | None,
 ) -> ContextChange:
     """Make these values the whole context."""
-    session.check_open(at)
+    session.check_open()
     _check_version(session, expected, session.context_version)
     return _written(session, values, tuple(present.keys() - values.keys()), at, ttl)
 
@@ -93,7 +93,7 @@ def drop_keys(
     whole: bool,
 ) -> ContextChange:
     """Forget keys. Forgetting what is not there changes nothing."""
-    session.check_open(at)
+    session.check_open()
     actual = session.context_version if whole else next((present[key].version for key in keys if key in present), 0)
     _check_version(session, expected, actual, "the context of " if whole else f"key {keys[0]} of ")
     there = tuple(key for key in keys if key in present)
@@ -148,7 +148,7 @@ def check_value(key: str, value: Any) -> None:
         raise TooLarge("context value", size, MAX_VALUE_BYTES)
 
 
-def check_ttl(ttl: object) -> timedelta | None:
+def check_ttl(ttl: object, name: str = "ttl") -> timedelta | None:
     """A time to live in seconds or as timedelta: more than nothing, at most ten years."""
     if ttl is None:
         return None
@@ -157,4 +157,4 @@ def check_ttl(ttl: object) -> timedelta | None:
         lifetime = timedelta(seconds=ttl)
     if isinstance(lifetime, timedelta) and timedelta(0) < lifetime <= MAX_TTL:
         return lifetime
-    raise InvalidField("ttl", f"is {ttl!r}; give seconds above 0 and up to {int(MAX_TTL.total_seconds())}, or nothing")
+    raise InvalidField(name, f"is {ttl!r}; give seconds above 0 and up to {int(MAX_TTL.total_seconds())}, or nothing")

@@ -45,7 +45,7 @@ def born(new: NewSession, birth: Birth, stamp: Stamp, limits: FamilyLimits) -> C
     """A new session, under its parent if it has one."""
     parent = birth.parent
     if parent is not None:
-        parent.check_open(stamp.at)
+        parent.check_open()
         _check_may_have_child(parent, birth, new, limits)
     session = Session(
         session_id=new.session_id,

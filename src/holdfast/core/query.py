@@ -58,6 +58,7 @@ class SessionQuery(Struct, frozen=True, kw_only=True):
     metadata_key: str | None = None
     metadata_value: Any = None
     active_only: bool = False
+    resume_ready: bool | None = None
     created_after: datetime | None = None
     created_before: datetime | None = None
     updated_after: datetime | None = None
@@ -114,6 +115,7 @@ class SessionQuery(Struct, frozen=True, kw_only=True):
         return (
             (self.name_prefix is None or (session.session_name or "").startswith(self.name_prefix))
             and (not self.active_only or not session.is_final)
+            and (self.resume_ready is None or session.resume_ready == self.resume_ready)
             and self._admits_metadata(session.metadata)
             and _within(session.created_at, self.created_after, self.created_before)
             and _within(session.updated_at, self.updated_after, self.updated_before)
@@ -124,7 +126,7 @@ class SessionQuery(Struct, frozen=True, kw_only=True):
             return True
         if self.metadata_key not in metadata:
             return False
-        return self.metadata_value is None or metadata[self.metadata_key] == self.metadata_value
+        return self.metadata_value is None or canonical(metadata[self.metadata_key]) == canonical(self.metadata_value)
 
     def _fingerprint(self) -> int:
         filters = {name: getattr(self, name) for name in self.__struct_fields__ if name not in ("limit", "cursor")}

@@ -30,7 +30,6 @@ from holdfast.core.errors import (
     InvalidField,
     OutcomeConflict,
     SessionClosed,
-    SessionGone,
     TooLarge,
     UnknownPhase,
 )
@@ -186,16 +185,10 @@ class Session(Struct, frozen=True):
         """Whether somebody drives it or a person was asked: then it is not thrown away."""
         return self.pending_approvals > 0 or (self.hold is not None and self.hold.lives(at))
 
-    def is_expired(self, at: datetime) -> bool:
-        """Whether its TTL has ended and nothing keeps it; it is gone then, swept or not."""
-        return self.expires_at is not None and self.expires_at <= at and not self.is_in_use(at)
-
-    def check_open(self, at: datetime) -> None:
-        """Raise SessionClosed if the session is final, SessionGone if its TTL has ended."""
+    def check_open(self) -> None:
+        """Raise SessionClosed if the session is final."""
         if self.state in FINAL_STATES:
             raise SessionClosed(self.session_id, self.state.value)
-        if self.expires_at is not None and self.is_expired(at):
-            raise SessionGone(self.session_id, at=self.expires_at, by=None, why="expired")
 
     def driven(self, token: str | None, at: datetime) -> Session:
         """This session as its holder drives it: the hold renewed. Without a token: unchanged."""
@@ -207,7 +200,7 @@ class Session(Struct, frozen=True):
 
     def append(self, messages: Iterable[Message], stamp: Stamp, *, token: str | None = None) -> Change:
         """Say something. Appending commutes, so the version stays."""
-        self.check_open(stamp.at)
+        self.check_open()
         session = self.driven(token, stamp.at)
         entries = message_entries(messages, stamp, self.last_entry + 1, self.session_id, self.task_id)
         head = replace(
@@ -221,7 +214,7 @@ class Session(Struct, frozen=True):
 
     def update(self, update: Update, stamp: Stamp, *, token: str | None = None) -> Change:
         """Change phase, metadata, readiness, or count an error; all of it or nothing."""
-        self.check_open(stamp.at)
+        self.check_open()
         if update.is_empty:
             return Change(session=self)
         head = self.driven(token, stamp.at)
@@ -239,6 +232,8 @@ class Session(Struct, frozen=True):
         if update.error is not None:
             head = replace(head, error_count=head.error_count + 1, last_error=update.error)
             happened.append((Kind.ERROR, {"error": update.error}))
+        if not happened:  # the same phase again: a sign of life, nothing more
+            return Change(session=replace(head, updated_at=stamp.at))
         return head.changed(stamp, happened)
 
     def suspend(
@@ -251,7 +246,7 @@ class Session(Struct, frozen=True):
         token: str | None = None,
     ) -> Change:
         """Pause, keeping the agent's checkpoint. Suspending twice is harmless."""
-        self.check_open(stamp.at)
+        self.check_open()
         head = self.driven(token, stamp.at)
         if self.state is State.SUSPENDED and checkpoint is None and reason is None and self.hold is None:
             return Change(session=self)
@@ -265,13 +260,13 @@ class Session(Struct, frozen=True):
 
     def save_checkpoint(self, checkpoint: dict[str, Any], stamp: Stamp, *, token: str | None = None) -> Change:
         """Keep a checkpoint without pausing."""
-        self.check_open(stamp.at)
+        self.check_open()
         head = replace(self.driven(token, stamp.at), last_checkpoint=self.last_entry + 1)
         return head.changed(stamp, [(Kind.CHECKPOINT, {"checkpoint": checkpoint})])
 
     def resume(self, holder: str, token: str, stamp: Stamp) -> Change:
         """Give `holder` the session to drive. The same holder asking again keeps its hold."""
-        self.check_open(stamp.at)
+        self.check_open()
         if self.hold is not None and self.hold.lives(stamp.at):
             if self.hold.holder != holder:
                 raise HeldByAnother(self.session_id, self.hold.holder, self.hold.until)
@@ -282,7 +277,7 @@ class Session(Struct, frozen=True):
 
     def release(self, stamp: Stamp, *, token: str | None = None) -> Change:
         """Give the hold up. Nothing to give up is harmless."""
-        self.check_open(stamp.at)
+        self.check_open()
         if self.hold is None:
             if token is not None:
                 raise HoldLost(self.session_id)
@@ -303,7 +298,6 @@ class Session(Struct, frozen=True):
         wanted = check_outcome(outcome)
         if self.state in FINAL_STATES:
             return self._finalized_again(wanted, summary, stamp)
-        self.check_open(stamp.at)
         head = replace(
             self.driven(token, stamp.at)._moved(wanted),
             phase=Phase(wanted.value),
@@ -334,13 +328,13 @@ class Session(Struct, frozen=True):
 
     def compact(self, summary: str, upto: int, stamp: Stamp, *, token: str | None = None) -> Change:
         """Add a summary that stands for the entries up to `upto`; the log itself stays."""
-        self.check_open(stamp.at)
+        self.check_open()
         head = self.driven(token, stamp.at)
         return head.changed(stamp, [(Kind.SUMMARY, {"summary": summary, "upto": upto})])
 
     def ask(self, approval: Approval, stamp: Stamp) -> Change:
         """Put a question to a person and wait for the answer."""
-        self.check_open(stamp.at)
+        self.check_open()
         moved = self if self.state is State.SUSPENDED else self._moved(State.SUSPENDED)
         head = replace(
             moved._enter(Phase.APPROVAL, stamp.at),
@@ -511,6 +505,14 @@ def check_text(field_name: str, text: object, limit: int = MAX_TEXT) -> str:
     if size > limit:
         raise TooLarge(field_name, size, limit)
     return text
+
+
+def check_said(field_name: str, text: object) -> str:
+    """A text that says something."""
+    said = check_text(field_name, text)
+    if not said.strip():
+        raise InvalidField(field_name, "is empty; say what happened")
+    return said
 
 
 def _within(value: dict[str, Any], what: str, limit: int) -> dict[str, Any]:

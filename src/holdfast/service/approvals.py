@@ -27,7 +27,7 @@ async def request_approval(
     expires_in: object = None,
 ) -> Approval:
     """Put a question to a person; the session waits in phase `approval`."""
-    lifetime, stamp = check_ttl(expires_in), stamp_of(deps, caller)
+    lifetime, stamp = check_ttl(expires_in, "expires_in"), stamp_of(deps, caller)
     session = await deps.store.get(caller.owner, ref)
     approval = Approval(
         approval_id=deps.new_id(),
@@ -100,6 +100,7 @@ async def decide_approval(
         return Change(session=view.session) if decided == view.approval else view.session.settle(decided, stamp)
 
     change = await deps.store.apply(caller.owner, asked.session_id, decide, approval=approval_id)
+    deps.expect_end(change.session.expires_at)
     return change.approvals[0] if change.approvals else await deps.store.approval(caller.owner, approval_id)
 
 

@@ -6,11 +6,11 @@ from collections.abc import AsyncIterator
 
 from msgspec import Struct
 
-from holdfast.core.entry import Entry, Kind, check_messages
+from holdfast.core.entry import Entry, Kind, Message, check_messages
 from holdfast.core.errors import EntryNotFound, InvalidField, SessionGone
 from holdfast.core.event import SESSION_DELETED, Event, Hit, event_of
 from holdfast.core.query import Page, check_limit, check_numbers
-from holdfast.core.session import Session, check_text
+from holdfast.core.session import Change, View, check_text
 from holdfast.core.window import (
     TokenCounter,
     WindowBuilder,
@@ -178,12 +178,26 @@ async def _between_pairs(deps: Deps, caller: Caller, session_id: str, upto: int)
     return whole_upto(entries[::-1], upto)
 
 
-async def repair(deps: Deps, caller: Caller, session: Session) -> None:
+async def repair(deps: Deps, caller: Caller, session_id: str) -> None:
     """Give tool calls that were cut off a result that says so, visibly, in the log."""
-    page = await window(deps, caller, session.session_id, deps.settings.window)
-    missing = [repair_of(*call) for call in unanswered_calls(page.items)]
-    if missing:
-        await deps.store.append(caller.owner, session.session_id, missing, stamp_of(deps, caller))
+    repaired = False
+    while not repaired:
+        last_entry = (await deps.store.get(caller.owner, session_id)).last_entry
+        page = await window(deps, caller, session_id, deps.settings.window)
+        missing = [repair_of(*call) for call in unanswered_calls(page.items)]
+        repaired = not missing or await _append_after(deps, caller, session_id, last_entry, missing)
+
+
+async def _append_after(deps: Deps, caller: Caller, session_id: str, last_entry: int, messages: list[Message]) -> bool:
+    """Append only if nothing else came meanwhile: a late result is looked at first."""
+    stamp = stamp_of(deps, caller)
+
+    def decide(view: View) -> Change:
+        if view.session.last_entry != last_entry:
+            return Change(session=view.session)
+        return view.session.append(messages, stamp)
+
+    return bool((await deps.store.apply(caller.owner, session_id, decide)).entries)
 
 
 # Streams ----------------------------------------------------------------------------------------

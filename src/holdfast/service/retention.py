@@ -111,8 +111,10 @@ async def expire_due(deps: Deps, caller: Caller) -> None:
     if due is not None and due <= now:
         await _sweep_expired(deps, caller)
         await expire_approvals(deps, caller)
-        due = await deps.store.next_expiry(caller.owner)  # what is in use stays, and is due until it is not
-    deps.look_again_at = now + LOOK_AGAIN if due is None else min(due, now + LOOK_AGAIN)
+        due = await deps.store.next_expiry(caller.owner)
+    # What is in use stays, though it is due: whoever ends its use calls `expect_end`.
+    is_ahead = due is not None and due > now
+    deps.look_again_at = min(due, now + LOOK_AGAIN) if due is not None and is_ahead else now + LOOK_AGAIN
 
 
 async def _sweep_expired(deps: Deps, caller: Caller) -> None:

@@ -25,20 +25,21 @@ from holdfast.core.ids import MIN_PREFIX, check_label, check_session_id, check_s
 from holdfast.core.policy import Verdict, verdict_on, verdict_without
 from holdfast.core.query import Page, SessionQuery, check_limit, check_numbers
 from holdfast.core.session import (
+    BY_AGENT,
     BY_PERSON,
     Change,
     Hold,
-    Phase,
     Session,
     Update,
     View,
     check_checkpoint,
     check_metadata,
     check_phase,
+    check_said,
     check_text,
 )
 from holdfast.service.context import read_context
-from holdfast.service.conversation import repair, window
+from holdfast.service.conversation import read_log, repair, window
 from holdfast.service.deps import Caller, Deps, shown, stamp_of
 
 MAX_PURPOSE = 4096
@@ -170,7 +171,7 @@ async def update_session(
     update = Update(
         phase=None if phase is None else check_phase(phase),
         metadata=cleaned,
-        error=None if error is None else check_text("error", error),
+        error=None if error is None else check_said("error", error),
         resume_ready=resume_ready,
     )
     stamp = stamp_of(deps, caller)
@@ -185,11 +186,11 @@ async def suspend_session(
     *,
     checkpoint: dict[str, Any] | None = None,
     reason: str | None = None,
-    by: str = BY_PERSON,
     version: int | None = None,
     token: str | None = None,
 ) -> Session:
-    """Pause a session, keeping what its agent hands over."""
+    """Pause a session, keeping what its agent hands over. With the hold's token it is its agent who pauses."""
+    by = BY_PERSON if token is None else BY_AGENT
     kept = None if checkpoint is None else check_checkpoint(checkpoint)
     why = None if reason is None else check_text("reason", reason)
     stamp = stamp_of(deps, caller)
@@ -227,7 +228,8 @@ async def resume_session(
     )
     session = change.session
     assert session.hold is not None
-    await repair(deps, caller, session)
+    if change.entries:  # somebody new: what the one before left undone is told; a holder asking again is at it still
+        await repair(deps, caller, session.session_id)
     return ResumePacket(
         session=shown(await deps.store.get(caller.owner, session.session_id)),
         hold=session.hold,
@@ -266,8 +268,10 @@ async def finalize_session(
 async def _changed(
     deps: Deps, caller: Caller, ref: str, decide: Callable[[View], Change], version: int | None = None
 ) -> Session:
-    change = await deps.store.apply(caller.owner, ref, decide, expected=version)
-    return shown(change.session)
+    session = (await deps.store.apply(caller.owner, ref, decide, expected=version)).session
+    if session.expires_at is not None and session.expires_at <= deps.clock.now():
+        deps.expect_end(session.expires_at)  # it was kept while in use; that may have ended now
+    return shown(session)
 
 
 # Picking work up --------------------------------------------------------------------------------
@@ -301,15 +305,17 @@ async def should_resume(
 async def _verdict_on_newest(
     deps: Deps, caller: Caller, holder: str, agent: str | None, task_id: str | None, project_dir: str | None
 ) -> Verdict:
-    first: Verdict | None = None
+    newest: Verdict | None = None
     for filters in _places_to_look(agent, task_id, project_dir):
-        query = SessionQuery(agent=agent, active_only=True, limit=20, **filters)
-        for session in (await deps.store.find(caller.owner, query)).items:
-            verdict = verdict_on(session, deps.settings.resume, deps.clock.now(), holder)
-            if verdict.decision:
-                return verdict
-            first = verdict if first is None else first  # a verdict that says no is false, but it is one
-    return verdict_without(None, None) if first is None else first
+        for ready, limit in ((True, 20), (None, 1)):  # those that say they are ready; else the newest, for its reason
+            query = SessionQuery(agent=agent, active_only=True, resume_ready=ready, limit=limit, **filters)
+            found = (await deps.store.find(caller.owner, query)).items
+            verdicts = [verdict_on(each, deps.settings.resume, deps.clock.now(), holder) for each in found]
+            if fitting := next((verdict for verdict in verdicts if verdict.decision), None):
+                return fitting
+        if newest is None and verdicts:
+            newest = verdicts[0]
+    return verdict_without(None, None) if newest is None else newest
 
 
 def _places_to_look(agent: str | None, task_id: str | None, project_dir: str | None) -> list[dict[str, Any]]:
@@ -324,17 +330,14 @@ def _places_to_look(agent: str | None, task_id: str | None, project_dir: str | N
 
 
 async def resumable_sessions(deps: Deps, caller: Caller, *, agent: str | None = None, limit: int = 20) -> list[Session]:
-    """What could be picked up: suspended sessions first, then idle ones in a resumable phase, newest first."""
-    found: list[Session] = []
-    kinds: list[dict[str, Any]] = [{"state": "suspended"}, *({"status": "idle", "phase": name} for name in _RESUMABLE)]
-    for filters in kinds:
-        query = SessionQuery(agent=agent, limit=limit, **filters)
-        page = await deps.store.find(caller.owner, query)
-        found += [session for session in page.items if not _held(session, deps.clock.now(), caller.holder)]
-    return [shown(session) for session in found[:limit]]
-
-
-_RESUMABLE = (Phase.APPROVAL.value, Phase.PLANNING.value, Phase.INVESTIGATING.value)
+    """What could be picked up, newest first: suspended sessions, and idle ones whose phase says so."""
+    check_limit(limit)
+    suspended = SessionQuery(agent=agent, state="suspended", limit=limit)
+    ready = SessionQuery(agent=agent, state="active", resume_ready=True, limit=limit)
+    found = [session for query in (suspended, ready) for session in (await deps.store.find(caller.owner, query)).items]
+    now = deps.clock.now()
+    free = [session for session in found if not _held(session, now, caller.holder)]
+    return [shown(session) for session in sorted(free, key=lambda each: each.created_at, reverse=True)[:limit]]
 
 
 def _held(session: Session, at: datetime, holder: str) -> bool:
@@ -421,11 +424,14 @@ async def get_checkpoint(deps: Deps, caller: Caller, ref: str, number: int | Non
     return _as_checkpoint(entries[0])
 
 
-async def list_checkpoints(deps: Deps, caller: Caller, ref: str, *, limit: int = 100) -> list[Checkpoint]:
-    """Checkpoints, newest first."""
-    check_limit(limit)
-    entries = await deps.store.log(caller.owner, ref, kinds=(Kind.CHECKPOINT.value,), limit=limit, newest_first=True)
-    return [_as_checkpoint(entry) for entry in entries]
+async def list_checkpoints(
+    deps: Deps, caller: Caller, ref: str, *, before: int | None = None, limit: int = 100
+) -> Page[Checkpoint]:
+    """Checkpoints, newest first; `next` goes into `before`."""
+    page = await read_log(
+        deps, caller, ref, before=before, limit=limit, kinds=(Kind.CHECKPOINT.value,), newest_first=True
+    )
+    return Page([_as_checkpoint(entry) for entry in page.items], page.next)
 
 
 def _as_checkpoint(entry: Entry) -> Checkpoint:

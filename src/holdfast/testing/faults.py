@@ -187,7 +187,10 @@ def write_lock(path: str | os.PathLike[str]) -> Iterator[Worker]:
 
 
 def file_contents(path: str | os.PathLike[str]) -> dict[str, bytes]:
-    """A database file and its log, byte for byte. The index of the log may be rebuilt and is left out."""
+    """A database file and its log, byte for byte. The index of the log may be rebuilt and is left out.
+
+    Not while this process has the database open: closing the file again would drop its locks.
+    """
     found: dict[str, bytes] = {}
     for name in (os.fspath(path), f"{os.fspath(path)}-wal"):
         with suppress(FileNotFoundError), open(name, "rb") as file:

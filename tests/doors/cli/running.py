@@ -122,8 +122,8 @@ class Terminal:
 
 
 @contextmanager
-def a_terminal() -> Iterator[Terminal]:
-    terminal = Terminal()
+def a_terminal(columns: int = 160) -> Iterator[Terminal]:
+    terminal = Terminal(columns)
     try:
         yield terminal
     finally:

@@ -101,7 +101,16 @@ def test_an_ambiguous_prefix_lists_the_candidates(cli: Cli) -> None:
     assert done.code == 2
     assert done.json["code"] == "ambiguous_reference"
     assert done.json["candidates"] == ["build-1", "build-2"]
-    assert "build-1, build-2" in done.err
+    assert done.err == "holdfast: 'buil' fits 2 sessions: build-1, build-2; give more characters\n"
+
+
+@pytest.mark.parametrize(("count", "fits"), [(10, "10 sessions:"), (11, "10 sessions or more:")])
+def test_an_ambiguous_prefix_says_whether_there_are_more_than_it_lists(cli: Cli, count: int, fits: str) -> None:
+    for number in range(count):
+        cli("create", "--session-id", f"build-{number:02}")
+    done = cli("get", "buil", "--json")
+    assert f"'buil' fits {fits} build-00, " in done.err
+    assert len(done.json["candidates"]) == 10
 
 
 def test_a_prefix_of_three_characters_is_not_enough(cli: Cli) -> None:

@@ -15,12 +15,40 @@ def test_list_is_a_table(cli: Cli, plan: str, terminal: Terminal) -> None:
     assert row.rstrip().endswith("ago")
 
 
-def test_an_id_is_never_cut_in_a_narrow_terminal(cli: Cli, plan: str) -> None:
-    narrow = Terminal(columns=60)
-    try:
-        assert plan in narrow.run("list").out
-    finally:
-        narrow.close()
+@pytest.mark.parametrize(
+    ("columns", "shown"),
+    [
+        (36, ["session"]),
+        (60, ["session", "state", "updated"]),
+        (80, ["session", "state", "phase", "updated"]),
+        (100, ["session", "state", "phase", "agent", "name", "updated"]),
+    ],
+)
+def test_a_narrow_terminal_shows_fewer_columns_each_row_in_one_piece(
+    cli: Cli, plan: str, columns: int, shown: list[str]
+) -> None:
+    cli("suspend", plan)
+    with a_terminal(columns) as narrow:
+        head, row = narrow.run("list").out.splitlines()
+    assert head.split() == shown
+    assert row.split()[0] == plan
+    assert "updated" not in shown or row.rstrip().endswith("ago")
+
+
+def test_a_long_agent_and_name_are_folded_where_there_is_room(cli: Cli) -> None:
+    session_id = cli("create", "--agent", "a" * 60, "--name", "n" * 60).id
+    with a_terminal(140) as wide:
+        head, row, *_ = wide.run("list").out.splitlines()
+    assert head.split() == ["session", "state", "phase", "agent", "name", "updated"]
+    assert row.split()[0] == session_id
+
+
+def test_an_approval_can_be_copied_in_a_narrow_terminal(cli: Cli, plan: str) -> None:
+    asked = cli("request-approval", plan, "Apply to production?", "--option", "staging-first").id
+    with a_terminal(80) as narrow:
+        head, row, *_ = narrow.run("approvals").out.splitlines()
+    assert head.split() == ["approval", "state", "question"]
+    assert row.split() == [asked, "pending", "Apply", "to", "production?"]
 
 
 def test_a_table_shows_fifty_and_says_that_there_are_more(cli: Cli, terminal: Terminal) -> None:

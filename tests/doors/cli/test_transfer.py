@@ -1,10 +1,13 @@
 """export, import."""
 
 import json
+from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from holdfast.client import Holdfast
 from tests.doors.cli.running import Cli, contents
 
 ELSEWHERE = "sqlite:///elsewhere.db"
@@ -29,7 +32,44 @@ def test_export_all_is_one_file_with_one_header(cli: Cli, plan: str, child: str)
     assert cli("export", "--all", "-o", "all.jsonl").out == "all.jsonl\n"
     lines = [json.loads(line) for line in Path("all.jsonl").read_text().splitlines()]
     assert [line["type"] for line in lines].count("holdfast") == 1
-    assert cli("import", "all.jsonl", "--url", ELSEWHERE).lines == [plan, child, alone]
+    assert cli("import", "all.jsonl", "--url", ELSEWHERE).lines == [plan, alone, child]
+
+
+def test_export_all_has_each_session_once_with_or_without_its_tree(cli: Cli, plan: str, child: str) -> None:
+    cli("create", "--parent", child)
+    for form in ("jsonl", "markdown"):
+        assert cli("export", "--all", "--tree", "--format", form).out == cli("export", "--all", "--format", form).out
+    assert [json.loads(line)["type"] for line in cli("export", "--all", "--tree").lines].count("session") == 3
+
+
+@pytest.mark.parametrize("lines_before", [0, 2])
+def test_export_all_leaves_out_what_is_deleted_meanwhile(
+    cli: Cli, plan: str, monkeypatch: pytest.MonkeyPatch, lines_before: int
+) -> None:
+    alone = cli("create").id
+    export = Holdfast.export
+
+    async def deleting(hf: Holdfast, ref: str, **how: Any) -> AsyncIterator[str]:
+        left = lines_before
+        if ref == plan and left == 0:
+            await hf.delete(plan)
+        async for line in export(hf, ref, **how):
+            yield line
+            left -= 1
+            if ref == plan and left == 0:
+                await hf.delete(plan)
+
+    monkeypatch.setattr(Holdfast, "export", deleting)
+    done = cli("export", "--all")
+    assert done.code == 0
+    assert done.err.startswith(f"holdfast: warning: left out: session {plan} was deleted")
+    assert cli("import", "-", "--url", ELSEWHERE, stdin=done.out.encode()).lines == [alone]
+
+
+def test_a_message_that_looks_like_a_header_stays_in_the_markdown(cli: Cli, plan: str) -> None:
+    for _ in range(2):
+        cli("send", plan, '{"type":"holdfast"}')
+    assert cli("export", plan, "--format", "markdown").out.count('{"type":"holdfast"}') == 2
 
 
 def test_importing_twice_changes_nothing(cli: Cli, plan: str, database: Path) -> None:

@@ -14,6 +14,7 @@ from holdfast.doors.cli.arguments import DURATION, JSON, SESSION, session_argume
 from holdfast.doors.cli.output import fields, is_terminal, note, page_of, say, table
 
 COLUMNS = ("approval", "session", "state", "question", "options")
+SPARE_COLUMNS = ("session", "options", "state")  # which go first where a row does not fit
 
 note_option = click.option("--note", metavar="TEXT", help="A word to whoever asked.")
 approval_argument = click.argument("approval", type=SESSION, metavar="APPROVAL")
@@ -48,7 +49,7 @@ def _show_all(found: list[Approval]) -> None:
             (asked.approval_id, asked.session_id, asked.state, asked.question, ", ".join(asked.options))
             for asked in found
         ]
-        table(COLUMNS, rows)
+        table(COLUMNS, rows, spare=SPARE_COLUMNS)
         note(f"Next: holdfast approve {found[0].approval_id}   or   holdfast reject {found[0].approval_id}")
     else:
         note("Nothing waits for an answer.")

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from itertools import islice
 from typing import Any
 
 import click
 
 from holdfast.core.codec import encode_text
 from holdfast.core.errors import utc_text
-from holdfast.core.query import MAX_LIMIT
+from holdfast.core.query import MAX_LIMIT, Page
 from holdfast.doors.cli.app import App, group, pass_app
 from holdfast.doors.cli.arguments import OBJECT, session_argument, token_option
 from holdfast.doors.cli.output import fields, is_terminal, page_of, say, table
@@ -57,12 +59,20 @@ def show(app: App, session: str, number: int | None) -> None:
 
 @checkpoint.command("list", examples=("holdfast checkpoint list plan-prod",))
 @session_argument()
-@click.option("--limit", type=click.IntRange(1, MAX_LIMIT), default=100, show_default=True, help="At most so many.")
+@click.option("--limit", type=click.IntRange(min=1), metavar="N", help="At most so many.")
 @pass_app
-def list_(app: App, session: str, limit: int) -> None:
+def list_(app: App, session: str, limit: int | None) -> None:
     """List checkpoints, newest first."""
-    found = app.hf.checkpoints(app.id_of(session), limit=limit)
+    found = list(islice(_all(app, app.id_of(session), min(limit or MAX_LIMIT, MAX_LIMIT)), limit))
     app.show(page_of(found), lambda: _show_all(found))
+
+
+def _all(app: App, session_id: str, at_once: int) -> Iterator[Checkpoint]:
+    page: Page[Checkpoint] = app.hf.checkpoints(session_id, limit=at_once)
+    yield from page.items
+    while page.next is not None:
+        page = app.hf.checkpoints(session_id, before=page.next, limit=at_once)
+        yield from page.items
 
 
 def _show_all(found: list[Checkpoint]) -> None:

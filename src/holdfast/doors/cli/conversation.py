@@ -124,6 +124,6 @@ def _show_hits(hits: list[Hit]) -> None:
             say(fields(hit.session_id, hit.number, hit.kind, hit.role, hit.snippet))
     elif hits:
         rows = [(hit.session_id, hit.number, hit.role or hit.kind, utc_text(hit.at)[:16], hit.snippet) for hit in hits]
-        table(("session", "entry", "who", "when", "found"), rows)
+        table(("session", "entry", "who", "when", "found"), rows, spare=("when", "who"))
     else:
         note("Nothing found.")

@@ -21,8 +21,11 @@ from holdfast.core.session import Session
 
 NOTHING = "-"
 IDS = ("session", "approval")  # columns whose cells a person copies, so they stay in one piece
-WORDS = ("state", "status", "phase")  # one word each: never broken, however narrow the terminal
+WORDS = ("state", "status", "phase", "updated")  # short ones: never broken, however narrow the terminal
 SESSION_COLUMNS = ("session", "state", "phase", "agent", "name", "updated")
+SPARE_COLUMNS = ("name", "agent", "phase", "updated", "state")  # which go first where a row does not fit
+FOLDED = 24  # what a column that may be broken wants to have
+GAP = 2  # blanks between columns
 _AGES = ((86400, "d"), (3600, "h"), (60, "m"), (1, "s"))
 
 
@@ -108,18 +111,45 @@ def _fact(value: object) -> str:
     return encode_text(value)
 
 
-def table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
-    """Rows under their columns, as wide as the terminal."""
+def table(columns: Sequence[str], rows: Iterable[Sequence[object]], *, spare: Sequence[str] = ()) -> None:
+    """Rows under their columns, as wide as the terminal; where it is too narrow, without the spare ones."""
+    from shutil import get_terminal_size
+
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text
 
+    size = get_terminal_size()  # rich takes a terminal that can do little for one of 80 columns
+    console = Console(width=size.columns, height=size.lines)
     drawn = Table(box=None, pad_edge=False, header_style="bold")
-    for column in columns:
-        drawn.add_column(column, no_wrap=column in IDS or column in WORDS, overflow="fold")
-    for row in rows:
-        drawn.add_row(*(Text(NOTHING if cell in (None, "") else printable(str(cell))) for cell in row))
-    Console().print(drawn)
+    cells = [[Text(NOTHING if cell in (None, "") else printable(str(cell))) for cell in row] for row in rows]
+    widths = {name: _width(name, [row[at].cell_len for row in cells]) for at, name in enumerate(columns)}
+    shown = _fitting(widths, spare, console.width)
+    for column in shown:
+        drawn.add_column(column, no_wrap=_stays_whole(column), overflow="fold")
+    for row in cells:
+        drawn.add_row(*(cell for column, cell in zip(columns, row, strict=True) if column in shown))
+    console.print(drawn)
+
+
+def _stays_whole(column: str) -> bool:
+    return column in IDS or column in WORDS
+
+
+def _width(column: str, cells: Iterable[int]) -> int:
+    """What a column needs to be readable."""
+    widest = max((len(column), *cells))
+    return widest if _stays_whole(column) else min(widest, FOLDED)
+
+
+def _fitting(widths: dict[str, int], spare: Iterable[str], room: int) -> dict[str, int]:
+    """The columns that there is room for."""
+    shown = dict(widths)
+    for column in spare:
+        if sum(shown.values()) + GAP * (len(shown) - 1) <= room:
+            break
+        del shown[column]
+    return shown
 
 
 # Sessions and entries ---------------------------------------------------------------------------
@@ -158,7 +188,7 @@ def session_row(session: Session, now: datetime | None = None) -> tuple[object, 
 def show_sessions(sessions: Iterable[Session]) -> None:
     """Sessions as a table on a terminal, as lines elsewhere."""
     if is_terminal():
-        table(SESSION_COLUMNS, map(session_row, sessions))
+        table(SESSION_COLUMNS, map(session_row, sessions), spare=SPARE_COLUMNS)
         return
     for session in sessions:
         say(session_line(session))

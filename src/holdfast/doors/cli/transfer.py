@@ -52,7 +52,9 @@ def export(app: App, sessions: tuple[str, ...], everything: bool, tree: bool, fo
     """
     if bool(sessions) is everything:
         raise UsageProblem("say what to export: either sessions or --all")
-    lines = _with_one_header(_all(app, form) if everything else _named(app, sessions, tree=tree, form=form))
+    lines = _all(app, form) if everything else _named(app, sessions, tree=tree, form=form)
+    if form == "jsonl":
+        lines = _with_one_header(lines)
     if output is not None:
         count = _write_whole(output, lines)
         app.show({"file": output, "format": form, "lines": count}, lambda: say(output))

@@ -600,7 +600,7 @@ class _Shelf:
     def append(self, record: _Record, messages: list[Message], stamp: Stamp, token: str | None) -> list[Entry]:
         """Add the messages whose client keys are new; all of them come back as entries."""
         head = record.head
-        head.check_open(stamp.at)
+        head.check_open()
         head.driven(token, stamp.at)
         seen = [self._seen(record, message) for message in messages]
         fresh = [message for message, entry in zip(messages, seen, strict=True) if entry is None]

@@ -16,6 +16,7 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from queue import Empty, SimpleQueue
 from typing import Any, Protocol, TypeVar
 
 import apsw
@@ -246,8 +247,6 @@ class _Writer:
     """The one thread that writes: whatever waits goes into one transaction."""
 
     def __init__(self, db: Connection, committed: Callable[[], None]) -> None:
-        from queue import SimpleQueue
-
         self._db, self._path, self._committed = db, db.path, committed
         self._queue: SimpleQueue[_Task | None] = SimpleQueue()
         self._checkpointer = _Checkpointer(db.path)
@@ -345,11 +344,12 @@ class _Writer:
         return group
 
     def _fail_waiting(self, error: BaseException) -> None:
-        while not self._queue.empty():
-            task = self._queue.get()
-            if task is not None:
-                task.error = error
-                _settle([task])
+        with suppress(Empty):  # whoever submits after the writer's death does this too: never wait here
+            while True:
+                task = self._queue.get_nowait()
+                if task is not None:
+                    task.error = error
+                    _settle([task])
 
 
 def _settle(group: list[_Task]) -> None:
@@ -405,7 +405,7 @@ class _Checkpointer:
             return  # busy or gone: the next commit asks again
 
     def stop(self) -> None:
-        """End the thread; the last connection to close empties the WAL."""
+        """End the thread."""
         self._stopping = True
         self._wanted.set()
         if self._thread is not None:

@@ -199,6 +199,8 @@ def sweep(
 def _condemned(db: Connection, pk: int, decide: SweepDecision, stamp: Stamp) -> dict[int, Tombstone]:
     """The tombstones of a tree that may go, by key, leaves first; none if it must stay."""
     rows = db.all(_TREE_HEADS, (pk, -1))
+    if not rows:  # it went meanwhile
+        return {}
     try:
         sessions = [session_of(row[1:]) for row in rows]
     except SessionCorrupt:  # nobody can say whether it may go, so it stays, and the others are looked at

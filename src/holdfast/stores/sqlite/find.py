@@ -78,6 +78,11 @@ class _Where:
     def _add_plain(self, query: SessionQuery) -> None:
         if (position := query.position()) is not None:
             self.add("pk < ?" if query.newest_first else "pk > ?", position)
+        if query.resume_ready is not None:
+            self.add(f"resume_ready = {int(query.resume_ready)}")
+            self.index = self.index or ("sessions_ready" if query.resume_ready else None)
+        if query.status == "waiting":
+            self.index = self.index or "sessions_waiting"
         if query.phase is not None:
             self.add("phase = ?", query.phase)
         if query.status is not None:
@@ -99,17 +104,19 @@ class _Where:
             self.add("metadata -> ? = json(?)", path, json_text(query.metadata_value))
 
 
+_OF_ROOT = (
+    "pk IN (SELECT pk FROM sessions WHERE root = ? UNION ALL SELECT pk FROM sessions WHERE pk = ? AND root IS NULL)"
+)
+_FAMILY = (("parent", "parent = ?", "sessions_by_parent"), ("root", _OF_ROOT, ""))
+
+
 def _add_family(db: Connection, owner: str, query: SessionQuery, where: _Where) -> None:
-    for name, condition, index in (
-        ("parent", "parent = ?", "sessions_by_parent"),
-        ("root", "(root = ? OR (pk = ? AND root IS NULL))", None),
-    ):
+    for name, condition, index in _FAMILY:
         if (session_id := getattr(query, name)) is None:
             continue
         row = db.one("SELECT pk FROM sessions WHERE owner = ? AND id = ?", (owner, session_id))
-        pk = row[0] if row else -1
-        where.add(condition, *[pk] * condition.count("?"))
-        where.index = index or ("" if where.index is None else where.index)
+        where.add(condition, *[row[0] if row else -1] * condition.count("?"))
+        where.index = index  # a family is small: the other filters look at its members only
 
 
 def _statement(owner: str, query: SessionQuery, where: _Where) -> tuple[str, list[Any]]:

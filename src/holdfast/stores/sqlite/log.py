@@ -24,7 +24,7 @@ from holdfast.stores.sqlite.rows import (
     tombstone_of,
 )
 
-_APPEND_HEAD = "SELECT pk, id, task, state, last_entry, hold_token, expires_at FROM sessions WHERE owner = ? AND id = ?"
+_APPEND_HEAD = "SELECT pk, id, task, state, last_entry, hold_token FROM sessions WHERE owner = ? AND id = ?"
 _ADVANCE = "UPDATE sessions SET last_entry = ?, last_activity_at = ?, updated_at = ? WHERE pk = ?"
 
 
@@ -36,11 +36,9 @@ def append(
     if row is None:
         row = db.one(_APPEND_HEAD, (owner, heads.key_of(db, owner, ref)[1]))
         assert row is not None
-    pk, session_id, task, state, last, hold_token, expires_at = row
+    pk, session_id, task, state, last, hold_token = row
     if state in FINAL_STATES:
         raise SessionClosed(session_id, state)
-    if expires_at is not None:
-        heads.load(db, owner, session_id)[1].check_open(stamp.at)
     if token is not None and token != hold_token:
         raise HoldLost(session_id)
     seen = _seen(db, pk, session_id, task, messages)

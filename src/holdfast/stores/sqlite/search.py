@@ -33,14 +33,14 @@ ORDER BY f.id
 """
 
 
-def is_behind(db: Connection, owner: str) -> bool:
-    """Whether there is something to index or to purge."""
+def is_behind(db: Connection, owner: str, upto: int) -> bool:
+    """Whether there is something to index up to that cursor of the feed, or to purge."""
     number = db.owner_no(owner)
     if number is None:
         return False
     row = db.one(
-        "SELECT EXISTS (SELECT 1 FROM feed WHERE id > ? AND id < ?) OR EXISTS (SELECT 1 FROM search_purges)",
-        (_mark(db, number)[0], feed_end_id(number)),
+        "SELECT EXISTS (SELECT 1 FROM feed WHERE id > ? AND id <= ?) OR EXISTS (SELECT 1 FROM search_purges)",
+        (_mark(db, number)[0], feed_base(number) + upto),
     )
     return bool(row and row[0])
 

@@ -137,12 +137,15 @@ class SqliteStore:
         limit: int = 50,
         dry_run: bool = False,
     ) -> Sweep:
-        def job(db: Connection) -> Sweep:
-            candidates = family.candidates(db, owner, micros_or_none(before), micros(stamp.at), position, limit)
-            gone = family.sweep(db, owner, candidates, decide, stamp, dry_run)
-            return Sweep(gone, candidates[-1] if len(candidates) == limit else None)
+        """Candidates are looked for without the write lock; the decision is made with it, on what is there then."""
+        idle_since, at = micros_or_none(before), micros(stamp.at)
+        found = await self._access.read(lambda db: family.candidates(db, owner, idle_since, at, position, limit))
 
-        return await (self._snapshot(job) if dry_run else self._access.write(job))
+        def job(db: Connection) -> list[Tombstone]:
+            return family.sweep(db, owner, found, decide, stamp, dry_run)
+
+        gone = await (self._snapshot(job) if dry_run else self._access.write(job)) if found else []
+        return Sweep(gone, found[-1] if len(found) == limit else None)
 
     async def next_expiry(self, owner: str) -> datetime | None:
         return await self._access.read(lambda db: family.next_expiry(db, owner))
@@ -174,7 +177,10 @@ class SqliteStore:
     # Search, transfer, care ---------------------------------------------------------------------
 
     async def search(self, owner: str, text: str, limit: int) -> list[Hit]:
-        while await self._access.read(lambda db: search.is_behind(db, owner)):
+        upto = await self._access.read(
+            lambda db: log.feed_end(db, owner)
+        )  # later writes must not keep us from answering
+        while await self._access.read(lambda db: search.is_behind(db, owner, upto)):
             await self._access.write(lambda db: search.catch_up(db, owner))
         return await self._snapshot(lambda db: search.search(db, owner, search_words(text), limit))
 

@@ -51,6 +51,8 @@ CREATE INDEX sessions_by_state ON sessions (owner, state, pk);
 CREATE INDEX sessions_by_agent ON sessions (owner, agent, pk);
 CREATE INDEX sessions_by_task ON sessions (owner, task, pk);
 CREATE INDEX sessions_by_project ON sessions (owner, project_dir, pk) WHERE project_dir IS NOT NULL;
+CREATE INDEX sessions_ready ON sessions (owner, pk) WHERE resume_ready = 1;
+CREATE INDEX sessions_waiting ON sessions (owner, pk) WHERE pending_approvals > 0;
 CREATE INDEX sessions_by_parent ON sessions (parent, pk) WHERE parent IS NOT NULL;
 CREATE INDEX sessions_by_root ON sessions (root, finalized_at) WHERE root IS NOT NULL;
 CREATE INDEX sessions_by_expiry ON sessions (owner, expires_at) WHERE expires_at IS NOT NULL;
