@@ -68,7 +68,7 @@ MUTANTS = (
     Mutant(
         "busy handler",
         f"{SQLITE}/connection.py",
-        "self.raw.set_busy_handler(_Patience())",
+        "raw.set_busy_handler(_Patience())",
         "pass",
         (f"{FAULTS}/test_processes.py::test_a_writer_that_dies_with_the_lock_holds_up_nobody",),
     ),
@@ -170,8 +170,15 @@ MUTANTS = (
         "a file cut to nothing",
         f"{SQLITE}/connection.py",
         "        _check_fresh(path)\n",
-        "",
+        "        pass\n",
         (f"{FAULTS}/test_files.py::test_a_file_truncated_to_nothing_while_its_log_has_content_is_refused",),
+    ),
+    Mutant(
+        "locks of our own",
+        f"{SQLITE}/connection.py",
+        "    if os.path.isdir(path):\n",
+        "    with suppress(OSError), open(path, 'rb'):\n        pass\n    if os.path.isdir(path):\n",
+        (f"{FAULTS}/test_processes.py::test_another_program_that_opens_and_closes_the_file_takes_nothing_away",),
     ),
     Mutant(
         "pairs in a window",

@@ -50,7 +50,7 @@ CASES = [
     ("context set plan-prod key value --expected-version 7", "version_conflict", 4),
     ("checkpoint save plan-prod []", "invalid_checkpoint", 2),
     ("checkpoint save plan-prod NaN", "invalid_json", 2),
-    ("request-approval plan-prod why? --expires -1", "invalid_ttl", 2),
+    ("request-approval plan-prod why? --expires -1", "invalid_expires_in", 2),
     ("request-approval plan-prod why? --plan NaN", "invalid_json", 2),
     ("approve ../../evil", "approval_not_found", 3),
     ("delete ../../evil", "session_not_found", 3),
