@@ -274,7 +274,7 @@ def _check_usable(path: str) -> None:
     if size == 0:
         _check_fresh(path)
     if size % SMALLEST_PAGE and not _has_content(f"{path}-wal"):  # with a log, a page may be on its way
-        raise StoreCorrupt(path, f"its {size:,} bytes are no whole number of pages: it was cut short")
+        raise StoreCorrupt(path, f"{size:,} bytes are no whole number of pages: it was cut short, or never was one")
 
 
 def _check_fresh(path: str) -> None:
