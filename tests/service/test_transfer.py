@@ -166,6 +166,17 @@ def test_a_name_or_an_id_that_is_taken_or_spent_is_refused(timed: Timed) -> None
         there.import_(lines)
 
 
+def test_an_import_does_not_take_over_what_another_session_has_asked(timed: Timed) -> None:
+    hf = timed.hf
+    ref = a_full_session(hf)
+    before, asked = list(hf.export(ref)), hf.approvals()
+    renamed = "\n".join(before).replace('"s-1"', '"s-2"').replace("Really?", "Forged?").splitlines()
+    with pytest.raises(InvalidImport, match="belongs to session s-1"):
+        hf.import_(renamed)
+    assert (list(hf.export(ref)), hf.approvals()) == (before, asked)
+    assert [session.id for session in hf.list()] == ["s-1"]
+
+
 def test_a_dry_run_brings_nothing_in(timed: Timed) -> None:
     hf, there = timed.hf, another_place(timed)
     ref = a_full_session(hf)

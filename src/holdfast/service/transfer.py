@@ -21,7 +21,15 @@ from holdfast.core.bundle import Bundle, check_bundle
 from holdfast.core.codec import encode_text
 from holdfast.core.context import ContextItem
 from holdfast.core.entry import Entry, Kind
-from holdfast.core.errors import InvalidImport, InvalidRequest, NotFound, ParentNotFound, SessionNotFound, utc_text
+from holdfast.core.errors import (
+    ApprovalNotFound,
+    InvalidImport,
+    InvalidRequest,
+    NotFound,
+    ParentNotFound,
+    SessionNotFound,
+    utc_text,
+)
 from holdfast.core.session import Session
 from holdfast.service.deps import Caller, Deps
 from holdfast.service.family import MAX_TREE
@@ -93,6 +101,7 @@ async def import_lines(
     report = ImportReport()
     for bundle in _bundles(lines):
         whole = replace(bundle, session=await _placed(deps, caller, bundle.session, detach=detach))
+        await _check_approvals_are_its_own(deps, caller, whole)
         new = _would_come(deps, caller, whole, report) if dry_run else deps.store.restore(caller.owner, whole)
         if await new:
             report.imported.append(whole.session.session_id)
@@ -116,6 +125,15 @@ async def _placed(deps: Deps, caller: Caller, session: Session, *, detach: bool)
             )
         return own
     return replace(own, root_session_id=parent.root_session_id, depth=parent.depth + 1)
+
+
+async def _check_approvals_are_its_own(deps: Deps, caller: Caller, bundle: Bundle) -> None:
+    """A session that comes in does not take over what another one has asked."""
+    for approval in bundle.approvals:
+        with suppress(ApprovalNotFound):
+            known = await deps.store.approval(caller.owner, approval.approval_id)
+            if known.session_id != bundle.session.session_id:
+                raise InvalidImport(f"approval {approval.approval_id} belongs to session {known.session_id}")
 
 
 async def _would_come(deps: Deps, caller: Caller, bundle: Bundle, report: ImportReport) -> bool:
