@@ -43,7 +43,7 @@ class Kind(StrEnum):
     FINALIZED = "finalized"
 
 
-class Entry(Struct, frozen=True):
+class Entry(Struct, frozen=True, gc=False):  # JSON has no cycles to collect
     """One line of the log."""
 
     number: int
@@ -69,7 +69,7 @@ class Entry(Struct, frozen=True):
         return text_of(self.content)
 
 
-class Message(Struct, frozen=True):
+class Message(Struct, frozen=True, gc=False):
     """Something to be said: checked, not yet numbered."""
 
     role: str

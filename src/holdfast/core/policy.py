@@ -27,7 +27,7 @@ class ResumePolicy(Struct, frozen=True, kw_only=True):
     max_errors: int = MAX_ERRORS
 
 
-class Criterion(Struct, frozen=True):
+class Criterion(Struct, frozen=True, gc=False):
     """One thing that was looked at."""
 
     value: Any
@@ -63,8 +63,10 @@ def verdict_on(session: Session, policy: ResumePolicy, at: datetime, holder: str
         "error_count": Criterion(session.error_count, session.error_count < policy.max_errors, policy.max_errors),
         "held_by": Criterion(holder_of_it, holder_of_it is None),
     }
-    reason = next((_REASONS[name] for name, criterion in criteria.items() if not criterion.ok), RESUMABLE)
-    return Verdict(reason is RESUMABLE, reason, session.session_id, criteria)
+    for name, criterion in criteria.items():
+        if not criterion.ok:
+            return Verdict(False, _REASONS[name], session.session_id, criteria)
+    return Verdict(True, RESUMABLE, session.session_id, criteria)
 
 
 RESUMABLE = "session_resumable"

@@ -90,7 +90,7 @@ BY_AGENT = "agent"
 BY_APPROVAL = "approval"
 
 
-class Stamp(Struct, frozen=True):
+class Stamp(Struct, frozen=True, gc=False):
     """When something happens, who does it, and by which door it came."""
 
     at: datetime
@@ -98,7 +98,7 @@ class Stamp(Struct, frozen=True):
     interface: str | None = None
 
 
-class Hold(Struct, frozen=True):
+class Hold(Struct, frozen=True, gc=False):
     """The right to drive a session, until it ends or is given up."""
 
     holder: str
@@ -110,7 +110,7 @@ class Hold(Struct, frozen=True):
         return at < self.until
 
 
-class Session(Struct, frozen=True):
+class Session(Struct, frozen=True, gc=False):
     """One agent's durable conversation and state, from creation to deletion."""
 
     session_id: str

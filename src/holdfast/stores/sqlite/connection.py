@@ -80,6 +80,7 @@ class Connection:
                 self.raw.close()
                 raise
         self._owners: dict[str, int] = {}
+        self.feed_ends: dict[str, int] = {}  # what this transaction has added to; nobody else can meanwhile
         self.execute = self.raw.execute
         self.executemany = self.raw.executemany
 
@@ -100,6 +101,7 @@ class Connection:
 
     def begin(self) -> None:
         """Start a write transaction. IMMEDIATE: a read that turns into a write cannot wait for others."""
+        self.feed_ends.clear()
         self.execute("BEGIN IMMEDIATE")
 
     def commit(self) -> None:

@@ -45,13 +45,13 @@ _AUDIT = 0x746F6D62  # marks cursors of the list of tombstones
 def ancestors(db: Connection, owner: str, ref: str) -> list[Session]:
     """Parent first, root last."""
     pk = heads.key_of(db, owner, ref)[0]
-    return [session_of(row[1:]) for row in db.all(_ANCESTORS, (pk,))]
+    return [session_of(row) for row in db.all(_ANCESTORS, (pk,))]
 
 
 def tree(db: Connection, owner: str, ref: str, limit: int) -> list[Session]:
     """The session and its descendants, parents before children."""
     pk = heads.key_of(db, owner, ref)[0]
-    return [session_of(row[1:]) for row in db.all(_TREE_HEADS, (pk, limit))]
+    return [session_of(row) for row in db.all(_TREE_HEADS, (pk, limit))]
 
 
 def count_children(db: Connection, owner: str, ref: str) -> int:
@@ -125,8 +125,11 @@ def _delete(db: Connection, owner: str, doomed: list[Doomed], stamp: Stamp) -> N
     segments = {*pks, *(row[0] for row in db.all(_SHARED, (json_text(pks),)))}
     newest_stone = _newest(db, "SELECT max(n) FROM tombstones")
     db.execute(_BURY, (json_text(doomed), micros(stamp.at), stamp.by))
-    db.execute(_ANNOUNCE, (heads.feed_end(db, owner), newest_stone))
+    end = heads.feed_end(db, owner)
+    db.execute(_ANNOUNCE, (end, newest_stone))
+    db.feed_ends[owner] = end + len(doomed)
     db.executemany("DELETE FROM sessions WHERE pk = ?", [(pk,) for pk in pks])
+    db.execute("UPDATE spent_keys SET pk = max(pk, ?)", (max(pks),))
     _trim(db, owner, db.all(_KEPT, (json_text(sorted(segments)),)))
 
 
@@ -202,7 +205,7 @@ def _condemned(db: Connection, pk: int, decide: SweepDecision, stamp: Stamp) -> 
     if not rows:  # it went meanwhile
         return {}
     try:
-        sessions = [session_of(row[1:]) for row in rows]
+        sessions = [session_of(row) for row in rows]
     except SessionCorrupt:  # nobody can say whether it may go, so it stays, and the others are looked at
         return {}
     reason = decide(sessions)
@@ -210,7 +213,7 @@ def _condemned(db: Connection, pk: int, decide: SweepDecision, stamp: Stamp) -> 
         return {}
     root_id = sessions[0].session_id
     pairs = zip(rows, sessions, strict=True)
-    return {row[0]: _stone(session, root_id, stamp, reason) for row, session in reversed(list(pairs))}
+    return {row[-1]: _stone(session, root_id, stamp, reason) for row, session in reversed(list(pairs))}
 
 
 def _stone(session: Session, root_id: str, stamp: Stamp, reason: str) -> Tombstone:

@@ -25,6 +25,7 @@ from holdfast.stores.sqlite.connection import BrokenText, Connection
 from holdfast.stores.sqlite.rows import (
     ENTRY,
     HEAD_WITH_PK,
+    RARE,
     Row,
     approval_of,
     entry_row,
@@ -50,22 +51,27 @@ _TOMBSTONE = "SELECT deleted_at, deleted_by, reason FROM tombstones WHERE owner 
 def load(db: Connection, owner: str, ref: str) -> tuple[int, Session]:
     """The session's key and head: by id, else by open name, else the newest that had the name."""
     try:
-        row = (looks_like_ref(ref) and db.one(_BY_ID, (owner, ref))) or _by_name(db, owner, ref)
+        row = (may_be_ref(ref) and db.one(_BY_ID, (owner, ref))) or _by_name(db, owner, ref)
     except BrokenText as error:
         raise SessionCorrupt(ref, "a text of it is not UTF-8") from error
-    return row[0], session_of(row[1:])
+    return row[-1], session_of(row)
 
 
 def key_of(db: Connection, owner: str, ref: str) -> Row:
     """pk, id, task, shared_upto, has_pins of a session, without the rest of its head."""
-    if looks_like_ref(ref):
+    if may_be_ref(ref):
         row = db.one(f"{_KEY} WHERE owner = ? AND id = ?", (owner, ref))
         if row is not None:
             return row
-    pk = _by_name(db, owner, ref)[0]
+    pk = _by_name(db, owner, ref)[-1]
     found = db.one(f"{_KEY} WHERE pk = ?", (pk,))
     assert found is not None
     return found
+
+
+def may_be_ref(ref: object) -> bool:
+    """Whether SQLite can be asked for it; `looks_like_ref` says more and takes five times as long."""
+    return isinstance(ref, str) and ref.isascii()
 
 
 def _by_name(db: Connection, owner: str, ref: str) -> Row:
@@ -89,11 +95,14 @@ def match(db: Connection, owner: str, prefix: str, limit: int) -> list[str]:
 
 _INSERT = """
 INSERT INTO sessions (
-    owner, id, name, task, agent, purpose, project_dir, state, phase, resume_ready, interface, parent, root,
+    pk, owner, id, name, task, agent, purpose, project_dir, state, phase, resume_ready, interface, parent, root,
     parent_id, parent_name, root_id, depth, forked_from, shared_upto, version, last_entry, error_count, last_error,
     metadata, created_at, updated_at, last_activity_at, expires_at, finalized_at, duration_seconds, summary, holder,
     hold_until, hold_token, pending_approvals, suspended_by, phase_before, last_checkpoint, context_version
-) VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)
+) VALUES (
+    (SELECT max(spent.pk, coalesce((SELECT max(pk) FROM sessions), 0)) + 1 FROM spent_keys spent),
+    ?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?
+)
 """
 
 
@@ -122,14 +131,17 @@ def _family_of(db: Connection, owner: str, parent: str | None) -> tuple[tuple[in
     return (pk, row[0]), Birth(parent=head, open_descendants=count[0])
 
 
+_TAKEN = """
+SELECT (SELECT 1 FROM tombstones WHERE owner = ?1 AND id = ?2), (SELECT 1 FROM sessions WHERE owner = ?1 AND id = ?2),
+    (SELECT 1 FROM sessions WHERE owner = ?1 AND name = ?2 AND finalized_at IS NULL)
+"""
+
+
 def check_names(db: Connection, owner: str, new: Session) -> None:
     """An id is used once, ever; a name by one open session; no name is another's id."""
-    if db.one("SELECT 1 FROM tombstones WHERE owner = ? AND id = ?", (owner, new.session_id)):
-        raise IdTaken(new.session_id, spent=True)
-    if db.one("SELECT 1 FROM sessions WHERE owner = ? AND id = ?", (owner, new.session_id)):
-        raise IdTaken(new.session_id)
-    if db.one("SELECT 1 FROM sessions WHERE owner = ? AND name = ? AND finalized_at IS NULL", (owner, new.session_id)):
-        raise IdTaken(new.session_id)
+    row = db.one(_TAKEN, (owner, new.session_id))
+    if row is not None and any(row):
+        raise IdTaken(new.session_id, spent=row[0] is not None)
     if new.session_name is not None and not new.is_final:
         check_name(db, owner, new.session_name)
 
@@ -199,8 +211,7 @@ def shared_segments(db: Connection, pk: int, upto: int) -> list[tuple[int, int, 
 def _newest_checkpoint(db: Connection, segments: list[tuple[int, int, int]]) -> int | None:
     for segment, after, upto in reversed(segments):
         row = db.one(
-            "SELECT max(number) FROM entries "
-            "WHERE segment = ? AND kind = ? AND kind <> 'message' AND number > ? AND number <= ?",
+            f"SELECT max(number) FROM entries WHERE segment = ? AND kind = ? AND {RARE} AND number > ? AND number <= ?",
             (segment, Kind.CHECKPOINT.value, after, upto),
         )
         if row is not None and row[0] is not None:
@@ -276,12 +287,15 @@ def add_entries(db: Connection, pk: int, owner: str, entries: Sequence[Entry]) -
     """Entries with consecutive numbers, and their place in the feed."""
     if not entries:
         return
-    db.executemany(_INSERT_ENTRY, [entry_row(entry, pk, micros(entry.at)) for entry in entries])
-    if any(entry.role == "system" or entry.kind == "summary" for entry in entries):
-        db.execute("UPDATE sessions SET has_pins = 1 WHERE pk = ?", (pk,))
-    count = len(entries)
-    end = feed_end(db, owner)
-    db.execute("INSERT INTO feed VALUES (?, ?, ?, ?)", (end + count, pk, entries[-1].number, count))
+    rows = [entry_row(entry, pk, micros(entry.at)) for entry in entries]
+    db.executemany(_INSERT_ENTRY, rows)
+    for row in rows:
+        if row[2] in ("system", "summary"):
+            db.execute("UPDATE sessions SET has_pins = 1 WHERE pk = ?", (pk,))
+            break
+    end = feed_end(db, owner) + len(rows)
+    db.execute("INSERT INTO feed VALUES (?, ?, ?, ?)", (end, pk, entries[-1].number, len(rows)))
+    db.feed_ends[owner] = end
 
 
 def feed_end(db: Connection, owner: str) -> int:
@@ -289,6 +303,8 @@ def feed_end(db: Connection, owner: str) -> int:
 
     Cursors are counted inside the write transaction: gap-free, in order of commits.
     """
+    if (known := db.feed_ends.get(owner)) is not None:
+        return known
     number = db.new_owner_no(owner)
     row = db.one("SELECT id FROM feed WHERE id < ? ORDER BY id DESC LIMIT 1", (feed_end_id(number),))
     return max(feed_base(number), row[0] if row else 0)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from holdfast.core.entry import Entry, Kind, Message
 from holdfast.core.errors import HoldLost, KeyReused, SessionClosed, SessionCorrupt
 from holdfast.core.event import Event, deletion_event, event_of
-from holdfast.core.ids import looks_like_ref
 from holdfast.core.session import FINAL_STATES, HOLD_FOR, Stamp, State, message_entries
 from holdfast.ports import Tail
 from holdfast.stores.sqlite import heads
@@ -13,6 +12,7 @@ from holdfast.stores.sqlite.connection import Connection
 from holdfast.stores.sqlite.rows import (
     ENTRY,
     ENTRY_OF_E,
+    RARE,
     TOMBSTONE,
     Row,
     entries_of,
@@ -32,7 +32,7 @@ def append(
     db: Connection, owner: str, ref: str, messages: list[Message], stamp: Stamp, token: str | None
 ) -> list[Entry]:
     """Add messages; those whose client key was seen come back as the entries they became."""
-    row = db.one(_APPEND_HEAD, (owner, ref)) if looks_like_ref(ref) else None
+    row = db.one(_APPEND_HEAD, (owner, ref)) if heads.may_be_ref(ref) else None
     if row is None:
         row = db.one(_APPEND_HEAD, (owner, heads.key_of(db, owner, ref)[1]))
         assert row is not None
@@ -142,13 +142,14 @@ def _range(
         return db.all(sql, (segment, after, upto, *kinds, limit))
     rows: list[Row] = []
     for kind in kinds:  # one look into the index each; rare kinds are found without reading messages
-        sql = f"{between} AND kind = ? AND kind <> 'message' ORDER BY number {order} LIMIT ?"
+        place = "number = 1" if kind == Kind.CREATED else RARE
+        sql = f"{between} AND kind = ? AND {place} ORDER BY number {order} LIMIT ?"
         rows += db.all(sql, (segment, after, upto, kind, limit))
     return sorted(rows, key=lambda row: int(row[0]), reverse=newest_first)[:limit]
 
 
 # One statement, so that it is of one instant without the price of a transaction.
-_PINNED = f"SELECT {ENTRY}, 0 FROM entries WHERE segment = ?1 AND kind <> 'message'"  # the index is partial
+_PINNED = f"SELECT {ENTRY}, 0 FROM entries WHERE segment = ?1 AND {RARE}"
 _TAIL = f"""
 SELECT * FROM ({_PINNED} AND kind = 'summary' ORDER BY number DESC LIMIT 1)
 UNION ALL

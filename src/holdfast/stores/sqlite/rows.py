@@ -27,10 +27,11 @@ HEAD = (
     "last_error, metadata, expires_at, finalized_at, duration_seconds, summary, holder, hold_until, hold_token, "
     "pending_approvals, suspended_by, phase_before, last_checkpoint, context_version"
 )
-HEAD_WITH_PK = f"pk, {HEAD}"
-HEAD_OF_S = "s.pk, " + ", ".join(f"s.{column}" for column in HEAD.split(", "))
+HEAD_WITH_PK = f"{HEAD}, pk"
+HEAD_OF_S = ", ".join(f"s.{column}" for column in HEAD_WITH_PK.split(", "))
 ENTRY = "number, kind, at, role, content, data, by, interface, client_key"
 ENTRY_OF_E = ", ".join(f"e.{column}" for column in ENTRY.split(", "))
+RARE = "kind <> 'message' AND kind <> 'created'"  # as the partial index on kinds says it
 TOMBSTONE = "n, id, name, agent, task, state, root_of_deletion, deleted_at, deleted_by, reason"
 
 _STATES = {state.value: state for state in State}
@@ -67,12 +68,12 @@ def instant_or_none(stored: int | None) -> datetime | None:
 
 
 def session_of(row: Row) -> Session:
-    """A session from the columns of HEAD; SessionCorrupt if they make none."""
+    """A session from the columns of HEAD_WITH_PK; SessionCorrupt if they make none."""
     (
         id_, task, root_id, created_at, updated_at, last_activity_at, name, agent, purpose, project_dir, owner, state,
         phase, resume_ready, interface, parent_id, parent_name, depth, forked_from, version, last_entry, error_count,
         last_error, metadata, expires_at, finalized_at, duration_seconds, summary, holder, hold_until, hold_token,
-        pending_approvals, suspended_by, phase_before, last_checkpoint, context_version,
+        pending_approvals, suspended_by, phase_before, last_checkpoint, context_version, _,
     ) = row  # fmt: skip
     try:
         return Session(

@@ -82,7 +82,7 @@ def _unreadable(db: Connection) -> list[str]:
         try:
             row = db.one(f"SELECT {HEAD_WITH_PK} FROM sessions WHERE pk = ?", (pk,))
             assert row is not None
-            session_of(row[1:])
+            session_of(row)
         except BrokenText:
             row = db.one("SELECT id FROM sessions WHERE pk = ?", (pk,))
             problems.append(f"session {row[0] if row else pk} has a text that is not UTF-8")

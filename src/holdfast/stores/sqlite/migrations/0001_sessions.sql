@@ -1,7 +1,7 @@
 -- Sessions, their logs, context and approvals. Integer keys inside, text ids outside.
 
 CREATE TABLE sessions (
-    pk                INTEGER PRIMARY KEY AUTOINCREMENT,  -- never reused: it names a segment of the log for ever
+    pk                INTEGER PRIMARY KEY,                -- never reused: it names a segment of the log for ever
     owner             TEXT NOT NULL,
     id                TEXT NOT NULL,
     name              TEXT,
@@ -44,6 +44,10 @@ CREATE TABLE sessions (
     context_version   INTEGER NOT NULL DEFAULT 0
 ) STRICT;
 
+-- The highest key of a deleted session. AUTOINCREMENT would do, and write one more page for every session created.
+CREATE TABLE spent_keys (pk INTEGER NOT NULL) STRICT;
+INSERT INTO spent_keys VALUES (0);
+
 CREATE UNIQUE INDEX sessions_by_id ON sessions (owner, id);
 CREATE UNIQUE INDEX sessions_by_open_name ON sessions (owner, name) WHERE name IS NOT NULL AND finalized_at IS NULL;
 CREATE INDEX sessions_by_name ON sessions (owner, name, pk) WHERE name IS NOT NULL;
@@ -75,7 +79,8 @@ CREATE TABLE entries (
 ) STRICT;
 
 CREATE UNIQUE INDEX entries_by_number ON entries (segment, number);
-CREATE INDEX entries_by_kind ON entries (segment, kind, number) WHERE kind <> 'message';
+-- Rare kinds are found without reading messages. Every log begins with 'created', which need not be looked for.
+CREATE INDEX entries_by_kind ON entries (segment, kind, number) WHERE kind <> 'message' AND kind <> 'created';
 -- Not unique: a restored fork may have a key twice, its source's and its own. The newest counts.
 CREATE INDEX entries_by_key ON entries (segment, client_key, number) WHERE client_key IS NOT NULL;
 
