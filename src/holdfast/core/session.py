@@ -202,7 +202,7 @@ class Session(Struct, frozen=True, gc=False):
         """Say something. Appending commutes, so the version stays."""
         self.check_open()
         session = self.driven(token, stamp.at)
-        entries = message_entries(messages, stamp, self.last_entry + 1, self.session_id, self.task_id)
+        entries = tuple(message_entries(messages, stamp, self.last_entry + 1, self.session_id, self.task_id))
         head = replace(
             session,
             state=State.ACTIVE if self.state is State.CREATED else self.state,
@@ -399,16 +399,16 @@ class Session(Struct, frozen=True, gc=False):
 
 def message_entries(
     messages: Iterable[Message], stamp: Stamp, first: int, session_id: str, task_id: str
-) -> tuple[Entry, ...]:
+) -> list[Entry]:
     """Messages as entries, numbered from `first`."""
     at, by, interface = stamp.at, stamp.by, stamp.interface
-    return tuple(
+    return [
         Entry(
             number, "message", at, message.role, message.content, None, by, interface, message.client_key, session_id,
             task_id,
         )
         for number, message in enumerate(messages, first)
-    )  # fmt: skip
+    ]  # fmt: skip
 
 
 class View(Struct, frozen=True):

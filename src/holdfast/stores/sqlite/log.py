@@ -53,7 +53,7 @@ def append(
     if token is not None:
         db.execute("UPDATE sessions SET hold_until = ? WHERE pk = ?", (micros(stamp.at + HOLD_FOR), pk))
     heads.add_entries(db, pk, owner, entries)
-    return list(entries) if not seen else _in_order(messages, seen, list(entries))
+    return entries if not seen else _in_order(messages, seen, entries)
 
 
 def _seen(db: Connection, pk: int, session_id: str, task: str, messages: list[Message]) -> dict[str | None, Entry]:

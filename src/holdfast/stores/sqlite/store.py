@@ -82,7 +82,7 @@ class SqliteStore:
     async def append(
         self, owner: str, ref: str, messages: list[Message], stamp: Stamp, *, token: str | None = None
     ) -> list[Entry]:
-        weight = sum(message.size for message in messages)
+        weight = sum([message.size for message in messages])
         return await self._access.write(lambda db: log.append(db, owner, ref, messages, stamp, token), weight)
 
     async def log(
