@@ -43,7 +43,7 @@ class Timed:
 
     def connect(self, *, owner: str = "local", by: str = "ann", holder: str = "ann") -> sync.Holdfast:
         """A connection for somebody."""
-        deps = Deps(self.store, self.clock, os.urandom, self.settings)
+        deps = self.deps = Deps(self.store, self.clock, os.urandom, self.settings)
         caller = Caller(owner=owner, by=by, interface="test", holder=holder)
         return sync.Holdfast(AsyncHoldfast(lambda: deps, caller, threaded=False))
 

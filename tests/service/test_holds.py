@@ -305,3 +305,35 @@ def test_a_call_whose_id_was_used_before_is_repaired_each_time(place: Place) -> 
         hf.resume(session.id)
         hf.release(session.id)
         assert repairs(hf, session.id) == ["c-1"] * count
+
+
+def test_a_holder_that_asks_again_is_at_it_still_and_nothing_is_repaired(place: Place) -> None:
+    hf = place.connect(holder="ann")
+    session = hf.create("echo-agent")
+    token = str(hf.resume(session.id).hold.token)
+    hf.append(session.id, a_call("c-1"), token=token)
+    hf.resume(session.id)
+    hf.append(session.id, a_result("c-1"), token=token)
+    assert repairs(hf, session.id) == []
+
+
+def test_whoever_suspends_with_the_token_is_the_agent(place: Place) -> None:
+    hf = place.connect()
+    session = hf.create("echo-agent")
+    hf.suspend(session.id)
+    token = str(hf.resume(session.id).hold.token)
+    hf.suspend(session.id, token=token)
+    said = [entry.data["suspended_by"] for entry in hf.log(session.id, kinds=["suspended"]) if entry.data]
+    assert said == ["person", "agent"]
+
+
+def test_a_session_kept_past_its_ttl_slows_nobody_down(timed: Timed) -> None:
+    hf = timed.hf
+    hf.create("echo-agent", session_id="kept", ttl=60)
+    hf.create("echo-agent", session_id="other")
+    token = str(hf.resume("kept").hold.token)
+    timed.forward(minutes=2)
+    hf.get("other")
+    assert timed.deps.look_again_at > timed.clock.now(), "it is not looked at again for every call"
+    hf.release("kept", token=token)
+    assert [each.id for each in hf.list()] == ["other"]

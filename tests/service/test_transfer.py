@@ -318,3 +318,21 @@ def test_markdown_is_for_people(timed: Timed) -> None:
     text = "\n".join(timed.hf.export(a_full_session(timed.hf, name="planner"), format="markdown"))
     for part in ("# planner", "**Agent**: planner", "## 3 · user", "hello", "weather", "so far"):
         assert part in text
+
+
+def test_an_export_of_a_session_in_use_is_of_one_instant(place: Place) -> None:
+    hf = place.connect()
+    session = hf.create("agent")
+    asked = hf.request_approval(session.id, "Apply?")
+    lines = hf.export(session.id)
+    begun = [next(lines), next(lines)]
+    hf.approve(asked.approval_id)
+    hf.context.put(session.id, "later", 1)
+    hf.append(session.id, "later")
+    exported = [*begun, *lines]
+
+    hf.delete(session.id)
+    elsewhere = sync.connect("memory://")
+    assert elsewhere.import_(exported).imported == [session.id]
+    assert elsewhere.get(session.id).pending_approvals == 1
+    assert elsewhere.context.get(session.id) == {}

@@ -12,7 +12,7 @@ from typing import Any
 from msgspec import Struct, field
 
 from holdfast.core.errors import HoldfastError, SessionCorrupt
-from holdfast.core.session import FINAL_STATES, RESUMABLE_PHASES, Phase, Session
+from holdfast.core.session import FINAL_STATES, RESUMABLE_PHASES, Phase, Session, State
 
 IDLE_LIMIT = timedelta(minutes=30)
 APPROVAL_IDLE_LIMIT = timedelta(days=7)
@@ -56,12 +56,12 @@ def verdict_on(session: Session, policy: ResumePolicy, at: datetime, holder: str
     criteria = {
         "exists": _YES,
         "whole": _YES,
-        "open": Criterion(session.state, session.state not in FINAL_STATES),
-        "phase": Criterion(session.phase, session.phase in RESUMABLE_PHASES),
-        "resume_ready": Criterion(session.resume_ready, session.resume_ready),
+        "open": _OPEN[session.state],
+        "phase": _PHASE[session.phase],
+        "resume_ready": _YES if session.resume_ready else _NO,
         "idle_seconds": Criterion(idle, idle < limit, limit),
         "error_count": Criterion(session.error_count, session.error_count < policy.max_errors, policy.max_errors),
-        "held_by": Criterion(holder_of_it, holder_of_it is None),
+        "held_by": _FREE if holder_of_it is None else Criterion(holder_of_it, False),
     }
     for name, criterion in criteria.items():
         if not criterion.ok:
@@ -72,6 +72,9 @@ def verdict_on(session: Session, policy: ResumePolicy, at: datetime, holder: str
 RESUMABLE = "session_resumable"
 _YES = Criterion(True, True)
 _NO = Criterion(False, False)
+_FREE = Criterion(None, True)
+_OPEN = {state: Criterion(state, state not in FINAL_STATES) for state in State}
+_PHASE = {phase: Criterion(phase, phase in RESUMABLE_PHASES) for phase in Phase}
 _REASONS = {
     "open": "session_closed",
     "phase": "phase_not_resumable",

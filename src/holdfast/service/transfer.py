@@ -49,19 +49,30 @@ async def export_lines(deps: Deps, caller: Caller, ref: str, *, tree: bool = Fal
 
 
 async def _session_lines(deps: Deps, caller: Caller, session: Session) -> AsyncIterator[str]:
-    head = msgspec.to_builtins(replace(session, hold=None, redacted=()))
+    whole = await _without_entries(deps, caller, session.session_id)
+    head = msgspec.to_builtins(replace(whole.session, hold=None, redacted=()))
     yield encode_text({"type": "session", "session": head})
     count = 0
-    async for entry in _entries(deps, caller, session):
+    async for entry in _entries(deps, caller, whole.session):
         yield encode_text({"type": "entry", "entry": _without_secrets(deps, entry)})
         count += 1
-    for key, item in (await deps.store.context(caller.owner, session.session_id, deps.clock.now())).items():
+    for key, item in whole.context.items():
         yield encode_text({"type": "context", "key": key, "item": item})
-    for approval in await deps.store.approvals(
-        caller.owner, ref=session.session_id, pending_only=False, limit=MAX_TREE
-    ):
+    for approval in whole.approvals:
         yield encode_text({"type": "approval", "approval": approval})
     yield encode_text({"type": "end", "session_id": session.session_id, "entries": count})
+
+
+async def _without_entries(deps: Deps, caller: Caller, session_id: str) -> Bundle:
+    """Head, context and approvals of one instant: read again if something changed meanwhile."""
+    store, owner = deps.store, caller.owner
+    head = await store.get(owner, session_id)
+    while True:
+        context = await store.context(owner, session_id, deps.clock.now())
+        approvals = await store.approvals(owner, ref=session_id, pending_only=False, limit=MAX_TREE)
+        before, head = head, await store.get(owner, session_id)
+        if (head.version, head.context_version) == (before.version, before.context_version):
+            return Bundle(session=head, entries=[], context=context, approvals=approvals)
 
 
 async def _entries(deps: Deps, caller: Caller, session: Session) -> AsyncIterator[Entry]:

@@ -88,6 +88,10 @@ class Inline:
             return result
 
     async def read(self, job: Job[T]) -> T:
+        return self.read_now(job)
+
+    def read_now(self, job: Job[T]) -> T:
+        """Read without the price of a coroutine."""
         with self._lock:
             try:
                 return job(self._connection())

@@ -16,7 +16,6 @@ from holdfast.stores.sqlite.rows import HEAD_WITH_PK, Row, json_text, micros, se
 
 # (filter, column, index), the most selective first
 _INDEXES = (
-    ("task", "task", "sessions_by_task"),
     ("project_dir", "project_dir", "sessions_by_project"),
     ("agent", "agent", "sessions_by_agent"),
 )
@@ -63,6 +62,7 @@ class _Where:
 
     def __init__(self, query: SessionQuery) -> None:
         self.index: str | None = None
+        self.is_family = False
         self.conditions: list[str] = []
         self.values: list[Any] = []
         for name, column, index in _INDEXES:
@@ -116,6 +116,7 @@ def _add_family(db: Connection, owner: str, query: SessionQuery, where: _Where) 
             continue
         row = db.one("SELECT pk FROM sessions WHERE owner = ? AND id = ?", (owner, session_id))
         where.add(condition, *[row[0] if row else -1] * condition.count("?"))
+        where.is_family = True
         where.index = index  # a family is small: the other filters look at its members only
 
 
@@ -124,10 +125,14 @@ def _statement(owner: str, query: SessionQuery, where: _Where) -> tuple[str, lis
     states = _states(query)
     if not states:
         return f"SELECT {HEAD_WITH_PK} FROM sessions WHERE 0", []
-    if where.index is None:
+    if where.index is None and query.task is None:
         return _merged(owner, states, where, order)
     if len(states) < len(State):
         where.add(f"state IN ({', '.join(repr(state) for state in states)})")
+    if query.task is not None and not where.is_family:
+        return _of_task(owner, query.task, where, order)
+    if query.task is not None:
+        where.add("task = ?", query.task)
     return _one(owner, where, f"INDEXED BY {where.index}" if where.index else "", order)
 
 
@@ -139,6 +144,21 @@ def _states(query: SessionQuery) -> list[str]:
 def _one(owner: str, where: _Where, index: str, order: str) -> tuple[str, list[Any]]:
     conditions = " AND ".join(["owner = ?", *where.conditions])
     return f"SELECT {HEAD_WITH_PK} FROM sessions {index} WHERE {conditions} {order}", [owner, *where.values]
+
+
+_TASK_SOURCES = (
+    "sessions_by_task WHERE owner = ? AND task = ? AND task <> id",
+    "sessions_by_id WHERE owner = ? AND id = ? AND task = id",
+)
+
+
+def _of_task(owner: str, task: str, where: _Where, order: str) -> tuple[str, list[Any]]:
+    """Sessions that were given this task, and the one it was made for."""
+    parts = []
+    for source in _TASK_SOURCES:
+        conditions = " AND ".join([source, *where.conditions])
+        parts.append(f"SELECT * FROM (SELECT {HEAD_WITH_PK} FROM sessions INDEXED BY {conditions} {order})")
+    return f"{' UNION ALL '.join(parts)} {order}", [owner, task, *where.values] * 2
 
 
 def _merged(owner: str, states: list[str], where: _Where, order: str) -> tuple[str, list[Any]]:

@@ -76,11 +76,13 @@ def session_of(row: Row) -> Session:
         pending_approvals, suspended_by, phase_before, last_checkpoint, context_version, _,
     ) = row  # fmt: skip
     try:
+        updated = _from_timestamp(updated_at / 1e6, UTC)
+        active = updated if last_activity_at == updated_at else _from_timestamp(last_activity_at / 1e6, UTC)
         return Session(
-            id_, task, root_id or id_, _from_timestamp(created_at / 1e6, UTC), _from_timestamp(updated_at / 1e6, UTC),
-            _from_timestamp(last_activity_at / 1e6, UTC), name, agent, purpose, project_dir, owner, _STATES[state],
-            _PHASES[phase], resume_ready == 1, interface, parent_id, parent_name, depth, forked_from, version,
-            last_entry, error_count, last_error, {} if metadata == "{}" else _decode_object(metadata),
+            id_, task, root_id or id_, _from_timestamp(created_at / 1e6, UTC), updated, active, name, agent, purpose,
+            project_dir, owner, _STATES[state], _PHASES[phase], resume_ready == 1, interface, parent_id, parent_name,
+            depth, forked_from, version, last_entry, error_count, last_error,
+            {} if metadata == "{}" else _decode_object(metadata),
             None if expires_at is None else instant(expires_at),
             None if finalized_at is None else instant(finalized_at), duration_seconds, summary,
             None if holder is None else Hold(holder, instant(hold_until), hold_token), pending_approvals, suspended_by,

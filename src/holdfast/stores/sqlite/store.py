@@ -44,6 +44,7 @@ class SqliteStore:
 
     def __init__(self, access: Access) -> None:
         self._access = access
+        self._read_now = access.read_now if isinstance(access, Inline) else None
 
     @classmethod
     def open(cls, path: str | os.PathLike[str]) -> SqliteStore:
@@ -64,7 +65,10 @@ class SqliteStore:
         return await self._access.write(lambda db: heads.fork(db, owner, ref, at, decide))
 
     async def get(self, owner: str, ref: str) -> Session:
-        return await self._access.read(lambda db: heads.load(db, owner, ref)[1])
+        def job(db: Connection) -> Session:
+            return heads.load(db, owner, ref)[1]
+
+        return self._read_now(job) if self._read_now is not None else await self._access.read(job)
 
     async def match(self, owner: str, prefix: str, limit: int) -> list[str]:
         return await self._access.read(lambda db: heads.match(db, owner, prefix, limit))

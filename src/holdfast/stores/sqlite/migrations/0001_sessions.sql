@@ -53,7 +53,7 @@ CREATE UNIQUE INDEX sessions_by_open_name ON sessions (owner, name) WHERE name I
 CREATE INDEX sessions_by_name ON sessions (owner, name, pk) WHERE name IS NOT NULL;
 CREATE INDEX sessions_by_state ON sessions (owner, state, pk);
 CREATE INDEX sessions_by_agent ON sessions (owner, agent, pk);
-CREATE INDEX sessions_by_task ON sessions (owner, task, pk);
+CREATE INDEX sessions_by_task ON sessions (owner, task, pk) WHERE task <> id;  -- the others are found by their id
 CREATE INDEX sessions_by_project ON sessions (owner, project_dir, pk) WHERE project_dir IS NOT NULL;
 CREATE INDEX sessions_ready ON sessions (owner, pk) WHERE resume_ready = 1;
 CREATE INDEX sessions_waiting ON sessions (owner, pk) WHERE pending_approvals > 0;
