@@ -13,7 +13,7 @@ from holdfast.stores.sqlite.rows import (
     ENTRY,
     ENTRY_OF_E,
     RARE,
-    TOMBSTONE,
+    TOMBSTONE_OF_T,
     Row,
     entries_of,
     entry_of,
@@ -187,13 +187,20 @@ def _tail_of_fork(db: Connection, pk: int, shared_upto: int, limit: int, pins: i
 
 # The feed ---------------------------------------------------------------------------------------
 
+# Rows stand for several events each: as many rows are read as hold `limit` events, and no more.
 _FEED = f"""
-SELECT f.id, f.subject, f.last, s.id, s.task, {ENTRY_OF_E}
-FROM (SELECT * FROM feed WHERE id > ?1 AND id < ?2 ORDER BY id LIMIT ?3) f
+SELECT f.id, f.last, s.id, s.task, {ENTRY_OF_E}, {TOMBSTONE_OF_T}
+FROM (
+    SELECT *, sum(count) OVER (ORDER BY id) - count AS ahead
+    FROM (SELECT * FROM feed WHERE id > ?1 AND id < ?2 ORDER BY id LIMIT ?3)
+) f
 LEFT JOIN sessions s ON f.last > 0 AND s.pk = f.subject
 LEFT JOIN entries e ON e.segment = s.pk AND e.number > f.last - f.count AND e.number <= f.last
+LEFT JOIN tombstones t ON f.last = 0 AND t.n = f.subject
+WHERE f.ahead <= ?3
 ORDER BY f.id, e.number
 """
+_ENTRY_ENDS = 4 + len(ENTRY.split(", "))
 
 
 def feed(db: Connection, owner: str, after: int, limit: int) -> list[Event]:
@@ -205,21 +212,21 @@ def feed(db: Connection, owner: str, after: int, limit: int) -> list[Event]:
     position = base + after
     while True:
         rows = db.all(_FEED, (position, end, limit))
-        events = [event for row in rows if (event := _feed_event(db, row, base)) is not None and event.id > after]
+        events = [event for row in rows if (event := _feed_event(row, base)) is not None and event.id > after]
         if events or not rows:
             return events[:limit]
         position = rows[-1][0]  # all of these are of deleted sessions: look further
 
 
-def _feed_event(db: Connection, row: Row, base: int) -> Event | None:
-    feed_id, subject, last, session_id, task, *columns = row
+def _feed_event(row: Row, base: int) -> Event | None:
+    feed_id, last, session_id, task = row[:4]
+    entry_columns, stone_columns = row[4:_ENTRY_ENDS], row[_ENTRY_ENDS:]
     if last == 0:
-        stone = db.one(f"SELECT {TOMBSTONE} FROM tombstones WHERE n = ?", (subject,))
-        return None if stone is None else deletion_event(tombstone_of(stone[1:]), feed_id - base)
-    if columns[0] is None:
+        return None if stone_columns[0] is None else deletion_event(tombstone_of(stone_columns), feed_id - base)
+    if entry_columns[0] is None:
         return None
     try:
-        entry = entry_of(tuple(columns), session_id, task)
+        entry = entry_of(entry_columns, session_id, task)
     except SessionCorrupt:  # reading its session says so; the stream of all others goes on
         return None
     return event_of(entry, session_id, feed_id - base - (last - entry.number))

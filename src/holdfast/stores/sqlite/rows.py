@@ -33,6 +33,7 @@ ENTRY = "number, kind, at, role, content, data, by, interface, client_key"
 ENTRY_OF_E = ", ".join(f"e.{column}" for column in ENTRY.split(", "))
 RARE = "kind <> 'message' AND kind <> 'created'"  # as the partial index on kinds says it
 TOMBSTONE = "n, id, name, agent, task, state, root_of_deletion, deleted_at, deleted_by, reason"
+TOMBSTONE_OF_T = ", ".join(f"t.{column}" for column in TOMBSTONE.split(", ")[1:])
 
 _STATES = {state.value: state for state in State}
 _PHASES = {phase.value: phase for phase in Phase}
