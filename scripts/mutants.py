@@ -120,8 +120,8 @@ MUTANTS = (
     Mutant(
         "owner of the feed",
         f"{SQLITE}/log.py",
-        "FROM (SELECT * FROM feed WHERE id > ?1 AND id < ?2 ORDER BY id LIMIT ?3) f",
-        "FROM (SELECT * FROM feed WHERE id > ?1 AND id < ?2 + (1 << 50) ORDER BY id LIMIT ?3) f",
+        "FROM (SELECT * FROM feed WHERE id > ?1 AND id < ?2 ORDER BY id LIMIT ?3)",
+        "FROM (SELECT * FROM feed WHERE id > ?1 AND id < ?2 + (1 << 50) ORDER BY id LIMIT ?3)",
         (f"{SERVICE}/test_events.py::test_one_owners_stream_carries_nobody_elses_events[sqlite]",),
     ),
     Mutant(
