@@ -112,9 +112,9 @@ async def expire_due(deps: Deps, caller: Caller) -> None:
         await _sweep_expired(deps, caller)
         await expire_approvals(deps, caller)
         due = await deps.store.next_expiry(caller.owner)
-    # What is in use stays, though it is due: whoever ends its use calls `expect_end`.
-    is_ahead = due is not None and due > now
-    deps.look_again_at = min(due, now + LOOK_AGAIN) if due is not None and is_ahead else now + LOOK_AGAIN
+    deps.look_again_at = now + LOOK_AGAIN
+    if due is not None and due > now:  # what is in use stays though it is due: who ends its use calls `expect_end` too
+        deps.expect_end(due)
 
 
 async def _sweep_expired(deps: Deps, caller: Caller) -> None:

@@ -80,9 +80,14 @@ def _by_name(db: Connection, owner: str, ref: str) -> Row:
     row = db.one(_BY_OPEN_NAME, (owner, ref)) or db.one(_BY_NAME, (owner, ref))
     if row is not None:
         return row
-    if stone := db.one(_TOMBSTONE, (owner, ref)):
-        raise SessionGone(ref, at=instant(stone[0]), by=stone[1], why=stone[2])
+    check_not_spent(db, owner, ref)
     raise SessionNotFound(ref)
+
+
+def check_not_spent(db: Connection, owner: str, session_id: str) -> None:
+    """Raise SessionGone if a session of that id was deleted."""
+    if stone := db.one(_TOMBSTONE, (owner, session_id)):
+        raise SessionGone(session_id, at=instant(stone[0]), by=stone[1], why=stone[2])
 
 
 def match(db: Connection, owner: str, prefix: str, limit: int) -> list[str]:

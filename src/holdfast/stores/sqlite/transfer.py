@@ -5,11 +5,11 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from holdfast.core.bundle import Bundle
-from holdfast.core.errors import HoldfastError, ParentNotFound, SessionGone
+from holdfast.core.errors import HoldfastError, ParentNotFound
 from holdfast.stores.sqlite import context, heads
 from holdfast.stores.sqlite.connection import BrokenText, Connection
 from holdfast.stores.sqlite.migrate import edited_migrations
-from holdfast.stores.sqlite.rows import HEAD_WITH_PK, instant, session_of
+from holdfast.stores.sqlite.rows import HEAD_WITH_PK, session_of
 
 FEED_CHUNK = 500  # entries one row of the feed stands for, so that reading a page of it stays small
 
@@ -19,11 +19,7 @@ def restore(db: Connection, owner: str, bundle: Bundle) -> bool:
     new = replace(bundle.session, owner=owner)
     if db.one("SELECT 1 FROM sessions WHERE owner = ? AND id = ?", (owner, new.session_id)):
         return False
-    stone = db.one(
-        "SELECT deleted_at, deleted_by, reason FROM tombstones WHERE owner = ? AND id = ?", (owner, new.session_id)
-    )
-    if stone is not None:
-        raise SessionGone(new.session_id, at=instant(stone[0]), by=stone[1], why=stone[2])
+    heads.check_not_spent(db, owner, new.session_id)
     heads.check_names(db, owner, new)
     pk = heads.insert(db, new, family=_family(db, owner, new.parent_session_id))
     for start in range(0, len(bundle.entries), FEED_CHUNK):
