@@ -23,6 +23,7 @@ from msgspec import Struct
 from holdfast.core.approval import Approval
 from holdfast.core.bundle import Bundle
 from holdfast.core.context import ContextChange, ContextItem
+from holdfast.core.delegation import Delegation, Span
 from holdfast.core.entry import Entry, Message
 from holdfast.core.event import Event, Hit
 from holdfast.core.family import Deletion, Member, Tombstone
@@ -204,6 +205,14 @@ class Store(Protocol):
 
     async def due_approvals(self, owner: str, at: datetime, limit: int = 100) -> list[Approval]:
         """Pending approvals whose time has run out."""
+
+    # What is counted ----------------------------------------------------------------------------
+
+    async def record_delegation(self, owner: str, delegation: Delegation) -> bool:
+        """Remember that work was delegated; False if that delegation is known already."""
+
+    async def delegations(self, owner: str, span: Span, limit: int, cursor: str | None = None) -> Page[Delegation]:
+        """Delegations of a span, in the order they were recorded."""
 
     # Search, transfer, care ---------------------------------------------------------------------
 

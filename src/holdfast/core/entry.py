@@ -32,6 +32,7 @@ class Kind(StrEnum):
     READINESS = "readiness"
     METADATA = "metadata"
     ERROR = "error"
+    TURN_ENDED = "turn_ended"
     SUSPENDED = "suspended"
     RESUMED = "resumed"
     RELEASED = "released"

@@ -236,6 +236,14 @@ class Session(Struct, frozen=True, gc=False):
             return Change(session=replace(head, updated_at=stamp.at))
         return head.changed(stamp, happened)
 
+    def end_turn(self, stamp: Stamp, *, token: str | None = None) -> Change:
+        """A turn went well: the errors before it no longer count."""
+        self.check_open()
+        head = self.driven(token, stamp.at)
+        state = State.ACTIVE if self.state is State.CREATED else self.state
+        head = replace(head, state=state, error_count=0, last_activity_at=stamp.at)
+        return head.changed(stamp, [(Kind.TURN_ENDED, {"outcome": "completed"})])
+
     def suspend(
         self,
         stamp: Stamp,

@@ -18,6 +18,7 @@ import msgspec
 from holdfast.core.approval import Approval, hash_of_plan
 from holdfast.core.bundle import Bundle
 from holdfast.core.context import ContextChange, ContextItem, drop_keys, merge_keys, put_key
+from holdfast.core.delegation import Span
 from holdfast.core.entry import Entry, Message, check_message
 from holdfast.core.event import Event
 from holdfast.core.family import FamilyLimits, Member, NewSession, Tombstone, born, check_deletion, forked
@@ -258,6 +259,7 @@ async def dump(store: Store, owner: str = OWNER, at: datetime = NOON) -> dict[st
         "feed": _plain(await whole_feed(store, owner)),
         "feed_end": await store.feed_end(owner),
         "tombstones": _plain(await all_tombstones(store, owner)),
+        "delegations": _plain((await store.delegations(owner, Span(), MANY)).items),
     }
 
 

@@ -28,6 +28,7 @@ from holdfast.core.approval import Approval, ApprovalState
 from holdfast.core.bundle import Bundle
 from holdfast.core.codec import encode
 from holdfast.core.context import ContextChange, ContextItem
+from holdfast.core.delegation import Delegation, Span
 from holdfast.core.entry import Entry, Kind, Message, searchable_text
 from holdfast.core.errors import (
     ApprovalNotFound,
@@ -65,11 +66,13 @@ Part = tuple[int, int]  # a segment, and the last number read from it
 
 _ALL = sys.maxsize  # no entry has a higher number
 _TOMBSTONES = crc32(b"tombstones")
+_DELEGATIONS = crc32(b"delegations")
 
 _read_session = Decoder(Session).decode
 _read_entry = Decoder(Entry).decode
 _read_item = Decoder(ContextItem).decode
 _read_approval = Decoder(Approval).decode
+_read_delegation = Decoder(Delegation).decode
 _words = re.compile(r"[^\W_]+").findall
 
 
@@ -296,6 +299,29 @@ class MemoryStore:
             asked = [record.approval(name) for name, record in shelf.asked.items()]
         return [approval for approval in asked if approval.is_due(at)][:limit]
 
+    # What is counted ----------------------------------------------------------------------------
+
+    async def record_delegation(self, owner: str, delegation: Delegation) -> bool:
+        """Remember that work was delegated; False if that delegation is known already."""
+        with self._opened(owner) as shelf:
+            if delegation.delegation_id in shelf.delegated:
+                return False
+            shelf.delegated[delegation.delegation_id] = encode(delegation)
+            return True
+
+    async def delegations(self, owner: str, span: Span, limit: int, cursor: str | None = None) -> Page[Delegation]:
+        """Delegations of a span, in the order they were recorded. The cursor says how many were looked at."""
+        seen = 0 if cursor is None else read_cursor(cursor, _DELEGATIONS)
+        with self._opened(owner) as shelf:
+            known = [_read_delegation(kept) for kept in shelf.delegated.values()]
+        rest = [
+            (place, each)
+            for place, each in enumerate(known, 1)
+            if place > seen and span.has(each.at, each.agent_name, each.task_id)
+        ]
+        page = rest[:limit]
+        return Page([each for _, each in page], make_cursor(page[-1][0], _DELEGATIONS) if len(rest) > limit else None)
+
     # Search, transfer, care ---------------------------------------------------------------------
 
     async def search(self, owner: str, text: str, limit: int) -> list[Hit]:
@@ -467,6 +493,7 @@ class _Shelf:
         self.asked: dict[str, _Record] = {}  # whose approval it is, in the order they were asked
         self.feed: dict[int, tuple[_Record, int] | Tombstone] = {}  # by cursor: an entry's number, or a deletion
         self.feed_end = 0
+        self.delegated: dict[str, bytes] = {}  # delegations by id, in the order they were recorded
         self._last_serial = 0
 
     # Finding ------------------------------------------------------------------------------------

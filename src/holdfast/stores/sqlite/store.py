@@ -14,6 +14,7 @@ from functools import partial
 from holdfast.core.approval import Approval
 from holdfast.core.bundle import Bundle
 from holdfast.core.context import ContextChange, ContextItem
+from holdfast.core.delegation import Delegation, Span
 from holdfast.core.entry import Entry, Message
 from holdfast.core.event import Event, Hit, search_words
 from holdfast.core.family import Deletion, Tombstone
@@ -30,7 +31,7 @@ from holdfast.ports import (
     SweepDecision,
     Tail,
 )
-from holdfast.stores.sqlite import context, family, find, heads, log, search, transfer
+from holdfast.stores.sqlite import context, counts, family, find, heads, log, search, transfer
 from holdfast.stores.sqlite.access import Access, Inline, Job, T, Threaded
 from holdfast.stores.sqlite.connection import Connection
 from holdfast.stores.sqlite.migrate import migrate
@@ -177,6 +178,14 @@ class SqliteStore:
 
     async def due_approvals(self, owner: str, at: datetime, limit: int = 100) -> list[Approval]:
         return await self._access.read(lambda db: heads.due_approvals(db, owner, micros(at), limit))
+
+    # What is counted ----------------------------------------------------------------------------
+
+    async def record_delegation(self, owner: str, delegation: Delegation) -> bool:
+        return await self._access.write(lambda db: counts.record_delegation(db, owner, delegation))
+
+    async def delegations(self, owner: str, span: Span, limit: int, cursor: str | None = None) -> Page[Delegation]:
+        return await self._access.read(lambda db: counts.delegations(db, owner, span, limit, cursor))
 
     # Search, transfer, care ---------------------------------------------------------------------
 

@@ -7,6 +7,7 @@ Each module holds the rules about one subject, each test is named after one rule
 from holdfast.testing.contract.approvals import ApprovalRules
 from holdfast.testing.contract.changes import ChangeRules
 from holdfast.testing.contract.context import ContextRules
+from holdfast.testing.contract.counting import CountingRules
 from holdfast.testing.contract.deletion import DeletionRules
 from holdfast.testing.contract.families import FamilyRules
 from holdfast.testing.contract.feed import FeedRules
@@ -32,6 +33,7 @@ class StoreContract(
     FindRules,
     ContextRules,
     ApprovalRules,
+    CountingRules,
     SearchRules,
     TransferRules,
     OwnerRules,

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from holdfast.core.delegation import Delegation, Span
 from holdfast.core.errors import ApprovalNotFound, NotFound, ParentNotFound, SessionNotFound, Unsupported
 from holdfast.core.query import SessionQuery
 from holdfast.core.session import Birth, Session
@@ -82,6 +83,7 @@ NOTHING: dict[str, Call] = {
     "tombstones": lambda store: _items(store.tombstones(OTHER, 10)),
     "approvals": lambda store: store.approvals(OTHER, pending_only=False),
     "due_approvals": lambda store: store.due_approvals(OTHER, after(10**9)),
+    "delegations": lambda store: _items(store.delegations(OTHER, Span(), 10)),
     "search": _searched,
 }
 
@@ -91,7 +93,7 @@ async def _items(page: Awaitable[Any]) -> list[Any]:
 
 
 OWNERLESS = {"check", "pulse", "wait", "close"}
-TESTED_APART = {"restore"}
+TESTED_APART = {"restore", "record_delegation"}
 
 
 class OwnerRules:
@@ -213,3 +215,4 @@ async def _theirs(store: Store, owner: str = OWNER) -> None:
     await store.append(owner, "theirs", said("hello", key="k-1"), a_stamp())
     await store.write_context(owner, "theirs", remembering("k", 1), NOON)
     await store.apply(owner, "theirs", asked(an_approval("theirs", expires_at=after(1))))
+    await store.record_delegation(owner, Delegation(delegation_id="d-1", at=NOON, resumed=False, reason="none"))
