@@ -14,8 +14,14 @@ File, then environment, then arguments. The file is `config.toml` in the folder 
     open_children = 1000
     [retention]
     age = "24h"
+    every = "1h"
+    [retention.ages]
+    completed = "7d"
+    suspended = "never"
     [redact]
     words = ["password", "token"]
+    [hooks]
+    deny_if_resumable = false
 """
 
 from __future__ import annotations
@@ -29,14 +35,24 @@ from typing import Any
 
 from holdfast.core.errors import InvalidField, StoreReadOnly, StoreUnavailable, Unsupported
 from holdfast.core.family import FamilyLimits
-from holdfast.core.policy import APPROVAL_IDLE_LIMIT, IDLE_LIMIT, MAX_ERRORS, ResumePolicy
+from holdfast.core.policy import (
+    APPROVAL_IDLE_LIMIT,
+    IDLE_LIMIT,
+    MAX_ERRORS,
+    RETENTION_AGE,
+    SWEEP_EVERY,
+    ResumePolicy,
+    RetentionPolicy,
+)
 from holdfast.core.redact import SECRET_WORDS
-from holdfast.core.session import Phase
+from holdfast.core.session import Phase, State
 from holdfast.ports import Store
-from holdfast.service.deps import Deps, Settings
+from holdfast.service.deps import Deps, HookSettings, Settings
 
 FILE_NAME = "holdfast.db"
 CONFIG_NAME = "config.toml"
+NEVER = "never"  # in the place of a duration
+SHORTEST_SWEEP = timedelta(seconds=1)
 _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 604800}
 _shared_memory: dict[str, Store] = {}
 
@@ -46,6 +62,11 @@ class SystemClock:
 
     def now(self) -> datetime:
         return datetime.now(UTC)
+
+
+def entropy(size: int) -> bytes:
+    """The machine's chance."""
+    return os.urandom(size)
 
 
 def home() -> str:
@@ -60,29 +81,34 @@ def home() -> str:
 
 def pick_url(url: str | None = None) -> str:
     """The URL given, else HOLDFAST_URL, else the configuration's, else a file in the data folder."""
-    if url is not None:
-        return url
-    if given := os.environ.get("HOLDFAST_URL"):
+    if (given := given_url(url)) is not None:
         return given
     if configured := _file().get("url"):
         return str(configured)
     return sqlite_url(os.path.join(home(), FILE_NAME))
 
 
-def open_deps(url: str | None = None, *, threaded: bool) -> Deps:
+def given_url(url: str | None = None) -> str | None:
+    """The URL given, else HOLDFAST_URL; None if it is for the configuration to say."""
+    return url if url is not None else os.environ.get("HOLDFAST_URL") or None
+
+
+def open_deps(url: str | None = None, *, threaded: bool, patience: float | None = None) -> Deps:
     """Everything a service needs, on the store that the URL names.
 
-    Threaded stores suit an event loop; the others run inline and never suspend.
+    Threaded stores suit an event loop; the others run inline and never suspend. With
+    `patience`, an inline store waits for others so many seconds in all and no longer.
     """
     settings = read_settings()
-    return Deps(open_store(pick_url(url), threaded=threaded), SystemClock(), os.urandom, settings)
+    store = open_store(pick_url(url), threaded=threaded, patience=patience)
+    return Deps(store, SystemClock(), entropy, settings)
 
 
-def open_store(url: str, *, threaded: bool) -> Store:
+def open_store(url: str, *, threaded: bool, patience: float | None = None) -> Store:
     """The store behind a URL. Raises Unsupported for a scheme that is not known."""
     scheme, separator, rest = url.partition("://")
     if scheme == "sqlite" and separator:
-        return _open_sqlite(sqlite_path(url), threaded=threaded)
+        return _open_sqlite(sqlite_path(url), threaded=threaded, patience=patience)
     if scheme == "memory" and separator:
         return _open_memory(rest)
     raise Unsupported(
@@ -120,13 +146,15 @@ def make_folder(path: str) -> None:
         raise StoreUnavailable(f"the folder {path} cannot be made ({error.strerror})", store=path) from error
 
 
-def _open_sqlite(path: str, *, threaded: bool) -> Store:
+def _open_sqlite(path: str, *, threaded: bool, patience: float | None) -> Store:
     from holdfast.stores.sqlite.store import SqliteStore
 
     folder = os.path.dirname(os.path.abspath(path))
     if folder == home():
         make_folder(folder)
-    return SqliteStore.serve(path) if threaded else SqliteStore.open(path)
+    if threaded:
+        return SqliteStore.serve(path)
+    return SqliteStore.open(path, patience)
 
 
 def _open_memory(name: str) -> Store:
@@ -155,7 +183,8 @@ def parent_from_environment() -> str | None:
 
 def user() -> str:
     """Who runs this process, for the log."""
-    return os.environ.get("USER") or os.environ.get("LOGNAME") or f"uid{os.getuid()}"
+    name = os.environ.get("USER") or os.environ.get("LOGNAME") or f"uid{os.getuid()}"
+    return name.encode(errors="replace").decode()  # the environment is bytes, the log is text
 
 
 def unique_holder() -> str:
@@ -171,11 +200,10 @@ def read_settings() -> Settings:
     file = _file()
     if not file:
         return Settings()
-    _check_known("the configuration file", file, ("url", "resume", "family", "retention", "redact"))
+    _check_known("the configuration file", file, ("url", "resume", "family", "retention", "redact", "hooks"))
     resume, family = _table(file, "resume"), _table(file, "family")
     _check_known("resume", resume, ("idle_limit", "idle_limits", "max_errors"))
     _check_known("family", family, FamilyLimits.__struct_fields__)
-    _check_known("retention", _table(file, "retention"), ("age",))
     _check_known("redact", _table(file, "redact"), ("words",))
     limits = {Phase.APPROVAL.value: APPROVAL_IDLE_LIMIT}
     for phase, limit in _table(resume, "idle_limits").items():
@@ -190,8 +218,39 @@ def read_settings() -> Settings:
         ),
         family=FamilyLimits(**{name: _count(f"family.{name}", value) for name, value in family.items()}),
         secret_words=_words(_table(file, "redact").get("words", list(SECRET_WORDS))),
-        retention=duration("retention.age", _table(file, "retention").get("age", "24h")),
+        retention=_retention(_table(file, "retention")),
+        hooks=_hooks(_table(file, "hooks")),
     )
+
+
+def _hooks(table: dict[str, Any]) -> HookSettings:
+    _check_known("hooks", table, HookSettings.__struct_fields__)
+    return HookSettings(**{name: _yes_or_no(f"hooks.{name}", value) for name, value in table.items()})
+
+
+def _retention(table: dict[str, Any]) -> RetentionPolicy:
+    _check_known("retention", table, RetentionPolicy.__struct_fields__)
+    ages = _table(table, "ages", "retention.ages")
+    for state in ages:
+        if state not in tuple(State):
+            raise InvalidField("retention.ages", f"has {state!r}, which is no state; use some of {', '.join(State)}")
+    every = _duration_or_never("retention.every", table.get("every", SWEEP_EVERY))
+    if every is not None and every < SHORTEST_SWEEP:
+        raise InvalidField("retention.every", f"is {table['every']!r}; give 1s or more, or never")
+    return RetentionPolicy(
+        age=_duration_or_never("retention.age", table.get("age", RETENTION_AGE)),
+        ages={state: _duration_or_never(f"retention.ages.{state}", age) for state, age in ages.items()},
+        every=every,
+    )
+
+
+def _duration_or_never(name: str, value: object) -> timedelta | None:
+    if isinstance(value, str) and value.strip() == NEVER:
+        return None
+    try:
+        return duration(name, value)
+    except InvalidField:
+        raise InvalidField(name, f"is {value!r}; write a duration such as 30m, 24h or 7d, or never") from None
 
 
 def duration(name: str, value: object) -> timedelta:
@@ -216,16 +275,22 @@ def _words(value: object) -> tuple[str, ...]:
     return tuple(value)
 
 
+def _yes_or_no(name: str, value: object) -> bool:
+    if not isinstance(value, bool):
+        raise InvalidField(name, f"is {value!r}; write true or false")
+    return value
+
+
 def _count(name: str, value: object) -> int:
     if type(value) is not int or value < 1:
         raise InvalidField(name, f"is {value!r}; give a whole number above 0")
     return value
 
 
-def _table(file: dict[str, Any], name: str) -> dict[str, Any]:
+def _table(file: dict[str, Any], name: str, full_name: str | None = None) -> dict[str, Any]:
     table = file.get(name, {})
     if not isinstance(table, dict):
-        raise InvalidField(name, "must be a table in the configuration file")
+        raise InvalidField(full_name or name, "must be a table in the configuration file")
     return table
 
 

@@ -1,4 +1,4 @@
-"""May this work be picked up, and what may be thrown away: every criterion, in its order."""
+"""May this work be picked up: every criterion, in its order."""
 
 from __future__ import annotations
 
@@ -11,10 +11,8 @@ from holdfast.core.errors import SessionCorrupt, SessionNotFound
 from holdfast.core.policy import (
     Criterion,
     ResumePolicy,
-    Retention,
     verdict_on,
     verdict_without,
-    why_removable,
 )
 from holdfast.core.session import FINAL_STATES, RESUMABLE_PHASES, WORKING_PHASES, Hold, Phase, Session, State
 from holdfast.testing.builders import NOON
@@ -128,41 +126,3 @@ def test_without_a_session_the_verdict_says_which_kind_of_missing() -> None:
     assert corrupt.reason == "session_corrupt"
     assert {name: looked_at.ok for name, looked_at in corrupt.criteria.items()} == {"exists": True, "whole": False}
     assert not any(verdict.decision for verdict in (verdict_without(None, None), corrupt))
-
-
-# Retention --------------------------------------------------------------------------------------
-
-A_DAY_AGO = Retention(before=NOON - DAY)
-
-
-def test_what_was_untouched_for_that_long_may_go() -> None:
-    head = a_head(State.COMPLETED, last_activity_at=NOON - DAY - MINUTE)
-    assert why_removable(head, A_DAY_AGO, NOON) == "retention"
-    assert why_removable(replace(head, last_activity_at=NOON - DAY), A_DAY_AGO, NOON) is None
-
-
-def test_a_session_past_its_ttl_goes_however_fresh_it_is() -> None:
-    head = a_head(State.ACTIVE, expires_at=NOON)
-    assert why_removable(head, A_DAY_AGO, NOON) == "expired"
-    assert why_removable(head, A_DAY_AGO, NOON - MINUTE) is None
-
-
-@pytest.mark.parametrize("state", State)
-def test_states_narrow_down_what_goes_by_age(state: State) -> None:
-    retention = Retention(before=NOON, states=frozenset({"failed"}))
-    head = a_head(state, last_activity_at=NOON - DAY)
-    assert why_removable(head, retention, NOON) == ("retention" if state is State.FAILED else None)
-
-
-@pytest.mark.parametrize(
-    "in_use", [{"pending_approvals": 1}, {"hold": Hold("ann", NOON + MINUTE, "secret")}], ids=["waiting", "held"]
-)
-def test_what_is_held_or_waits_for_an_answer_never_goes(in_use: dict[str, object]) -> None:
-    old = a_head(State.ACTIVE, last_activity_at=NOON - 9 * DAY, expires_at=NOON - DAY)
-    assert why_removable(old, A_DAY_AGO, NOON) == "expired"
-    assert why_removable(replace(old, **in_use), A_DAY_AGO, NOON) is None
-
-
-def test_an_ended_hold_keeps_nothing() -> None:
-    head = a_head(State.ACTIVE, last_activity_at=NOON - 9 * DAY, hold=Hold("ann", NOON, "secret"))
-    assert why_removable(head, A_DAY_AGO, NOON) == "retention"

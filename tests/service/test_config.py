@@ -37,6 +37,10 @@ depth = 3
 open_children = 7
 [retention]
 age = "2w"
+every = "15m"
+[retention.ages]
+completed = "7d"
+suspended = "never"
 [redact]
 words = ["badge", "password"]
 """
@@ -49,7 +53,8 @@ def test_every_setting_is_read(home: Path) -> None:
     assert settings.resume.max_errors == 5
     assert settings.resume.idle_limits == {"approval": timedelta(days=14), "planning": timedelta(hours=1.5)}
     assert (settings.family.depth, settings.family.open_children) == (3, 7)
-    assert settings.retention == timedelta(weeks=2)
+    assert (settings.retention.age, settings.retention.every) == (timedelta(weeks=2), timedelta(minutes=15))
+    assert settings.retention.ages == {"completed": timedelta(days=7), "suspended": None}
     assert settings.secret_words == ("badge", "password")
     assert config.pick_url() == "memory://configured"
 
@@ -58,7 +63,9 @@ def test_without_a_file_there_are_defaults(home: Path) -> None:
     settings = config.read_settings()
     assert settings.resume.idle_limit == timedelta(minutes=30)
     assert settings.resume.idle_limits == {"approval": timedelta(days=7)}
-    assert (settings.resume.max_errors, settings.retention) == (3, timedelta(hours=24))
+    assert settings.resume.max_errors == 3
+    assert (settings.retention.age, settings.retention.ages) == (timedelta(hours=24), {})
+    assert settings.retention.every == timedelta(hours=1)
     assert (settings.family.depth, settings.family.open_children) == (16, 1000)
 
 
@@ -126,6 +133,9 @@ def test_other_durations_are_refused(text: Any) -> None:
         "[family]\ndepth = -1\n",
         "[family]\nopen_childs = 3\n",
         "[retention]\nage = 24\n",
+        "[retention]\nages = '7d'\n",
+        "[retention]\ncompleted = '7d'\n",
+        "retention = '7d'\n",
         "[redact]\nwords = 'password'\n",
         "[redact]\nwords = [1, 2]\n",
         "[redact]\nwords = 7\n",
@@ -137,6 +147,31 @@ def test_what_is_wrong_in_the_file_is_said_before_anything_is_opened(home: Path,
     with pytest.raises(InvalidField):
         sync.connect(f"sqlite:///{home / 'other.db'}")
     assert not (home / "other.db").exists()
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("age = '7 days'", r"retention\.age is '7 days'; write a duration such as 30m, 24h or 7d, or never"),
+        ("every = '0s'", r"retention\.every is '0s'; give 1s or more, or never"),
+        ("every = false", r"retention\.every is False; write a duration"),
+        ("[retention.ages]\ncompleted = 7", r"retention\.ages\.completed is 7; write a duration"),
+        ("[retention.ages]\nsuspended = 'Never'", r"retention\.ages\.suspended is 'Never'; .* or never"),
+        ("[retention.ages]\nasleep = '7d'", r"retention\.ages has 'asleep', which is no state; use some of created, "),
+        ("ages = ['7d']", r"retention\.ages must be a table"),
+        ("completed = '7d'", r"config has completed in retention; known are age, ages, every"),
+    ],
+)
+def test_what_is_wrong_with_retention_names_the_setting(home: Path, text: str, said: str) -> None:
+    write(home, f"[retention]\n{text}\n")
+    with pytest.raises(InvalidField, match=said):
+        config.read_settings()
+
+
+def test_never_stands_for_a_duration(home: Path) -> None:
+    write(home, "[retention]\nage = 'never'\nevery = ' never '\n")
+    retention = config.read_settings().retention
+    assert (retention.age, retention.every) == (None, None)
 
 
 def test_a_file_that_is_no_text_is_said_to_be_so(home: Path) -> None:

@@ -2,19 +2,27 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
 
 from holdfast import sync
 from holdfast.core.errors import HoldfastError, SessionGone
+from holdfast.core.policy import ResumePolicy, RetentionPolicy
+from holdfast.core.session import State
 from holdfast.service.deps import Settings
 from tests.service.doors import Timed
+
+DAY = timedelta(days=1)
 
 
 def ids(hf: sync.Holdfast) -> set[str]:
     return {session.id for session in hf.list(limit=1000)}
+
+
+def keeping(age: timedelta | None, **ages: timedelta | None) -> Settings:
+    return Settings(retention=RetentionPolicy(age=age, ages=ages))
 
 
 def test_cleanup_takes_what_was_idle_for_a_day_and_leaves_a_trace(timed: Timed) -> None:
@@ -73,12 +81,149 @@ def test_states_and_hours_are_chosen(timed: Timed) -> None:
 
 
 def test_the_age_is_settable(timed: Timed) -> None:
-    patient = timed.with_settings(Settings(retention=timedelta(days=30)))
+    patient = timed.with_settings(keeping(timedelta(days=30)))
     patient.hf.create(session_id="s-1")
     patient.forward(days=29)
     assert patient.hf.cleanup().removed == 0
     patient.forward(days=2)
     assert patient.hf.cleanup().removed == 1
+
+
+# By state ---------------------------------------------------------------------------------------
+
+
+def one_of_each_state(hf: sync.Holdfast) -> None:
+    for state in State:
+        hf.create(session_id=state.value)
+    hf.append("active", "hello")
+    hf.suspend("suspended")
+    for outcome in ("completed", "failed", "abandoned"):
+        hf.finalize(outcome, outcome)
+
+
+def test_each_state_has_its_own_age(timed: Timed) -> None:
+    there = timed.with_settings(keeping(DAY, completed=7 * DAY, failed=30 * DAY, suspended=None))
+    hf = there.hf
+    one_of_each_state(hf)
+    there.forward(days=2)
+    assert set(hf.cleanup().session_ids) == {"created", "active", "abandoned"}
+    there.forward(days=6)
+    assert hf.cleanup().session_ids == ["completed"]
+    there.forward(days=30)
+    assert hf.cleanup().session_ids == ["failed"]
+    there.forward(days=3000)
+    assert hf.cleanup().session_ids == []
+    assert ids(hf) == {"suspended"}
+
+
+def test_only_what_is_named_goes_where_the_age_is_never(timed: Timed) -> None:
+    there = timed.with_settings(keeping(None, failed=DAY))
+    one_of_each_state(there.hf)
+    there.forward(days=2000)
+    assert there.hf.cleanup().session_ids == ["failed"]
+    assert len(ids(there.hf)) == 5
+
+
+def test_hours_go_before_the_whole_policy(timed: Timed) -> None:
+    there = timed.with_settings(keeping(30 * DAY, completed=None, created=timedelta(hours=1)))
+    one_of_each_state(there.hf)
+    there.forward(hours=5)
+    assert there.hf.cleanup(6, dry_run=True).removed == 0
+    assert there.hf.cleanup(4, states=["completed"]).session_ids == ["completed"]
+    assert there.hf.cleanup(4).removed == 5
+
+
+def test_states_restrict_the_policy(timed: Timed) -> None:
+    there = timed.with_settings(keeping(DAY, completed=7 * DAY, suspended=None))
+    one_of_each_state(there.hf)
+    there.forward(days=2)
+    assert there.hf.cleanup(states=["completed", "suspended"]).removed == 0
+    assert there.hf.cleanup(states=["failed", "suspended"]).session_ids == ["failed"]
+
+
+def test_a_state_that_is_kept_for_ever_still_ends_with_its_ttl(timed: Timed) -> None:
+    there = timed.with_settings(keeping(None))
+    there.hf.create(session_id="s-1", ttl=60)
+    there.hf.create(session_id="s-2")
+    there.forward(days=99)
+    assert [(gone.session_id, gone.reason) for gone in there.hf.cleanup().sessions] == [("s-1", "expired")]
+
+
+def test_a_member_is_judged_by_the_age_of_its_own_state(timed: Timed) -> None:
+    there = timed.with_settings(keeping(DAY, failed=7 * DAY))
+    hf = there.hf
+    for name, parent in (("root", None), ("child", "root"), ("grandchild", "child"), ("other", "root")):
+        hf.create(session_id=name, parent=parent)
+    hf.finalize("child", "failed")
+    there.forward(days=2)
+    assert hf.cleanup(dry_run=True).session_ids == ["grandchild", "other"]
+    assert hf.cleanup().session_ids == ["grandchild", "other"]
+    there.forward(days=6)
+    assert hf.cleanup().session_ids == ["child", "root"]
+
+
+def test_what_waits_in_phase_approval_is_spared_for_a_week_whatever_its_state_says(timed: Timed) -> None:
+    there = timed.with_settings(keeping(DAY, suspended=timedelta(hours=1)))
+    hf = there.hf
+    hf.create(session_id="s-1")
+    hf.update("s-1", phase="approval")
+    hf.suspend("s-1")
+    there.forward(days=6)
+    assert hf.cleanup().removed == hf.cleanup(0).removed == 0
+    there.forward(days=2)
+    (gone,) = hf.cleanup().sessions
+    assert (gone.limit_seconds, gone.limit_from) == (7 * 86400, "resume.idle_limits.approval")
+
+
+def test_an_age_longer_than_the_calendar_is_no_error(timed: Timed) -> None:
+    endless = timedelta(weeks=999_999)
+    there = timed.with_settings(
+        Settings(retention=RetentionPolicy(age=endless), resume=ResumePolicy(idle_limits={"approval": endless}))
+    )
+    one_of_each_state(there.hf)
+    there.forward(days=9999)
+    assert there.hf.cleanup().removed == 0
+
+
+# Why ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("dry_run", [True, False])
+def test_what_goes_is_told_with_the_limit_that_applied(timed: Timed, dry_run: bool) -> None:
+    there = timed.with_settings(keeping(DAY, completed=7 * DAY))
+    hf = there.hf
+    hf.create(session_id="root")
+    hf.create(session_id="child", parent="root")
+    hf.finalize("child", "completed")
+    hf.create(session_id="brief", ttl=60)
+    hf.create(session_id="helper", parent="brief")
+    born = there.clock.now()
+    there.forward(days=8)
+    done = hf.cleanup(dry_run=dry_run)
+    assert {gone.session_id: (gone.reason, gone.limit_seconds, gone.limit_from) for gone in done.sessions} == {
+        "root": ("retention", 86400, "retention.age"),
+        "child": ("retention", 7 * 86400, "retention.ages.completed"),
+        "brief": ("expired", None, "ttl"),
+        "helper": ("expired", None, "ttl"),
+    }
+    assert {gone.last_activity_at for gone in done.sessions} == {born}
+
+
+def test_hours_are_told_as_the_limit(timed: Timed) -> None:
+    timed.hf.create(session_id="s-1")
+    timed.forward(hours=3)
+    (gone,) = timed.hf.cleanup(1.5).sessions
+    assert (gone.limit_seconds, gone.limit_from) == (5400, "hours")
+
+
+def test_an_approval_that_ran_out_keeps_nothing(timed: Timed) -> None:
+    hf = timed.hf
+    hf.create(session_id="s-1")
+    hf.update("s-1", phase="approval")
+    hf.request_approval("s-1", "Apply?", expires_in=3600)
+    timed.forward(days=8)
+    assert hf.cleanup(dry_run=True).session_ids == ["s-1"]  # nobody but a cleanup was there to notice
+    assert hf.cleanup().session_ids == ["s-1"]
 
 
 @pytest.mark.parametrize("hours", [-1, "24", True, float("nan"), float("inf"), 10**9])
@@ -213,3 +358,63 @@ def test_a_session_that_is_held_outlives_its_ttl_until_it_is_let_go(timed: Timed
     hf.release("s-1", token=token)
     with pytest.raises(SessionGone):
         hf.get("s-1")
+
+
+# What went --------------------------------------------------------------------------------------
+
+
+def test_the_trace_can_be_asked_for_a_reason_and_a_time(timed: Timed) -> None:
+    hf = timed.hf
+    hf.create(session_id="by-age")
+    hf.create(session_id="by-ttl", ttl=60)
+    timed.forward(days=2)
+    hf.cleanup()
+    later = timed.forward(hours=1)
+    for name in ("by-hand", "by-hand-too"):
+        hf.create(session_id=name)
+        hf.delete(name)
+
+    def found(**wanted: Any) -> list[str]:
+        return [stone.session_id for stone in hf.deleted(**wanted)]
+
+    assert found(reason="retention") == ["by-age"]
+    assert found(reason="expired") == ["by-ttl"]
+    assert found(reason="nothing") == []
+    assert found(since=later) == found(reason="deleted") == ["by-hand-too", "by-hand"]
+    assert found(since=later + timedelta(microseconds=1)) == []
+    assert found(since=later, reason="retention") == []
+    assert len(found()) == 4
+
+
+def test_pages_of_the_trace_belong_to_what_was_asked(timed: Timed) -> None:
+    hf = timed.hf
+    for number in range(7):
+        hf.create(session_id=f"s-{number}")
+        hf.delete(f"s-{number}", reason="odd" if number % 2 else "even")
+    seen: list[str] = []
+    cursor = None
+    while True:
+        page = hf.deleted(reason="even", limit=2, cursor=cursor)
+        seen += [stone.session_id for stone in page]
+        cursor = page.next
+        if cursor is None:
+            break
+        with pytest.raises(HoldfastError) as refused:
+            hf.deleted(reason="odd", cursor=cursor)
+        assert refused.value.code == "invalid_cursor"
+    assert seen == ["s-6", "s-4", "s-2", "s-0"]
+
+
+@pytest.mark.parametrize(
+    ("wanted", "code"),
+    [
+        ({"reason": 7}, "invalid_reason"),
+        ({"reason": "\ud800"}, "invalid_reason"),
+        ({"since": "yesterday"}, "invalid_since"),
+        ({"since": datetime(2026, 1, 1)}, "invalid_since"),  # noqa: DTZ001  # that is what is wrong with it
+    ],
+)
+def test_what_nobody_can_look_for_is_refused(timed: Timed, wanted: Any, code: str) -> None:
+    with pytest.raises(HoldfastError) as refused:
+        timed.hf.deleted(**wanted)
+    assert refused.value.code == code

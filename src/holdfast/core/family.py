@@ -8,9 +8,11 @@ from __future__ import annotations
 
 from datetime import datetime
 from typing import Any
+from zlib import crc32
 
 from msgspec import Struct, field
 
+from holdfast.core.codec import canonical
 from holdfast.core.entry import Kind
 from holdfast.core.errors import FamilyLimit, HasChildren, OwnAncestor, SessionRunning
 from holdfast.core.session import Birth, Change, Session, Stamp, merged_metadata
@@ -144,6 +146,24 @@ class Tombstone(Struct, frozen=True, kw_only=True):
     deleted_at: datetime
     deleted_by: str | None = None
     reason: str = "deleted"
+
+
+class TombstoneQuery(Struct, frozen=True, kw_only=True):
+    """Which deleted sessions: those that went for that reason, at that instant or later."""
+
+    reason: str | None = None
+    since: datetime | None = None
+
+    def admits(self, stone: Tombstone) -> bool:
+        """Whether it is one of those (the stores' SQL says the same)."""
+        return self.reason in (None, stone.reason) and (self.since is None or stone.deleted_at >= self.since)
+
+    def fingerprint(self) -> int:
+        """What the cursors of this list carry: no other list takes them."""
+        return crc32(canonical(["tombstones", self]))
+
+
+EVERY_TOMBSTONE = TombstoneQuery()
 
 
 def check_deletion(root: str, members: list[Member], *, cascade: bool, force: bool) -> None:

@@ -6,7 +6,7 @@ but the session's head and the time.
 
 from __future__ import annotations
 
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from msgspec import Struct, field
@@ -95,28 +95,72 @@ def verdict_without(error: HoldfastError | None, session_id: str | None) -> Verd
 
 # Retention --------------------------------------------------------------------------------------
 
+RETENTION_AGE = timedelta(hours=24)
+SWEEP_EVERY = timedelta(hours=1)
+_LONG_AGO = datetime(1, 1, 2, tzinfo=UTC)
+
+
+class RetentionPolicy(Struct, frozen=True, kw_only=True):
+    """How long an installation keeps sessions, by state, and how often its server cleans up. None: for ever, never."""
+
+    age: timedelta | None = RETENTION_AGE  # in all states that `ages` does not name
+    ages: dict[str, timedelta | None] = field(default_factory=dict)
+    every: timedelta | None = SWEEP_EVERY
+
+
+class Limit(Struct, frozen=True, gc=False):
+    """How long a session is kept without activity, and what says so."""
+
+    age: timedelta | None  # None: for ever
+    setting: str = ""
+
+
+_NOT_BY_AGE = Limit(None)
+
 
 class Retention(Struct, frozen=True, kw_only=True):
-    """What may go: sessions in these states, untouched since `before`. TTLs count always."""
+    """How long sessions are kept. TTLs count always."""
 
-    before: datetime
-    states: frozenset[str] | None = None  # None: whatever their state
-    waiting_since: datetime | None = None  # what waits in phase `approval` since then or later stays
+    limit: Limit = _NOT_BY_AGE  # in all states that `limits` does not name
+    limits: dict[str, Limit] = field(default_factory=dict)
+    states: frozenset[str] | None = None  # only sessions in these go by their age; None: in all
+    waiting: Limit | None = None  # what waits in phase `approval` is kept at least so long
+
+    def limit_on(self, session: Session) -> Limit:
+        """How long this session is kept."""
+        limit = self._limit_in(session.state.value)
+        return limit if self.waiting is None or session.phase is not Phase.APPROVAL else _longer(limit, self.waiting)
+
+    def before(self, at: datetime) -> datetime | None:
+        """No session touched since then goes by its age, whatever its state; None: none goes so."""
+        ages = [age for state in State if (age := self._limit_in(state.value).age) is not None]
+        return _ago(at, min(ages)) if ages else None
+
+    def _limit_in(self, state: str) -> Limit:
+        if self.states is not None and state not in self.states:
+            return _NOT_BY_AGE
+        return self.limits.get(state, self.limit)
+
+
+def _longer(one: Limit, other: Limit) -> Limit:
+    if one.age is None:
+        return one
+    return other if other.age is None or other.age > one.age else one
+
+
+def _ago(at: datetime, span: timedelta) -> datetime:
+    """So long before; the beginning of the calendar, if it does not go back that far."""
+    return at - span if span < at - _LONG_AGO else _LONG_AGO
 
 
 def why_removable(session: Session, retention: Retention, at: datetime) -> str | None:
     """The reason this session may go (`expired`, `retention`), or None if it must stay.
 
-    A tree goes only when every member may.
+    A tree goes only when every member may, each by the limit on its own state.
     """
     if session.is_in_use(at):
         return None
     if session.expires_at is not None and session.expires_at <= at:
         return "expired"
-    if session.last_activity_at >= retention.before:
-        return None
-    if retention.states is not None and session.state.value not in retention.states:
-        return None
-    if retention.waiting_since is not None and session.phase is Phase.APPROVAL:
-        return "retention" if session.last_activity_at < retention.waiting_since else None
-    return "retention"
+    age = retention.limit_on(session).age
+    return "retention" if age is not None and at - session.last_activity_at > age else None

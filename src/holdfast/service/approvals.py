@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Any
 
 from holdfast.core.approval import Approval, ApprovalState, hash_of_plan
 from holdfast.core.codec import check_json, encode
 from holdfast.core.context import check_ttl
-from holdfast.core.errors import ApprovalClosed, ApprovalNotFound, InvalidField, TooLarge
+from holdfast.core.errors import ApprovalClosed, ApprovalNotFound, InvalidField, NotFound, SessionCorrupt, TooLarge
 from holdfast.core.ids import check_label, looks_like_ref
 from holdfast.core.query import check_limit
 from holdfast.core.session import MAX_CHECKPOINT_BYTES, Change, View, check_text
@@ -110,10 +111,11 @@ def _check_id(approval_id: str) -> str:
     return approval_id
 
 
-async def expire_approvals(deps: Deps, caller: Caller) -> list[Approval]:
-    """Close what nobody answered in time."""
-    due = await deps.store.due_approvals(caller.owner, deps.clock.now())
-    return [await _expired(deps, caller, approval) for approval in due]
+async def expire_approvals(deps: Deps, caller: Caller) -> None:
+    """Close what nobody answered in time. A session that is damaged, or was just deleted, stops nobody else."""
+    for approval in await deps.store.due_approvals(caller.owner, deps.clock.now()):
+        with suppress(SessionCorrupt, NotFound):
+            await _expired(deps, caller, approval)
 
 
 async def _expired(deps: Deps, caller: Caller, approval: Approval) -> Approval:

@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
-from datetime import datetime, timedelta
+from datetime import datetime
 
 from msgspec import UNSET, Struct, field
 from msgspec.structs import replace
 
 from holdfast.core.family import FamilyLimits
 from holdfast.core.ids import uuid7
-from holdfast.core.policy import ResumePolicy
+from holdfast.core.policy import ResumePolicy, RetentionPolicy
 from holdfast.core.redact import SECRET_WORDS, Redactor
 from holdfast.core.session import Session, Stamp
 from holdfast.core.window import WindowSize
 from holdfast.ports import Clock, Entropy, Store
+
+
+class HookSettings(Struct, frozen=True, kw_only=True):
+    """What hooks may do to their host."""
+
+    deny_if_resumable: bool = False  # refuse to delegate what could be picked up instead
 
 
 class Settings(Struct, frozen=True, kw_only=True):
@@ -23,7 +29,8 @@ class Settings(Struct, frozen=True, kw_only=True):
     family: FamilyLimits = field(default_factory=FamilyLimits)
     secret_words: tuple[str, ...] = SECRET_WORDS
     window: WindowSize = field(default_factory=lambda: WindowSize(last=50))
-    retention: timedelta = timedelta(hours=24)
+    retention: RetentionPolicy = field(default_factory=RetentionPolicy)
+    hooks: HookSettings = field(default_factory=HookSettings)
 
 
 class Deps:

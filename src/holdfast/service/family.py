@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from datetime import datetime
+
 from msgspec import Struct, field
 
-from holdfast.core.errors import SessionCorrupt
-from holdfast.core.family import Deletion, Tombstone, check_deletion
+from holdfast.core.errors import InvalidField, SessionCorrupt
+from holdfast.core.family import Deletion, Tombstone, TombstoneQuery, check_deletion
 from holdfast.core.ids import check_label
 from holdfast.core.query import Page, SessionQuery, check_limit
 from holdfast.core.session import Session
@@ -80,7 +82,20 @@ async def delete_session(
 
 
 async def deleted_sessions(
-    deps: Deps, caller: Caller, *, limit: int = 100, cursor: str | None = None
+    deps: Deps,
+    caller: Caller,
+    *,
+    reason: str | None = None,
+    since: datetime | None = None,
+    limit: int = 100,
+    cursor: str | None = None,
 ) -> Page[Tombstone]:
     """What was deleted, when, by whom and why; newest first."""
-    return await deps.store.tombstones(caller.owner, check_limit(limit), cursor)
+    query = TombstoneQuery(reason=None if reason is None else check_label("reason", reason), since=_check_since(since))
+    return await deps.store.tombstones(caller.owner, check_limit(limit), cursor, query)
+
+
+def _check_since(since: object) -> datetime | None:
+    if since is None or (isinstance(since, datetime) and since.tzinfo is not None):
+        return since
+    raise InvalidField("since", "must be an instant with its time zone")

@@ -1,22 +1,37 @@
-"""Retention: what is old enough goes, tree by tree, and leaves a trace."""
+"""Retention: what is old enough goes, tree by tree, and leaves a trace.
+
+How old that is the policy says, by state, or the hours that a caller names in its place. The
+store looks for what is past the shortest limit; each member of a tree is judged by its own.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from datetime import UTC, datetime, timedelta
+from collections.abc import AsyncGenerator, Callable
+from datetime import datetime, timedelta
 
 from msgspec import Struct
+from msgspec.structs import asdict
 
 from holdfast.core.errors import InvalidField
 from holdfast.core.family import Tombstone
-from holdfast.core.policy import Retention, why_removable
+from holdfast.core.policy import Limit, ResumePolicy, Retention, why_removable
 from holdfast.core.session import Phase, Session, State
 from holdfast.ports import SweepDecision
 from holdfast.service.approvals import expire_approvals
-from holdfast.service.deps import Caller, Deps, stamp_of
+from holdfast.service.deps import Caller, Deps, Settings, stamp_of
 
-_LONG_AGO = datetime(1970, 1, 1, tzinfo=UTC)
 STEP = 50
+EXPIRED = "expired"
+BY_TTL = Limit(None, "ttl")
+States = tuple[str, ...] | list[str] | None
+
+
+class Removal(Tombstone, frozen=True, kw_only=True):
+    """A session that went or would go, and the limit it was past."""
+
+    last_activity_at: datetime
+    limit_seconds: float | None  # how long it was to be kept; None if a TTL ended: its own, or its root's
+    limit_from: str  # the setting that says so; `hours` if the caller did, `ttl` if a TTL ended
 
 
 class Cleanup(Struct, frozen=True, kw_only=True):
@@ -24,7 +39,7 @@ class Cleanup(Struct, frozen=True, kw_only=True):
 
     removed: int
     session_ids: list[str]
-    sessions: list[Tombstone]
+    sessions: list[Removal]
     dry_run: bool = False
 
 
@@ -33,48 +48,70 @@ async def cleanup(
     caller: Caller,
     *,
     hours: object = None,
-    states: tuple[str, ...] | list[str] | None = None,
+    states: States = None,
     dry_run: bool = False,
     progress: Callable[[int], None] | None = None,
 ) -> Cleanup:
-    """Delete sessions untouched for that long, and those past their TTL.
+    """Delete sessions untouched for as long as the policy says, or for so many hours, and those past their TTL.
 
     A tree goes only when every member may: none that runs, is held or has an open approval.
     """
+    gone: list[Removal] = []
+    async for some in cleanup_steps(deps, caller, hours=hours, states=states, dry_run=dry_run):
+        gone += some
+        if progress is not None:
+            progress(len(gone))
+    return Cleanup(removed=len(gone), session_ids=[each.session_id for each in gone], sessions=gone, dry_run=dry_run)
+
+
+async def cleanup_steps(
+    deps: Deps, caller: Caller, *, hours: object = None, states: States = None, dry_run: bool = False
+) -> AsyncGenerator[list[Removal], None]:
+    """The same, telling after each step what it took: who stops in between knows what went."""
     stamp = stamp_of(deps, caller)
-    retention = Retention(
-        before=stamp.at - _age(deps, hours), states=_check_states(states), waiting_since=stamp.at - _waiting_limit(deps)
-    )
-    decide = _whole_trees(retention, stamp.at)
-    gone: list[Tombstone] = []
+    retention = _retention(deps.settings, hours, states)
+    before = retention.before(stamp.at)
+    await expire_approvals(deps, caller)  # as before every call: who waited for those is no longer in use
     known: set[str] = set()
     position: int | None = 0
     while position is not None:
+        judge = _Judge(retention, stamp.at)
         step = await deps.store.sweep(
-            caller.owner, decide, stamp, before=retention.before, position=position, limit=STEP, dry_run=dry_run
+            caller.owner, judge, stamp, before=before, position=position, limit=STEP, dry_run=dry_run
         )
-        gone += [stone for stone in step.gone if stone.session_id not in known]
-        known.update(stone.session_id for stone in step.gone)  # a dry run meets children again after their parent
+        yield [judge.removal(stone) for stone in step.gone if stone.session_id not in known]
+        if dry_run:
+            known.update(stone.session_id for stone in step.gone)  # children are met again after their parent
         position = step.next
-        if progress is not None:
-            progress(len(gone))
-    return Cleanup(removed=len(gone), session_ids=[stone.session_id for stone in gone], sessions=gone, dry_run=dry_run)
 
 
-def _waiting_limit(deps: Deps) -> timedelta:
+def _retention(settings: Settings, hours: object, states: States) -> Retention:
+    """What the policy says; these hours in its place, if they are given."""
+    policy = settings.retention
+    by_hours = None if hours is None else Limit(_check_hours(hours), "hours")
+    by_state = {state: Limit(age, f"retention.ages.{state}") for state, age in policy.ages.items()}
+    return Retention(
+        limit=by_hours or Limit(policy.age, "retention.age"),
+        limits={} if by_hours else by_state,
+        states=_check_states(states),
+        waiting=_waiting_limit(settings.resume),
+    )
+
+
+def _waiting_limit(policy: ResumePolicy) -> Limit:
     """How long work that waits for a person stays fresh: nothing younger is thrown away."""
-    return deps.settings.resume.idle_limits.get(Phase.APPROVAL, deps.settings.resume.idle_limit)
+    if Phase.APPROVAL in policy.idle_limits:
+        return Limit(policy.idle_limits[Phase.APPROVAL], "resume.idle_limits.approval")
+    return Limit(policy.idle_limit, "resume.idle_limit")
 
 
-def _age(deps: Deps, hours: object) -> timedelta:
-    if hours is None:
-        return deps.settings.retention
+def _check_hours(hours: object) -> timedelta:
     if isinstance(hours, bool) or not isinstance(hours, (int, float)) or not 0 <= hours <= 24 * 3650:
         raise InvalidField("hours", f"is {hours!r}; give a number from 0")
     return timedelta(hours=hours)
 
 
-def _check_states(states: tuple[str, ...] | list[str] | None) -> frozenset[str] | None:
+def _check_states(states: States) -> frozenset[str] | None:
     if states is None:
         return None
     unknown = [str(state) for state in states if state not in tuple(State)]
@@ -83,17 +120,56 @@ def _check_states(states: tuple[str, ...] | list[str] | None) -> frozenset[str] 
     return frozenset(states)
 
 
+# Judging ----------------------------------------------------------------------------------------
+
+
 def _whole_trees(retention: Retention, at: datetime) -> SweepDecision:
     def decide(members: list[Session]) -> str | None:
-        if members[0].expires_at is not None and members[0].expires_at <= at:
+        if _is_past_ttl(members[0], at):
             # An expired session takes its tree along, unless something in it is in use.
-            everything = Retention(before=at + timedelta(microseconds=1))
-            return "expired" if all(why_removable(member, everything, at) for member in members) else None
+            return None if any(member.is_in_use(at) for member in members) else EXPIRED
         reasons = [why_removable(member, retention, at) for member in members]
         return None if None in reasons else reasons[0]
 
     return decide
 
+
+def _is_past_ttl(session: Session, at: datetime) -> bool:
+    return session.expires_at is not None and session.expires_at <= at
+
+
+class _Judge:
+    """The decision about whole trees, remembering those that it let go.
+
+    It may be asked again about a tree; the last word is the one that counted.
+    """
+
+    def __init__(self, retention: Retention, at: datetime) -> None:
+        self._decide, self._retention, self._at = _whole_trees(retention, at), retention, at
+        self._let_go: dict[str, Session] = {}
+
+    def __call__(self, members: list[Session]) -> str | None:
+        reason = self._decide(members)
+        if reason is not None:
+            self._let_go.update((member.session_id, member) for member in members)
+        return reason
+
+    def removal(self, stone: Tombstone) -> Removal:
+        """What went, with the limit it was past."""
+        session = self._let_go[stone.session_id]
+        limit = self._limit_passed(session, stone.reason)
+        return Removal(
+            **asdict(stone),
+            last_activity_at=session.last_activity_at,
+            limit_seconds=None if limit.age is None else limit.age.total_seconds(),
+            limit_from=limit.setting,
+        )
+
+    def _limit_passed(self, session: Session, reason: str) -> Limit:
+        return BY_TTL if reason == EXPIRED or _is_past_ttl(session, self._at) else self._retention.limit_on(session)
+
+
+# Times to live ----------------------------------------------------------------------------------
 
 LOOK_AGAIN = timedelta(seconds=1)  # another process may have set a TTL meanwhile
 
@@ -119,7 +195,7 @@ async def expire_due(deps: Deps, caller: Caller) -> None:
 
 async def _sweep_expired(deps: Deps, caller: Caller) -> None:
     stamp = stamp_of(deps, caller)
-    decide = _whole_trees(Retention(before=_LONG_AGO), stamp.at)
+    decide = _whole_trees(Retention(), stamp.at)
     position: int | None = 0
     while position is not None:
         step = await deps.store.sweep(caller.owner, decide, stamp, before=None, position=position, limit=STEP)

@@ -1,17 +1,26 @@
-"""cleanup, migrate, doctor."""
+"""cleanup, from a terminal and from cron; migrate, doctor."""
 
 import re
+import subprocess
+import sys
 from pathlib import Path
+from typing import Any
 
 import apsw
 import pytest
 
-from tests.doors.cli.running import Cli, contents
+from holdfast import sync
+from holdfast.ports import Sweep
+from holdfast.stores.sqlite import connection
+from holdfast.stores.sqlite.store import SqliteStore
+from tests.doors.cli.conftest import SOURCE
+from tests.doors.cli.running import PATIENCE, Cli, Done, Terminal, contents
+from tests.doors.cli.test_start_up import loaded_by
 
 
-def make_old(database: Path) -> None:
+def make_old(database: Path, hours: int = 48) -> None:
     db = apsw.Connection(str(database))
-    db.execute("UPDATE sessions SET last_activity_at = last_activity_at - 48 * 3600 * 1000000")
+    db.execute(f"UPDATE sessions SET last_activity_at = last_activity_at - {hours} * 3600 * 1000000")
     db.close()
 
 
@@ -22,7 +31,7 @@ def test_cleanup_previews_then_deletes_what_is_old(cli: Cli, plan: str, database
     assert cli("cleanup", "--hours", "24").lines == []
     make_old(database)
     preview = cli("cleanup", "--hours", "24", "--dry-run")
-    assert preview.lines == [f"{plan}\tactive\tarchitect\tplan-prod\tretention"]
+    assert preview.lines == [f"{plan}\tactive\tarchitect\tplan-prod\tretention\t2d\t1d\thours"]
     assert cli("get", plan).code == 0
     assert cli("cleanup", "--json").json["session_ids"] == [plan]
     assert cli("get", plan).code == 3
@@ -38,6 +47,176 @@ def test_cleanup_can_be_limited_to_states(cli: Cli, plan: str, database: Path) -
 def test_cleanup_of_impossible_hours_is_refused(cli: Cli, plan: str, hours: str) -> None:
     done = cli("cleanup", "--hours", hours, "--json")
     assert (done.code, done.json["code"]) == (2, "invalid_hours")
+
+
+POLICY = """
+[retention]
+age = "90m"
+[retention.ages]
+completed = "7d"
+suspended = "never"
+"""
+
+
+def configure(home: Path, text: str = POLICY) -> None:
+    home.mkdir(exist_ok=True)
+    (home / "config.toml").write_text(text, encoding="utf-8")
+
+
+def test_cleanup_goes_by_the_policy_and_says_which_limit_applied(cli: Cli, home: Path, database: Path) -> None:
+    configure(home)
+    for name in ("open-one", "done-one", "idle-one"):
+        cli("create", "--session-id", name)
+    cli("finalize", "done-one", "completed")
+    cli("suspend", "idle-one")
+    make_old(database)
+    assert cli("cleanup", "--dry-run").lines == ["open-one\tcreated\t-\t-\tretention\t2d\t90m\tretention.age"]
+    make_old(database, 24 * 6)
+    assert cli("cleanup").lines == [
+        "open-one\tcreated\t-\t-\tretention\t8d\t90m\tretention.age",
+        "done-one\tcompleted\t-\t-\tretention\t8d\t7d\tretention.ages.completed",
+    ]
+    (gone,) = cli("cleanup", "--hours", "1", "--json").json["sessions"]
+    assert (gone["session_id"], gone["limit_seconds"], gone["limit_from"]) == ("idle-one", 3600.0, "hours")
+
+
+def test_what_is_past_its_ttl_says_so(cli: Cli, database: Path) -> None:
+    cli("create", "--session-id", "brief", "--ttl", "7d")
+    db = apsw.Connection(str(database))
+    db.execute("UPDATE sessions SET expires_at = created_at")
+    db.close()
+    assert cli("cleanup", "--dry-run").lines == ["brief\tcreated\t-\t-\texpired\t0s\t-\tttl"]
+
+
+def test_on_a_terminal_the_limits_have_columns(cli: Cli, plan: str, database: Path, terminal: Terminal) -> None:
+    make_old(database)
+    shown = terminal.run("cleanup", "--dry-run").out
+    assert re.search(r"why +idle +limit +set by", shown)
+    assert re.search(r"retention +2d +1d +retention\.age", shown)
+
+
+def test_a_policy_that_is_wrong_stops_cleanup_and_names_the_setting(cli: Cli, plan: str, home: Path) -> None:
+    configure(home, "[retention.ages]\ncompleted = 'a week'\n")
+    done = cli("cleanup")
+    assert (done.code, done.out) == (2, "")
+    assert "retention.ages.completed is 'a week'" in done.err
+
+
+# cleanup from cron ------------------------------------------------------------------------------
+
+
+def from_cron(*args: str, **env: str) -> subprocess.Popen[bytes]:
+    """Start `holdfast ARGS` as cron would: hardly any environment, no terminal, nothing to read, another folder."""
+    return subprocess.Popen(
+        ["/usr/bin/env", "-i", *(f"{name}={value}" for name, value in env.items()),
+         sys.executable, "-m", "holdfast", *args],
+        stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd="/", start_new_session=True,
+    )  # fmt: skip
+
+
+def ended(process: subprocess.Popen[bytes]) -> Done:
+    out, err = process.communicate(timeout=PATIENCE)
+    return Done(process.returncode, out.decode(), err.decode())
+
+
+@pytest.fixture
+def crontab(home: Path) -> dict[str, str]:
+    """What a crontab's own lines and cron itself put into the environment."""
+    return {"HOLDFAST_HOME": str(home), "LOGNAME": "night-shift", "PATH": "/usr/bin:/bin", "PYTHONPATH": str(SOURCE)}
+
+
+def test_from_cron_nothing_to_do_is_silence(cli: Cli, plan: str, crontab: dict[str, str]) -> None:
+    assert ended(from_cron("cleanup", **crontab)) == Done(0, "", "")
+
+
+def test_from_cron_what_went_is_printed_once_and_audited(
+    cli: Cli, plan: str, database: Path, crontab: dict[str, str]
+) -> None:
+    make_old(database)
+    done = ended(from_cron("cleanup", **crontab))
+    assert (done.code, done.err) == (0, "")
+    assert done.lines == [f"{plan}\tactive\tarchitect\tplan-prod\tretention\t2d\t1d\tretention.age"]
+    assert ended(from_cron("cleanup", **crontab)) == Done(0, "", "")
+    (stone,) = cli("audit", "--json").json["items"]
+    assert (stone["session_id"], stone["deleted_by"], stone["reason"]) == (plan, "night-shift", "retention")
+
+
+def test_from_cron_without_any_environment_it_uses_the_usual_folder(tmp_path: Path) -> None:
+    bare = {"HOME": str(tmp_path), "PYTHONPATH": str(SOURCE)}
+    assert ended(from_cron("cleanup", **bare)) == Done(0, "", "")
+    assert (tmp_path / ".local/share/holdfast/holdfast.db").exists()
+    done = ended(from_cron("--json", "cleanup", **bare))
+    assert done.json == {"removed": 0, "session_ids": [], "sessions": [], "dry_run": False}
+
+
+def test_two_cleanups_at_once_share_the_work(cli: Cli, database: Path, crontab: dict[str, str]) -> None:
+    cli("migrate")
+    with sync.connect(f"sqlite:///{database}") as hf:
+        for number in range(300):
+            hf.create(session_id=f"s-{number}", parent=None if number % 3 == 0 else f"s-{number - number % 3}")
+    make_old(database)
+    both = [ended(process) for process in [from_cron("cleanup", **crontab) for _ in range(2)]]
+    assert [(done.code, done.err) for done in both] == [(0, ""), (0, "")]
+    gone = [line.split("\t")[0] for done in both for line in done.lines]
+    assert len(gone) == len(set(gone)) == 300
+    assert len(cli("audit").lines) == 300
+    assert cli("doctor", "--json").json["problems"] == []
+
+
+def test_it_loads_neither_the_sweeper_nor_an_event_loop(cli: Cli, plan: str) -> None:
+    loaded = loaded_by("cleanup")
+    assert "holdfast.service.retention" in loaded
+    assert loaded & {"asyncio", "logging", "rich", "holdfast.service.sweeper"} == set()
+
+
+@pytest.fixture
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody waits for a lock."""
+    monkeypatch.setattr(connection._Patience, "__call__", lambda self, tries: False)
+
+
+def lock(database: Path) -> apsw.Connection:
+    db = apsw.Connection(str(database))
+    db.execute("BEGIN IMMEDIATE")
+    return db
+
+
+@pytest.mark.usefixtures("impatient")
+def test_a_store_that_stays_locked_is_one_line_and_exit_5(cli: Cli, plan: str, database: Path) -> None:
+    make_old(database)
+    other = lock(database)
+    done = cli("cleanup")
+    assert (done.code, done.out) == (5, "")
+    assert len(done.err.splitlines()) == 1
+    assert done.err.startswith("holdfast: ")
+    assert cli("cleanup", "--json").json["code"] == "store_busy"
+    other.close()
+    assert len(cli("cleanup").lines) == 1
+
+
+@pytest.mark.usefixtures("impatient")
+def test_what_went_before_a_failure_is_not_kept_quiet(
+    cli: Cli, database: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cli("migrate")
+    with sync.connect(f"sqlite:///{database}") as hf:
+        for number in range(60):
+            hf.create(session_id=f"s-{number}")
+    make_old(database)
+    others: list[apsw.Connection] = []
+    whole = SqliteStore.sweep
+
+    async def locked_after_the_first(self: SqliteStore, *args: Any, **options: Any) -> Sweep:
+        if options["position"]:
+            others.append(lock(database))
+        return await whole(self, *args, **options)
+
+    monkeypatch.setattr(SqliteStore, "sweep", locked_after_the_first)
+    done = cli("cleanup")
+    assert done.code == 5
+    assert "before this failed, 50 sessions were deleted; `holdfast audit` lists them" in done.err
+    others[0].close()
+    assert len(cli("audit").lines) == 50
 
 
 # migrate ----------------------------------------------------------------------------------------
@@ -91,7 +270,8 @@ def test_doctor_creates_nothing(cli: Cli, home: Path) -> None:
 
 def test_doctor_looks_at_memory_too(cli: Cli) -> None:
     found = cli("doctor", "--url", "memory://", "--json").json
-    assert found == {"url": "memory://", "problems": [], "ok": True, "set_aside": None}
+    waiting = {"spooled_events": 0, "refused_events": 0}
+    assert found == {"url": "memory://", "problems": [], "ok": True, "set_aside": None, **waiting}
 
 
 def test_doctor_says_what_is_wrong(cli: Cli, plan: str, database: Path) -> None:

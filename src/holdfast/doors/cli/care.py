@@ -3,28 +3,31 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import click
 
-from holdfast.core.errors import Unsupported
+from holdfast.core.errors import HoldfastError, Unsupported
 from holdfast.core.session import State
 from holdfast.doors.cli.app import App, command, pass_app
 from holdfast.doors.cli.arguments import one_of
 from holdfast.doors.cli.connection import connect
-from holdfast.doors.cli.output import facts, fields, is_terminal, note, say, table
+from holdfast.doors.cli.output import complain, facts, fields, is_terminal, note, say, short_age, table
 from holdfast.doors.cli.progress import counting
-from holdfast.service.retention import Cleanup
+from holdfast.service.retention import Cleanup, Removal
 
 
 @command(
     "cleanup",
     examples=(
-        "holdfast cleanup --hours 24 --dry-run",
+        "holdfast cleanup --dry-run",
+        "holdfast cleanup",
         "holdfast cleanup --hours 168 --state completed --state failed",
     ),
 )
-@click.option("--hours", type=float, metavar="N", help="Untouched for so long; 24 unless configured otherwise.")
+@click.option("--hours", type=float, metavar="N", help="Untouched for so long, whatever the configuration says.")
 @click.option(
     "--state",
     "states",
@@ -38,22 +41,62 @@ from holdfast.service.retention import Cleanup
 def cleanup(app: App, hours: float | None, states: tuple[str, ...], dry_run: bool) -> None:
     """Delete what nobody touched for long, and what is past its time to live.
 
-    A tree goes only when every member may: none that runs, is held or waits for an answer.
+    How long, the configuration says, by state; 24 hours if it says nothing. A tree goes only
+    when every member may: none that runs, is held or waits for an answer. Piped, one line for
+    each: id, state, agent, name, why, how long untouched, its limit, and the setting that says so.
     """
-    with counting("Cleaning up") as progress:
-        done = app.hf.cleanup(hours, states=states or None, dry_run=dry_run, progress=progress)
+    with counting("Cleaning up") as progress, _telling_what_went(progress, dry_run) as told:
+        done = app.hf.cleanup(hours, states=states or None, dry_run=dry_run, progress=told)
     app.show(done, lambda: _show_gone(done))
 
 
+@contextmanager
+def _telling_what_went(progress: Callable[[int], None] | None, dry_run: bool) -> Iterator[Callable[[int], None]]:
+    """Count along; if it fails half way, say that something is gone already."""
+    went = 0
+
+    def told(count: int) -> None:
+        nonlocal went
+        went = count
+        if progress is not None:
+            progress(count)
+
+    try:
+        yield told
+    except HoldfastError:
+        if went and not dry_run:
+            complain(f"before this failed, {went} sessions were deleted; `holdfast audit` lists them")
+        raise
+
+
 def _show_gone(done: Cleanup) -> None:
-    rows = [(gone.session_id, gone.state, gone.agent_name, gone.session_name, gone.reason) for gone in done.sessions]
+    rows = [_row(gone) for gone in done.sessions]
     if not is_terminal():
         for row in rows:
             say(fields(*row))
         return
     if rows:
-        table(("session", "state", "agent", "name", "why"), rows)
+        table(_COLUMNS, rows, spare=_SPARE)
     note(f"{'Would delete' if done.dry_run else 'Deleted'} {done.removed} sessions.")
+
+
+_COLUMNS = ("session", "state", "agent", "name", "why", "idle", "limit", "set by")
+_SPARE = ("name", "agent", "state", "idle")  # which go first where a row does not fit
+
+
+def _row(gone: Removal) -> tuple[object, ...]:
+    idle = (gone.deleted_at - gone.last_activity_at).total_seconds()
+    limit = None if gone.limit_seconds is None else duration_text(gone.limit_seconds)
+    who = (gone.session_id, gone.state, gone.agent_name, gone.session_name)
+    return (*who, gone.reason, short_age(idle), limit, gone.limit_from)
+
+
+def duration_text(seconds: float) -> str:
+    """A duration as the configuration file would have it: in the largest unit that it is a whole number of."""
+    for size, unit in ((86400, "d"), (3600, "h"), (60, "m")):
+        if seconds and seconds % size == 0:
+            return f"{int(seconds // size)}{unit}"
+    return f"{seconds:g}s"
 
 
 @command("migrate", examples=("holdfast migrate --dry-run", "holdfast migrate", "holdfast --json migrate"))

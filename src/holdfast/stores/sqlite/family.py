@@ -6,12 +6,12 @@ from datetime import datetime
 from typing import NamedTuple
 
 from holdfast.core.errors import SessionCorrupt
-from holdfast.core.family import Deletion, Member, Tombstone
-from holdfast.core.query import Page, make_cursor, read_cursor
+from holdfast.core.family import Deletion, Member, Tombstone, TombstoneQuery
+from holdfast.core.query import MAX_POSITION, Page, make_cursor, read_cursor
 from holdfast.core.session import Session, Stamp
 from holdfast.ports import DeletionDecision, SweepDecision
 from holdfast.stores.sqlite import heads
-from holdfast.stores.sqlite.connection import Connection
+from holdfast.stores.sqlite.connection import BrokenText, Connection
 from holdfast.stores.sqlite.rows import (
     HEAD_OF_S,
     TOMBSTONE,
@@ -19,6 +19,7 @@ from holdfast.stores.sqlite.rows import (
     instant_or_none,
     json_text,
     micros,
+    micros_or_none,
     session_of,
     tombstone_of,
 )
@@ -38,8 +39,6 @@ _TREE_HEADS = f"{_TREE} SELECT {HEAD_OF_S} FROM tree JOIN sessions s ON s.pk = t
 _TREE_MEMBERS = (
     f"{_TREE} SELECT s.pk, s.id, s.depth FROM tree JOIN sessions s ON s.pk = tree.pk ORDER BY s.depth DESC, s.pk DESC"
 )
-
-_AUDIT = 0x746F6D62  # marks cursors of the list of tombstones
 
 
 def ancestors(db: Connection, owner: str, ref: str) -> list[Session]:
@@ -160,14 +159,16 @@ def _hold_place(db: Connection, newest: int) -> None:
 
 # Sweeping ---------------------------------------------------------------------------------------
 
+# In the order of the rows, from where the last step ended: so a whole sweep reads each row once. Left to itself, SQLite
+# takes an index by owner and sorts all of the owner's sessions anew at every step.
+_STALE = "sessions NOT INDEXED WHERE owner = ?1 AND pk > ?4 AND (last_activity_at < ?2 OR expires_at <= ?3)"
 # No idle session qualifies without a time: then only those with a TTL are looked at, through their index.
-_STALE = "owner = ?1 AND pk > ?4 AND (last_activity_at < ?2 OR expires_at <= ?3)"
-_PAST_TTL = "owner = ?1 AND pk > ?4 AND expires_at IS NOT NULL AND expires_at <= ?3 AND ?2 IS NULL"
+_PAST_TTL = "sessions WHERE owner = ?1 AND pk > ?4 AND expires_at IS NOT NULL AND expires_at <= ?3 AND ?2 IS NULL"
 
 
 def candidates(db: Connection, owner: str, before: int | None, at: int, position: int, limit: int) -> list[int]:
     """Keys of sessions past their TTL or idle since `before`, in order of creation: parents before children."""
-    sql = f"SELECT pk FROM sessions WHERE {_PAST_TTL if before is None else _STALE} ORDER BY pk LIMIT ?5"
+    sql = f"SELECT pk FROM {_PAST_TTL if before is None else _STALE} ORDER BY pk LIMIT ?5"
     return [row[0] for row in db.all(sql, (owner, before, at, position, limit))]
 
 
@@ -201,14 +202,12 @@ def sweep(
 
 def _condemned(db: Connection, pk: int, decide: SweepDecision, stamp: Stamp) -> dict[int, Tombstone]:
     """The tombstones of a tree that may go, by key, leaves first; none if it must stay."""
-    rows = db.all(_TREE_HEADS, (pk, -1))
-    if not rows:  # it went meanwhile
-        return {}
     try:
+        rows = db.all(_TREE_HEADS, (pk, -1))
         sessions = [session_of(row) for row in rows]
-    except SessionCorrupt:  # nobody can say whether it may go, so it stays, and the others are looked at
+    except (SessionCorrupt, BrokenText):  # nobody can say whether it may go, so it stays, and the others are looked at
         return {}
-    reason = decide(sessions)
+    reason = decide(sessions) if sessions else None  # none: it went meanwhile
     if reason is None:
         return {}
     root_id = sessions[0].session_id
@@ -230,10 +229,17 @@ def _stone(session: Session, root_id: str, stamp: Stamp, reason: str) -> Tombsto
     )
 
 
-def tombstones(db: Connection, owner: str, limit: int, cursor: str | None) -> Page[Tombstone]:
+_TOMBSTONES = f"""
+SELECT {TOMBSTONE} FROM tombstones
+WHERE owner = ?1 AND n < ?2 AND (?3 IS NULL OR reason = ?3) AND (?4 IS NULL OR deleted_at >= ?4)
+ORDER BY n DESC LIMIT ?5
+"""
+
+
+def tombstones(db: Connection, owner: str, limit: int, cursor: str | None, query: TombstoneQuery) -> Page[Tombstone]:
     """What was deleted, newest first."""
-    below = 1 << 62 if cursor is None else read_cursor(cursor, _AUDIT)
-    sql = f"SELECT {TOMBSTONE} FROM tombstones WHERE owner = ? AND n < ? ORDER BY n DESC LIMIT ?"
-    rows = db.all(sql, (owner, below, limit + 1))
+    mark = query.fingerprint()
+    below = MAX_POSITION if cursor is None else read_cursor(cursor, mark)
+    rows = db.all(_TOMBSTONES, (owner, below, query.reason, micros_or_none(query.since), limit + 1))
     items = [tombstone_of(row[1:]) for row in rows[:limit]]
-    return Page(items, make_cursor(rows[limit - 1][0], _AUDIT) if len(rows) > limit else None)
+    return Page(items, make_cursor(rows[limit - 1][0], mark) if len(rows) > limit else None)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 import pytest
 
@@ -14,7 +15,7 @@ from holdfast.core.errors import (
     SessionGone,
     SessionNotFound,
 )
-from holdfast.core.family import Deletion, Member, Tombstone
+from holdfast.core.family import Deletion, Member, Tombstone, TombstoneQuery
 from holdfast.core.query import SessionQuery
 from holdfast.ports import Store
 from holdfast.testing.builders import (
@@ -228,6 +229,34 @@ class DeletionRules:
 
         assert (await store.tombstones(OWNER, 2)).next is None
         assert (await store.tombstones(OWNER, 1)).next is not None
+
+    async def test_tombstones_by_reason_and_time(self, store: Store) -> None:
+        for n in range(6):
+            await store.create(OWNER, a_session(f"s-{n}"))
+            why = "odd" if n % 2 else "even"
+            await store.delete_tree(OWNER, f"s-{n}", may_delete(f"s-{n}"), a_stamp(after(n)), reason=why)
+
+        async def found(limit: int = 10, cursor: str | None = None, **wanted: Any) -> list[str]:
+            page = await store.tombstones(OWNER, limit, cursor, TombstoneQuery(**wanted))
+            rest = [] if page.next is None else await found(limit, page.next, **wanted)
+            return [stone.session_id for stone in page] + rest
+
+        for limit in (1, 2, 3, 10):
+            assert await found(limit, reason="odd") == ["s-5", "s-3", "s-1"]
+            assert await found(limit, since=after(3)) == ["s-5", "s-4", "s-3"]
+            assert await found(limit, since=after(2), reason="even") == ["s-4", "s-2"]
+        assert await found(reason="neither") == await found(since=after(6)) == []
+
+    async def test_cursor_of_other_tombstones_is_refused(self, store: Store) -> None:
+        for n in range(2):
+            await store.create(OWNER, a_session(f"s-{n}"))
+            await store.delete_tree(OWNER, f"s-{n}", may_delete(f"s-{n}"), a_stamp(), reason="deleted")
+        cursor = (await store.tombstones(OWNER, 1)).next
+
+        assert len(await store.tombstones(OWNER, 1, cursor)) == 1
+        for other in (TombstoneQuery(reason="deleted"), TombstoneQuery(since=NOON)):
+            with pytest.raises(InvalidCursor):
+                await store.tombstones(OWNER, 1, cursor, other)
 
     async def test_cursor_of_something_else_is_refused(self, store: Store) -> None:
         await family(store)

@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 import pytest
 
 from holdfast.core.family import Tombstone
-from holdfast.core.policy import Retention, why_removable
+from holdfast.core.policy import Limit, Retention, why_removable
 from holdfast.core.session import Session
 from holdfast.ports import Store, SweepDecision
 from holdfast.testing.builders import (
@@ -37,7 +37,7 @@ def retention(before: datetime = LATER, at: datetime = LATER, states: frozenset[
     """A decision as the service takes it: a tree goes when every member may."""
 
     def decide(members: list[Session]) -> str | None:
-        reasons = [why_removable(member, Retention(before=before, states=states), at) for member in members]
+        reasons = [why_removable(member, Retention(limit=Limit(at - before), states=states), at) for member in members]
         return reasons[0] if None not in reasons else None
 
     return decide
