@@ -336,3 +336,18 @@ def test_an_export_of_a_session_in_use_is_of_one_instant(place: Place) -> None:
     assert elsewhere.import_(exported).imported == [session.id]
     assert elsewhere.get(session.id).pending_approvals == 1
     assert elsewhere.context.get(session.id) == {}
+
+
+@pytest.mark.parametrize("data", [{}, {"summary": "s"}, {"summary": 7, "upto": 1}, {"summary": "s", "upto": 10**6}])
+def test_a_summary_that_stands_for_nothing_is_refused(timed: Timed, data: dict[str, Any]) -> None:
+    hf, there = timed.hf, another_place(timed)
+    session = hf.create("planner")
+    hf.append(session.id, ["one", "two"])
+    hf.compact(session.id, "all said")
+    lines = [json.loads(line) for line in hf.export(session.id)]
+    for line in lines:
+        if line["type"] == "entry" and line["entry"]["kind"] == "summary":
+            line["entry"]["data"] = data
+    with pytest.raises(InvalidImport):
+        there.import_([json.dumps(line) for line in lines])
+    assert there.list().items == []

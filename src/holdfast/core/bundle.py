@@ -92,6 +92,17 @@ def _check_entry(entry: Entry, number: int) -> None:
             raise InvalidField("kind", f"is {entry.kind!r} in {where}")
     if not is_plain:
         raise InvalidField("entries", f"mix a message with something that happened in {where}")
+    if entry.kind == Kind.SUMMARY:
+        _check_summary(entry, where)
+
+
+def _check_summary(entry: Entry, where: str) -> None:
+    """Windows rely on it: which entries it stands for, and what it says."""
+    data = entry.data or {}
+    if not isinstance(data.get("summary"), str) or type(data.get("upto")) is not int:
+        raise InvalidField("summary", f"of {where} does not say what it stands for")
+    if not 0 <= data["upto"] < entry.number:
+        raise InvalidField("upto", f"is {data['upto']} in {where}: a summary stands for what came before it")
 
 
 def _check_approvals(session: Session, approvals: list[Approval]) -> None:

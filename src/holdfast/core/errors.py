@@ -226,9 +226,13 @@ class InvalidImport(InvalidRequest):
 
     code = "invalid_import"
 
-    def __init__(self, why: str, *, line: int | None = None) -> None:
-        where = f"line {line}: " if line is not None else ""
-        super().__init__(f"{where}{why}; nothing of this session was imported", line=line)
+    def __init__(self, why: str, *, line: int | None = None, file: str | None = None) -> None:
+        self.why = why
+        place = f"line {line}: " if line is not None else ""
+        if file is None:
+            super().__init__(f"{place}{why}; nothing of this session was imported", line=line)
+        else:
+            super().__init__(f"{file}: {place}{why}; nothing was imported", line=line, file=file)
 
 
 class Unsupported(InvalidRequest):

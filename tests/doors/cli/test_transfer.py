@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from holdfast.client import Holdfast
-from tests.doors.cli.running import Cli, contents
+from tests.doors.cli.running import Cli, Terminal, contents
 
 ELSEWHERE = "sqlite:///elsewhere.db"
 
@@ -142,3 +142,86 @@ def test_a_file_that_is_not_there_is_a_usage_error(cli: Cli) -> None:
     done = cli("import", "nothing.jsonl")
     assert done.code == 2
     assert "nothing.jsonl" in done.err
+
+
+# What others kept -------------------------------------------------------------------------------
+
+DATA = Path(__file__).parents[2] / "data"
+HOST, EXPLORER, READER = "5e9a0c1e-7d3b-4f60-9a1c-2b8d4e6f7a01", "a3f9c2d41b7e60585", "a77b10c9e2d4f6031"
+STATE_ID = "agent-20260108-180530-abc12345"
+
+
+def a_tree_of_states() -> None:
+    """Two states in the current folder, one of them cut short."""
+    whole = DATA / "state" / STATE_ID / "state.json"
+    for name, text in ((STATE_ID, whole.read_text()), ("agent-cut", whole.read_text()[:300])):
+        folder = Path(".claude") / "session" / name
+        folder.mkdir(parents=True)
+        (folder / "state.json").write_text(text)
+
+
+def test_a_folder_of_transcripts_comes_in_with_its_sub_agents(cli: Cli) -> None:
+    done = cli("import", str(DATA / "claude-code"))
+    assert (done.code, done.lines, done.err) == (0, [HOST, EXPLORER, READER], "")
+    assert [line.split("\t")[0] for line in cli("children", HOST).lines] == [EXPLORER]
+    assert "kubectl get pod" in cli("log", HOST).out
+
+
+def test_a_corrupt_state_is_told_and_the_exit_code_says_so(cli: Cli) -> None:
+    a_tree_of_states()
+    done = cli("import", ".")
+    assert (done.code, done.lines) == (1, [STATE_ID])
+    assert done.err.startswith("holdfast: left out: ./.claude/session/agent-cut/state.json: not JSON")
+    assert cli("get", STATE_ID, "--json").json["phase"] == "approval"
+
+
+def test_the_report_as_json_tells_all_of_it(cli: Cli) -> None:
+    a_tree_of_states()
+    done = cli("import", ".claude", str(DATA / "claude-code"), "--json")
+    assert done.code == 1
+    report = done.json
+    assert report["imported"] == [STATE_ID, HOST, EXPLORER, READER]
+    assert (report["already_there"], report["left_out_total"]) == ([], 1)
+    assert report["left_out"][0]["file"] == ".claude/session/agent-cut/state.json"
+    assert report["left_out"][0]["line"] is None
+    assert report["passed_over"] == {"host": 5, "attachment": 3, "thinking": 1, "image": 1}
+
+
+def test_importing_what_others_kept_twice_changes_nothing(cli: Cli, database: Path) -> None:
+    sources = [str(DATA / "claude-code"), str(DATA / "claude-code-1.0"), str(DATA / "state")]
+    cli("import", *sources)
+    before = contents(database)
+    done = cli("import", *sources, "--json")
+    assert (done.code, done.json["imported"], len(done.json["already_there"])) == (0, [], 6)
+    assert contents(database) == before
+
+
+def test_a_dry_run_of_what_others_kept_brings_nothing(cli: Cli) -> None:
+    a_tree_of_states()
+    done = cli("import", ".claude", str(DATA / "claude-code"), "--dry-run")
+    assert (done.code, done.lines) == (1, [STATE_ID, HOST, EXPLORER, READER])
+    assert cli("list").lines == []
+
+
+@pytest.mark.parametrize("source", ["auto", "claude-code"])
+def test_a_transcript_may_come_by_standard_input(cli: Cli, source: str) -> None:
+    data = (DATA / "claude-code" / f"{HOST}.jsonl").read_bytes()
+    cut = cli("import", "-", "--from", source, stdin=data[:-100])
+    assert (cut.code, cut.lines) == (1, [HOST])
+    assert cut.err.startswith("holdfast: left out: -:")
+    assert "the last line was cut short" in cut.err
+
+
+def test_what_is_nothing_known_changes_nothing(cli: Cli) -> None:
+    Path("notes.txt").write_text("hello")
+    done = cli("import", str(DATA / "state"), "notes.txt", "--json")
+    assert (done.code, done.json["code"], done.json["file"]) == (2, "invalid_import", "notes.txt")
+    assert cli("list").lines == []
+
+
+def test_a_person_at_a_terminal_is_told_in_one_line(cli: Cli, terminal: Terminal) -> None:
+    done = terminal.run("import", str(DATA / "claude-code"))
+    assert done.code == 0
+    assert done.out.splitlines()[-1] == (
+        "Imported 3 sessions, 25 entries; 0 already there; passed over 5 host, 3 attachment, 1 thinking, 1 image."
+    )

@@ -23,14 +23,14 @@ def counting(doing: str) -> Iterator[Callable[[int], None] | None]:
 
 
 @contextmanager
-def reading(doing: str, total: int) -> Iterator[Callable[[int], None]]:
-    """Give a function that moves a bar by so many bytes."""
+def reading(doing: str) -> Iterator[Callable[[int, int], None] | None]:
+    """Give a function that shows how much is read, and of how much; None without a terminal."""
     if not sys.stderr.isatty():
-        yield lambda _: None
+        yield None
         return
     from rich.console import Console
     from rich.progress import Progress
 
     with Progress(console=Console(stderr=True), transient=True) as progress:
-        task = progress.add_task(doing, total=total)
-        yield lambda size: progress.advance(task, size)
+        task = progress.add_task(doing, total=None)
+        yield lambda done, total: progress.update(task, completed=done, total=total)

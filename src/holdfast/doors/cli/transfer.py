@@ -1,11 +1,11 @@
-"""Export and import: whole sessions as JSON lines, and as Markdown to read."""
+"""Export and import: whole sessions as JSON lines, as Markdown to read, and from what others kept."""
 
 from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import suppress
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
 from operator import itemgetter
 from typing import IO, Any
 
@@ -19,7 +19,9 @@ from holdfast.doors.cli.arguments import SESSION, STDIN
 from holdfast.doors.cli.edge import UsageProblem
 from holdfast.doors.cli.output import complain, is_terminal, say
 from holdfast.doors.cli.progress import reading
-from holdfast.service.transfer import ImportReport
+from holdfast.doors.cli.verdicts import NO
+from holdfast.files.finding import AUTO, SOURCES
+from holdfast.service.importing import ImportReport
 
 HEADER = '{"type":"holdfast"'
 
@@ -134,54 +136,63 @@ def _write_whole(path: str, lines: Iterable[str]) -> int:
     "import",
     examples=(
         "holdfast import sessions.jsonl --dry-run",
-        "holdfast import sessions.jsonl",
+        "holdfast import .claude/session",
+        "holdfast import ~/.claude/projects/my-project",
         "holdfast export plan-prod | holdfast --url sqlite:///copy.db import -",
     ),
 )
-@click.argument("file", type=click.Path(exists=True, dir_okay=False, allow_dash=True), metavar="FILE|-")
+@click.argument("paths", type=click.Path(exists=True, allow_dash=True), nargs=-1, required=True, metavar="PATH|-...")
+@click.option(
+    "--from", "source", type=click.Choice(SOURCES), default=AUTO, show_default=True, help="Who wrote it, if you know."
+)
 @click.option("--dry-run", is_flag=True, help="Only say what would come in.")
 @click.option("--detach", is_flag=True, help="Make sessions whose parent is not there roots.")
 @pass_app
-def import_(app: App, file: str, dry_run: bool, detach: bool) -> None:
-    """Bring exported sessions in. Importing twice changes nothing.
+@click.pass_context
+def import_(ctx: click.Context, app: App, paths: tuple[str, ...], source: str, dry_run: bool, detach: bool) -> None:
+    """Bring sessions in: exports, state.json files, transcripts of Claude Code; files or whole folders.
 
-    The file is read to its end before anything is written: one that was cut short changes nothing.
+    Importing twice changes nothing. An export is read to its end before anything is written, and one that
+    was cut short changes nothing. Of what others kept, everything sound comes in; what was left out is
+    told, and the exit code is 1.
     """
-    with _opened(file) as source, reading("Importing", 2 * _size_of(source)) as advance:
-        report = app.hf.import_(_counted(source, advance), detach=detach, dry_run=True)
-        if not dry_run:
-            source.seek(0)
-            report = app.hf.import_(_counted(source, advance), detach=detach)
+    with _opened(paths) as sources, reading("Importing") as progress:
+        report = app.hf.import_files(sources, source=source, detach=detach, dry_run=dry_run, progress=progress)
     app.show(report, lambda: _show_report(report, dry_run))
+    ctx.exit(NO if report.left_out_total else 0)
 
 
-def _opened(file: str) -> IO[bytes]:
-    """The file, or a copy of standard input that can be read twice."""
-    if file != STDIN:
-        return open(file, "rb")
+@contextmanager
+def _opened(paths: tuple[str, ...]) -> Iterator[list[str | IO[bytes]]]:
+    """The paths, and for `-` a copy of standard input that can be read twice."""
+    if STDIN not in paths:
+        yield list(paths)
+        return
     from shutil import copyfileobj
     from tempfile import TemporaryFile
 
-    copy = TemporaryFile()  # noqa: SIM115  # the caller closes it
-    copyfileobj(sys.stdin.buffer, copy)
-    copy.seek(0)
-    return copy
-
-
-def _size_of(file: IO[bytes]) -> int:
-    return os.fstat(file.fileno()).st_size
-
-
-def _counted(lines: IO[bytes], advance: Callable[[int], None]) -> Iterator[bytes]:
-    for line in lines:
-        yield line
-        advance(len(line))
+    with TemporaryFile() as copy:
+        copyfileobj(sys.stdin.buffer, copy)
+        yield [copy if path == STDIN else path for path in dict.fromkeys(paths)]
 
 
 def _show_report(report: ImportReport, dry_run: bool) -> None:
     for session_id in report.imported:
         say(session_id)
+    for each in report.left_out:
+        where = each.file if each.line is None else f"{each.file}:{each.line}"
+        complain(f"left out: {where}: {each.reason}")
+    if report.left_out_total > len(report.left_out):
+        complain(f"left out: {report.left_out_total - len(report.left_out)} more")
     if is_terminal():
-        done = "Would import" if dry_run else "Imported"
-        counts = f"{len(report.imported)} sessions, {report.entries} entries"
-        say(f"{done} {counts}; {len(report.already_there)} already there.")
+        say(_in_one_line(report, dry_run))
+
+
+def _in_one_line(report: ImportReport, dry_run: bool) -> str:
+    done = "Would import" if dry_run else "Imported"
+    counts = [f"{len(report.already_there)} already there"]
+    if report.left_out_total:
+        counts.append(f"{report.left_out_total} left out")
+    if report.passed_over:
+        counts.append("passed over " + ", ".join(f"{count} {kind}" for kind, count in report.passed_over.items()))
+    return f"{done} {len(report.imported)} sessions, {report.entries} entries; {'; '.join(counts)}."

@@ -1,0 +1,133 @@
+"""Bringing files in: read here, made sessions and judged in `service`."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator
+from typing import TypeVar
+
+from holdfast.core.errors import InvalidImport
+from holdfast.files.finding import MAX_STATE, Found, Source, find
+from holdfast.service.deps import Caller, Deps
+from holdfast.service.histories.kinds import HOLDFAST, STATE
+from holdfast.service.histories.state_files import read_state
+from holdfast.service.histories.transcripts import Transcripts
+from holdfast.service.importing import History, ImportReport, bring_in, bring_in_history, exported
+
+T = TypeVar("T")
+Progress = Callable[[int, int], None]  # called with the bytes read, and of how many
+Advance = Callable[[int], None]
+
+
+async def import_files(
+    deps: Deps,
+    caller: Caller,
+    sources: Iterable[Source],
+    *,
+    source: str = "auto",
+    detach: bool = False,
+    dry_run: bool = False,
+    progress: Progress | None = None,
+    threaded: bool = False,
+) -> ImportReport:
+    """Bring in what these files and folders hold.
+
+    Our own exports are read to their end before anything is written, and refused whole for whatever
+    is wrong with them. Of what others kept, everything sound comes in and the report tells the rest.
+    """
+    run = _Run(deps, caller, detach=detach, dry_run=dry_run, threaded=threaded)
+    found = await run.aside(lambda: find(sources, source))
+    exports = [file for file in found if file.kind == HOLDFAST]
+    others = [file for file in found if file.kind != HOLDFAST]
+    advance = _counter(2 * sum(file.size for file in exports) + sum(file.size for file in others), progress)
+    try:
+        report = await run.take_exports(exports, advance, dry_run=True)
+        if not dry_run:
+            report = await run.take_exports(exports, advance, dry_run=False)
+        for file in others:
+            await run.take_history(file, report, advance)
+    finally:
+        for file in found:
+            file.close()
+    return report
+
+
+def _counter(total: int, progress: Progress | None) -> Advance:
+    done = 0
+
+    def advance(size: int) -> None:
+        nonlocal done
+        done += size
+        if progress is not None:
+            progress(done, total)
+
+    return advance
+
+
+class _Run:
+    """What the steps of one import share."""
+
+    def __init__(self, deps: Deps, caller: Caller, *, detach: bool, dry_run: bool, threaded: bool) -> None:
+        self._deps, self._caller, self._threaded = deps, caller, threaded
+        self._detach, self._dry_run = detach, dry_run
+        self._transcripts = Transcripts(deps.clock.now())
+
+    async def take_exports(self, files: list[Found], advance: Advance, *, dry_run: bool) -> ImportReport:
+        """Bring in sessions that we wrote ourselves."""
+        report = ImportReport()
+        for file in files:
+            try:
+                async for bundle in self._each(exported(file.lines(advance))):
+                    await bring_in(self._deps, self._caller, bundle, report, detach=self._detach, dry_run=dry_run)
+            except InvalidImport as error:
+                if len(files) == 1:
+                    raise
+                raise InvalidImport(error.why, line=error.line, file=file.name) from error
+        return report
+
+    async def take_history(self, file: Found, report: ImportReport, advance: Advance) -> None:
+        """Bring in what somebody else wrote."""
+        history = await self.aside(lambda: self._history(file, advance))
+        await bring_in_history(self._deps, self._caller, history, report, detach=self._detach, dry_run=self._dry_run)
+
+    def _history(self, file: Found, advance: Advance) -> History:
+        if file.problem is not None:
+            return _refused(file, file.problem)
+        try:
+            if file.kind == STATE:
+                return _state(file, advance)
+            return self._transcripts.read(
+                file.name,
+                file.lines(advance),
+                session_id=file.session_id,
+                agent_id=file.agent_id,
+                about=file.about,
+            )
+        except OSError as error:
+            return _refused(file, f"it cannot be read ({error.strerror})")
+
+    async def aside(self, work: Callable[[], T]) -> T:
+        """Do what blocks: in a thread where there is an event loop to be kept free."""
+        if not self._threaded:
+            return work()
+        from asyncio import to_thread
+
+        return await to_thread(work)
+
+    async def _each(self, items: Iterator[T]) -> AsyncIterator[T]:
+        while (item := await self.aside(lambda: next(items, None))) is not None:
+            yield item
+
+
+def _state(file: Found, advance: Advance) -> History:
+    with file.opened() as opened:
+        data = opened.read(MAX_STATE + 1)
+    advance(len(data))
+    if len(data) > MAX_STATE:
+        return _refused(file, f"larger than {MAX_STATE >> 20} MiB")
+    return read_state(file.name, data, folder=file.folder)
+
+
+def _refused(file: Found, reason: str) -> History:
+    history = History(file=file.name)
+    history.notes.leave_out(file.name, reason)
+    return history

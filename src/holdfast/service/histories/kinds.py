@@ -1,0 +1,77 @@
+"""What a file to import is, told from how it begins."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import msgspec
+from msgspec import Struct, field
+
+from holdfast.core.codec import decode
+from holdfast.service.histories.letters import decoded
+
+HOLDFAST = "holdfast"
+STATE = "state"
+CLAUDE_CODE = "claude-code"
+KINDS = (HOLDFAST, STATE, CLAUDE_CODE)
+LOOK_AT = 200  # lines: a transcript may begin with much that the host keeps for itself
+
+
+class _Sign(Struct, rename="camel"):
+    """The fields by which one is told from another; what else stands there is not looked at."""
+
+    type: Any = None
+    agent_id: Any = field(default=None, name="agent_id")
+    phase: Any = None
+    session_id: Any = None
+    parent_uuid: Any = None
+    leaf_uuid: Any = None
+
+    @property
+    def is_state(self) -> bool:
+        """Whether this is the state of a session, as scripts keep it."""
+        return self.agent_id is not None and self.phase is not None
+
+    @property
+    def is_transcript(self) -> bool:
+        """Whether this is a line of a transcript; each that matters names its session or another line."""
+        return isinstance(self.type, str) and any((self.session_id, self.parent_uuid, self.leaf_uuid))
+
+
+_signs = msgspec.json.Decoder(_Sign)
+_NOT_JSON = (msgspec.DecodeError, UnicodeError, RecursionError)
+
+
+def kind_of_lines(lines: Iterable[str | bytes]) -> str | None:
+    """One of KINDS, by the first line that tells; None if none does."""
+    for line in lines:
+        sign = _sign(line)
+        if sign.type == "holdfast":
+            return HOLDFAST
+        if sign.is_state:
+            return STATE
+        if sign.is_transcript:
+            return CLAUDE_CODE
+    return None
+
+
+def is_state(text: str | bytes) -> bool:
+    """Whether a whole file, indented or not, is a session's state."""
+    return _sign(text).is_state
+
+
+def is_json(text: str | bytes) -> bool:
+    """Whether a whole file reads as JSON, whatever it says."""
+    try:
+        decode(text)
+    except _NOT_JSON:
+        return False
+    return True
+
+
+def _sign(text: str | bytes) -> _Sign:
+    try:
+        return decoded(_signs, text.encode() if isinstance(text, str) else text)
+    except _NOT_JSON:
+        return _Sign()
