@@ -26,9 +26,13 @@ from holdfast.core.context import ContextChange, ContextItem
 from holdfast.core.delegation import Delegation, Span
 from holdfast.core.entry import Entry, Message
 from holdfast.core.event import Event, Hit
-from holdfast.core.family import Deletion, Member, Tombstone
+from holdfast.core.family import EVERY_TOMBSTONE, Deletion, Member, Tombstone, TombstoneQuery
 from holdfast.core.query import Page, SessionQuery
 from holdfast.core.session import Birth, Change, Session, Stamp, View
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from holdfast.core.fact import Fate, SessionFact, Size
 
 Decision = Callable[[View], Change]
 BirthDecision = Callable[[Birth], Change]
@@ -182,7 +186,9 @@ class Store(Protocol):
     async def next_expiry(self, owner: str) -> datetime | None:
         """When the next session's TTL or pending approval's time ends, or ended; None if none will."""
 
-    async def tombstones(self, owner: str, limit: int, cursor: str | None = None) -> Page[Tombstone]:
+    async def tombstones(
+        self, owner: str, limit: int, cursor: str | None = None, query: TombstoneQuery = EVERY_TOMBSTONE
+    ) -> Page[Tombstone]:
         """What was deleted, newest first."""
 
     # Context and approvals ----------------------------------------------------------------------
@@ -212,7 +218,16 @@ class Store(Protocol):
         """Remember that work was delegated; False if that delegation is known already."""
 
     async def delegations(self, owner: str, span: Span, limit: int, cursor: str | None = None) -> Page[Delegation]:
-        """Delegations of a span, in the order they were recorded."""
+        """Delegations of a span, oldest first."""
+
+    async def facts(self, owner: str, span: Span, limit: int, cursor: str | None = None) -> Page[SessionFact]:
+        """What is counted of the sessions created in a span, in an order of the store's own."""
+
+    async def fates(self, owner: str, session_ids: list[str]) -> list[Fate]:
+        """What became of these sessions, deleted ones too, in any order; nothing of those that never were."""
+
+    async def size(self) -> Size | None:
+        """What everything in the store takes; None if nobody can tell."""
 
     # Search, transfer, care ---------------------------------------------------------------------
 

@@ -7,13 +7,15 @@ their session is gone.
 from __future__ import annotations
 
 from datetime import datetime
+from zlib import crc32
 
 from msgspec import Struct
 
+from holdfast.core.codec import canonical, is_text
 from holdfast.core.errors import InvalidField
 
 
-class Delegation(Struct, frozen=True, kw_only=True):
+class Delegation(Struct, frozen=True, kw_only=True, gc=False):
     """Work about to be handed to an agent, and what was decided."""
 
     delegation_id: str  # recorded once, however often it is told
@@ -37,12 +39,17 @@ class Span(Struct, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         for name in ("agent", "task"):
-            if not isinstance(getattr(self, name), (str, type(None))):
+            value = getattr(self, name)
+            if value is not None and not (isinstance(value, str) and is_text(value)):
                 raise InvalidField("task_id" if name == "task" else name, "must be text")
         for name in ("after", "before"):
             at = getattr(self, name)
             if at is not None and not (isinstance(at, datetime) and at.tzinfo is not None):
                 raise InvalidField(f"created_{name}", "must be an instant with its time zone")
+
+    def fingerprint(self, what: str) -> int:
+        """What the cursors of a list over this span carry: no other list takes them."""
+        return crc32(canonical([what, self]))
 
     def has(self, at: datetime, agent: str | None, task: str | None) -> bool:
         """Whether something of that time, agent and task is to be counted."""

@@ -21,6 +21,7 @@ from holdfast.core.context import ContextChange, ContextItem, drop_keys, merge_k
 from holdfast.core.delegation import Span
 from holdfast.core.entry import Entry, Message, check_message
 from holdfast.core.event import Event
+from holdfast.core.fact import SessionFact
 from holdfast.core.family import FamilyLimits, Member, NewSession, Tombstone, born, check_deletion, forked
 from holdfast.core.query import Page, SessionQuery
 from holdfast.core.session import Birth, Change, Session, Stamp, Update, View
@@ -239,6 +240,19 @@ async def all_tombstones(store: Store, owner: str = OWNER, page: int = 100) -> l
             return stones
 
 
+async def all_facts(store: Store, owner: str = OWNER, span: Span | None = None, page: int = 100) -> list[SessionFact]:
+    """Every fact of a span, page after page."""
+    facts: list[SessionFact] = []
+    cursor: str | None = None
+    while True:
+        some = await store.facts(owner, span or Span(), page, cursor)
+        assert len(some) <= page
+        facts += some.items
+        cursor = some.next
+        if cursor is None:
+            return facts
+
+
 async def bundle_of(store: Store, ref: str, at: datetime = NOON, owner: str = OWNER) -> Bundle:
     """A session as an export would carry it."""
     return Bundle(
@@ -260,6 +274,7 @@ async def dump(store: Store, owner: str = OWNER, at: datetime = NOON) -> dict[st
         "feed_end": await store.feed_end(owner),
         "tombstones": _plain(await all_tombstones(store, owner)),
         "delegations": _plain((await store.delegations(owner, Span(), MANY)).items),
+        "facts": sorted(_plain(await all_facts(store, owner)), key=lambda fact: str(fact["session_id"])),
     }
 
 

@@ -22,10 +22,11 @@ from msgspec.structs import replace
 
 from holdfast.core.bundle import Bundle
 from holdfast.core.context import ContextChange, ContextItem, replace_all
+from holdfast.core.delegation import Delegation, Span
 from holdfast.core.entry import ROLES, Kind, Message
 from holdfast.core.errors import HoldfastError
 from holdfast.core.family import Tombstone
-from holdfast.core.policy import Retention, why_removable
+from holdfast.core.policy import Limit, Retention, why_removable
 from holdfast.core.session import OUTCOMES, WORKING_PHASES, Session, Stamp, State, Update
 from holdfast.ports import Capability, Decision, Store
 from holdfast.stores.memory.store import MemoryStore
@@ -36,6 +37,7 @@ from holdfast.testing.builders import (
     a_fork,
     a_session,
     a_stamp,
+    all_facts,
     all_sessions,
     all_tombstones,
     an_approval,
@@ -92,7 +94,10 @@ values = st.recursive(
     max_leaves=4,
 )
 keys = st.sampled_from(["colour", "a.b", "clé"])
-objects = st.dictionaries(keys, values, max_size=2)
+usages = st.fixed_dictionaries({"input_tokens": st.one_of(values, st.integers(0, 99)), "output_tokens": values})
+objects = st.one_of(
+    st.dictionaries(keys, values, max_size=2), st.fixed_dictionaries({"usage": st.one_of(values, usages)})
+)
 lifetimes = st.sampled_from([None, None, timedelta(microseconds=1), timedelta(seconds=60), timedelta(days=1)])
 numbers = st.integers(1, 12)
 limits = st.sampled_from([1, 2, 3, 100])
@@ -114,6 +119,15 @@ filters = st.fixed_dictionaries(
         "metadata_key": keys,
         "metadata_value": st.sampled_from(["", "a", 7, ["a"], {"a": 7}]),
         "active_only": st.booleans(),
+    },
+)
+spans = st.fixed_dictionaries(
+    {},
+    optional={
+        "agent": agents,
+        "task": st.sampled_from(["task-1", "task-2", "s-1"]),
+        "after": steps,
+        "before": steps,
     },
 )
 
@@ -316,10 +330,15 @@ class StoreComparison(RuleBasedStateMachine):
     def match(self, owner: str, prefix: str, limit: int) -> None:
         self.both(lambda store: store.match(owner, prefix, limit))
 
-    @rule(owner=owners, filters=filters, since=st.one_of(st.none(), steps))
-    def find(self, owner: str, filters: dict[str, Any], since: timedelta | None) -> None:
-        if since is not None:
-            filters = {**filters, "updated_after": self.clock.now() - since}
+    @rule(
+        owner=owners,
+        filters=filters,
+        times=st.dictionaries(
+            st.sampled_from(["created_after", "created_before", "updated_after", "updated_before"]), steps, max_size=2
+        ),
+    )
+    def find(self, owner: str, filters: dict[str, Any], times: dict[str, timedelta]) -> None:
+        filters = {**filters, **{name: self.clock.now() - ago for name, ago in times.items()}}
         self.both(lambda store: all_sessions(store, owner, **filters))
 
     @rule(where=wheres, limit=limits)
@@ -393,6 +412,58 @@ class StoreComparison(RuleBasedStateMachine):
         owner, ref = where
         self.both(lambda store: store.approvals(owner, ref=None if of_all else ref, **options))
 
+    # Counting -----------------------------------------------------------------------------------
+
+    @rule(
+        where=wheres,
+        number=numbers,
+        ago=steps,
+        resumed=st.booleans(),
+        agent=st.one_of(st.none(), agents),
+        task=st.sampled_from([None, "task-1"]),
+    )
+    def delegate(
+        self, where: Place, number: int, ago: timedelta, resumed: bool, agent: str | None, task: str | None
+    ) -> None:
+        owner, ref = where
+        delegation = Delegation(
+            delegation_id=f"d-{number}",
+            at=self.clock.now() - ago,
+            resumed=resumed,
+            reason="random",
+            agent_name=agent,
+            task_id=task,
+            session_id=ref,
+        )
+        self.both(lambda store: store.record_delegation(owner, delegation))
+
+    @rule(owner=owners, wanted=spans, page=limits)
+    def count(self, owner: str, wanted: dict[str, Any], page: int) -> None:
+        now = self.clock.now()
+        fields: dict[str, Any] = {
+            name: now - one if name in ("after", "before") else one for name, one in wanted.items()
+        }
+        span = Span(**fields)
+
+        async def delegations(store: Store) -> list[Delegation]:
+            found = await store.delegations(owner, span, page)
+            if found.next is None:
+                return found.items
+            return found.items + (await store.delegations(owner, span, 100, found.next)).items
+
+        async def facts(store: Store) -> list[Any]:
+            return sorted(await all_facts(store, owner, span, page), key=lambda fact: fact.session_id)
+
+        self.both(delegations)
+        self.both(facts)
+
+    @rule(owner=owners, wanted=st.lists(places.map(lambda place: place[1]), max_size=4))
+    def fates(self, owner: str, wanted: list[str]) -> None:
+        async def fates(store: Store) -> list[Any]:
+            return sorted(await store.fates(owner, wanted), key=lambda fate: fate.session_id)
+
+        self.both(fates)
+
     # Deleting -----------------------------------------------------------------------------------
 
     @rule(where=wheres, cascade=st.booleans(), dry_run=st.booleans())
@@ -409,7 +480,7 @@ class StoreComparison(RuleBasedStateMachine):
     )
     def sweep(self, owner: str, age: timedelta, states: set[str] | None, **options: Any) -> None:
         stamp, before = self.stamp(), self.clock.now() - age
-        retention = Retention(before=before, states=None if states is None else frozenset(states))
+        retention = Retention(limit=Limit(age), states=None if states is None else frozenset(states))
 
         def decide(members: list[Session]) -> str | None:
             reasons = [why_removable(member, retention, stamp.at) for member in members]

@@ -106,18 +106,25 @@ class DurationType(ParamType):
 
 
 class InstantType(ParamType):
-    """An instant: RFC 3339; UTC where it says nothing else."""
+    """An instant: RFC 3339, UTC where it says nothing else; or how long ago it was."""
 
     name = "time"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> datetime:
         """The instant in UTC."""
         try:
-            at = datetime.fromisoformat(value)
-        except ValueError:
+            at = self._ago(value) or datetime.fromisoformat(value)
+            return at.replace(tzinfo=UTC) if at.tzinfo is None else at.astimezone(UTC)
+        except (ValueError, OverflowError):
             what = (param.name if param else None) or self.name
-            raise InvalidField(what, f"is {value!r}; write 2026-01-31 or 2026-01-31T09:30:00Z") from None
-        return at.replace(tzinfo=UTC) if at.tzinfo is None else at.astimezone(UTC)
+            way_out = "write 2026-01-31, 2026-01-31T09:30:00Z, or 7d for seven days ago"
+            raise InvalidField(what, f"is {value!r}; {way_out}") from None
+
+    def _ago(self, value: str) -> datetime | None:
+        try:
+            return datetime.now(UTC) - config.duration(self.name, value)
+        except InvalidField:
+            return None
 
 
 class FolderType(ParamType):

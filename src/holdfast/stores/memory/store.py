@@ -18,8 +18,7 @@ import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from datetime import datetime
-from itertools import islice
-from zlib import crc32
+from itertools import dropwhile, islice
 
 from msgspec.json import Decoder
 from msgspec.structs import replace
@@ -42,10 +41,11 @@ from holdfast.core.errors import (
     VersionConflict,
 )
 from holdfast.core.event import Event, Hit, deletion_event, event_of, search_words, snippet_of
-from holdfast.core.family import Deletion, Member, Tombstone
+from holdfast.core.fact import Fate, SessionFact, Size, tokens_of
+from holdfast.core.family import EVERY_TOMBSTONE, Deletion, Member, Tombstone, TombstoneQuery
 from holdfast.core.ids import looks_like_ref
 from holdfast.core.query import Page, SessionQuery, make_cursor, read_cursor
-from holdfast.core.session import Birth, Change, Session, Stamp, View
+from holdfast.core.session import Birth, Change, Session, Stamp, State, View
 from holdfast.ports import (
     BirthDecision,
     Capability,
@@ -65,8 +65,6 @@ if TYPE_CHECKING:
 Part = tuple[int, int]  # a segment, and the last number read from it
 
 _ALL = sys.maxsize  # no entry has a higher number
-_TOMBSTONES = crc32(b"tombstones")
-_DELEGATIONS = crc32(b"delegations")
 
 _read_session = Decoder(Session).decode
 _read_entry = Decoder(Entry).decode
@@ -249,13 +247,15 @@ class MemoryStore:
             ends += [approval.expires_at for record in shelf.records.values() for approval in record.pending()]
             return min((end for end in ends if end is not None), default=None)
 
-    async def tombstones(self, owner: str, limit: int, cursor: str | None = None) -> Page[Tombstone]:
+    async def tombstones(
+        self, owner: str, limit: int, cursor: str | None = None, query: TombstoneQuery = EVERY_TOMBSTONE
+    ) -> Page[Tombstone]:
         """What was deleted, newest first. The cursor says how many older ones are left."""
         with self._opened(owner) as shelf:
-            stones = list(shelf.stones.values())
-        left = stones if cursor is None else stones[: read_cursor(cursor, _TOMBSTONES)]
+            stones = [stone for stone in shelf.stones.values() if query.admits(stone)]
+        left = stones if cursor is None else stones[: read_cursor(cursor, query.fingerprint())]
         rest = max(0, len(left) - limit)
-        return Page(left[rest:][::-1], make_cursor(rest, _TOMBSTONES) if rest else None)
+        return Page(left[rest:][::-1], make_cursor(rest, query.fingerprint()) if rest else None)
 
     # Context and approvals ----------------------------------------------------------------------
 
@@ -310,17 +310,35 @@ class MemoryStore:
             return True
 
     async def delegations(self, owner: str, span: Span, limit: int, cursor: str | None = None) -> Page[Delegation]:
-        """Delegations of a span, in the order they were recorded. The cursor says how many were looked at."""
-        seen = 0 if cursor is None else read_cursor(cursor, _DELEGATIONS)
+        """Delegations of a span, oldest first. The cursor names the last one seen by when it was recorded."""
+        mark = span.fingerprint("delegations")
+        seen = None if cursor is None else read_cursor(cursor, mark)
         with self._opened(owner) as shelf:
-            known = [_read_delegation(kept) for kept in shelf.delegated.values()]
-        rest = [
-            (place, each)
-            for place, each in enumerate(known, 1)
-            if place > seen and span.has(each.at, each.agent_name, each.task_id)
-        ]
+            known = enumerate(map(_read_delegation, shelf.delegated.values()))
+            ordered = sorted(known, key=lambda one: (one[1].at, one[0]))
+        if seen is not None:
+            ordered = list(dropwhile(lambda one: one[0] != seen, ordered))[1:]
+        rest = [(place, one) for place, one in ordered if span.has(one.at, one.agent_name, one.task_id)]
         page = rest[:limit]
-        return Page([each for _, each in page], make_cursor(page[-1][0], _DELEGATIONS) if len(rest) > limit else None)
+        return Page([one for _, one in page], make_cursor(page[-1][0], mark) if len(rest) > limit else None)
+
+    async def facts(self, owner: str, span: Span, limit: int, cursor: str | None = None) -> Page[SessionFact]:
+        """What is counted of the sessions created in a span, in order of creation."""
+        mark = span.fingerprint("facts")
+        seen = 0 if cursor is None else read_cursor(cursor, mark)
+        with self._opened(owner) as shelf:
+            found = list(islice(shelf.counted(span, seen), limit + 1))
+        items = found[:limit]
+        return Page([fact for _, fact in items], make_cursor(items[-1][0], mark) if len(found) > limit else None)
+
+    async def fates(self, owner: str, session_ids: list[str]) -> list[Fate]:
+        """What became of these sessions, deleted ones too."""
+        with self._opened(owner) as shelf:
+            return [fate for session_id in dict.fromkeys(session_ids) if (fate := shelf.fate_of(session_id))]
+
+    async def size(self) -> Size | None:
+        """Nobody can tell: it is shared with the rest of the process."""
+        return None
 
     # Search, transfer, care ---------------------------------------------------------------------
 
@@ -523,6 +541,33 @@ class _Shelf:
             )
             if not seen and query.admits(head := record.head):
                 yield record.serial, head
+
+    def counted(self, span: Span, seen: int) -> Iterator[tuple[int, SessionFact]]:
+        """Serial numbers and facts of the sessions of a span, from the one seen last on."""
+        for record in self.records.values():
+            head = record.head
+            if record.serial > seen and span.has(head.created_at, head.agent_name, head.task_id):
+                yield record.serial, self._fact_of(record, head)
+
+    def _fact_of(self, record: _Record, head: Session) -> SessionFact:
+        own = map(_read_entry, self.segments[record.serial].values())
+        return SessionFact(
+            head.session_id,
+            head.agent_name,
+            head.task_id,
+            head.created_at,
+            head.state,
+            head.duration_seconds,
+            any(entry.kind == Kind.ERROR for entry in own),
+            *tokens_of(head.metadata.get("usage")),
+        )
+
+    def fate_of(self, session_id: str) -> Fate | None:
+        """What became of a session; None if it never was."""
+        if record := self.by_id.get(session_id):
+            return Fate(session_id, record.head.state)
+        stone = self.stones.get(session_id)
+        return None if stone is None else Fate(session_id, State(stone.state), is_deleted=True)
 
     def due(self, before: datetime | None, at: datetime, position: int) -> Iterator[_Record]:
         """Sessions idle since `before` or past their time to live, in order of creation."""

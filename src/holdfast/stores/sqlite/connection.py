@@ -69,13 +69,13 @@ class BrokenText(StoreCorrupt):
 class Connection:
     """One connection: used by one thread at a time."""
 
-    def __init__(self, path: str) -> None:
+    def __init__(self, path: str, patience: float | None = None) -> None:
         self.path = path
         with translating(path):
             _check_usable(path)
             self.raw = _opened(path)
             try:
-                _set_up(self.raw, path)
+                _set_up(self.raw, path, patience)
             except BaseException:
                 self.raw.close()
                 raise
@@ -163,16 +163,20 @@ class Connection:
 
 
 class _Patience:
-    """Waits for others with jitter: SQLite's own busy timeout is unfair among processes."""
+    """Waits for others with jitter: SQLite's own busy timeout is unfair among processes.
 
-    def __init__(self) -> None:
-        self._since = 0.0
+    Each wait may take BUSY_FOR; if the caller has less time, all of them together.
+    """
+
+    def __init__(self, in_all: float | None) -> None:
+        self._end = None if in_all is None else time.monotonic() + in_all
+        self._until = 0.0
 
     def __call__(self, tries: int) -> bool:
         now = time.monotonic()
         if tries == 0:
-            self._since = now
-        if now - self._since > BUSY_FOR:
+            self._until = now + BUSY_FOR if self._end is None else self._end
+        if now > self._until:
             return False
         time.sleep(_jitter())
         return True
@@ -205,26 +209,26 @@ def _why_not_open(path: str, error: apsw.Error) -> HoldfastError:
     return StoreUnavailable(f"{path} cannot be opened ({error})", store=path)
 
 
-def _set_up(raw: apsw.Connection, path: str) -> None:
-    raw.set_busy_handler(_Patience())
+def _set_up(raw: apsw.Connection, path: str, patience: float | None) -> None:
+    raw.set_busy_handler(_Patience(patience))
     # A hook that runs for a moment must not pay for others' writes when it closes.
     raw.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
     # Plans must not depend on bound values: SQLite would prepare statements anew at every use.
     raw.config(apsw.SQLITE_DBCONFIG_ENABLE_QPSG, 1)
+    _switch_to_wal(raw, path, BUSY_FOR if patience is None else patience)
     _set_pragmas(raw, path)
 
 
 def _set_pragmas(raw: apsw.Connection, path: str) -> None:
-    _switch_to_wal(raw, path)
     for name, value, read_back in _PRAGMAS:
         raw.execute(f"PRAGMA {name} = {value}").fetchall()
         if raw.pragma(name) != read_back:
             raise StoreUnavailable(f"{path}: SQLite did not take {name} = {value}", store=path)
 
 
-def _switch_to_wal(raw: apsw.Connection, path: str) -> None:
+def _switch_to_wal(raw: apsw.Connection, path: str, patience: float) -> None:
     """First opens race on this switch, and SQLite does not always call the busy handler for it."""
-    deadline = time.monotonic() + BUSY_FOR
+    deadline = time.monotonic() + patience
     while True:
         try:
             if raw.pragma("journal_mode") == "wal":

@@ -1,17 +1,22 @@
-"""What is counted: delegations, and the facts that analytics are made of."""
+"""What is counted: delegations. What is counted of sessions is in `facts`.
+
+They are listed along the index of their times. A place in such a list is a time and, among
+those of the same time, a key.
+"""
 
 from __future__ import annotations
 
 from typing import Any
-from zlib import crc32
 
 from holdfast.core.delegation import Delegation, Span
-from holdfast.core.query import Page, make_cursor, read_cursor
+from holdfast.core.errors import InvalidCursor
+from holdfast.core.query import MAX_POSITION, Page, make_cursor, read_cursor
 from holdfast.stores.sqlite.connection import Connection
 from holdfast.stores.sqlite.rows import Row, instant, micros
 
-_DELEGATIONS = crc32(b"delegations")
 _COLUMNS = "id, at, resumed, reason, agent, task, project_dir, session, host"
+
+Place = tuple[int, int]  # a time as stored, and a key
 
 
 def record_delegation(db: Connection, owner: str, delegation: Delegation) -> bool:
@@ -30,28 +35,17 @@ def record_delegation(db: Connection, owner: str, delegation: Delegation) -> boo
 
 
 def delegations(db: Connection, owner: str, span: Span, limit: int, cursor: str | None) -> Page[Delegation]:
-    """Delegations of a span, in the order they were recorded."""
-    conditions, values = within(span, "at")
-    after = 0 if cursor is None else read_cursor(cursor, _DELEGATIONS)
-    where = " AND ".join(["owner = ?", "n > ?", *conditions])
-    sql = f"SELECT {_COLUMNS}, n FROM delegations WHERE {where} ORDER BY n LIMIT ?"
-    rows = db.all(sql, (owner, after, *values, limit + 1))
-    more = len(rows) > limit
+    """Delegations of a span, oldest first."""
+    mark = span.fingerprint("delegations")
+    conditions, values = by_time(span, "at", "n", start(span, cursor, mark))
+    where = " AND ".join(["owner = ?", *conditions])
+    table = "delegations INDEXED BY delegations_by_time"
+    sql = f"SELECT {_COLUMNS}, n FROM {table} WHERE {where} ORDER BY at, n LIMIT ?"
+    rows = db.all(sql, (owner, *values, limit + 1))
+    end = rows[limit - 1] if len(rows) > limit else None
     return Page(
-        [_delegation_of(row) for row in rows[:limit]], make_cursor(rows[limit - 1][-1], _DELEGATIONS) if more else None
+        [_delegation_of(row) for row in rows[:limit]], None if end is None else cursor_at((end[1], end[-1]), mark)
     )
-
-
-def within(span: Span, at: str) -> tuple[list[str], list[Any]]:
-    """A span as conditions on the columns agent, task and the one with the time."""
-    wanted = (
-        ("agent = ?", span.agent),
-        ("task = ?", span.task),
-        (f"{at} >= ?", None if span.after is None else micros(span.after)),
-        (f"{at} < ?", None if span.before is None else micros(span.before)),
-    )
-    given = [(condition, value) for condition, value in wanted if value is not None]
-    return [condition for condition, _ in given], [value for _, value in given]
 
 
 def _delegation_of(row: Row) -> Delegation:
@@ -67,3 +61,42 @@ def _delegation_of(row: Row) -> Delegation:
         session_id=session,
         host_session_id=host,
     )
+
+
+# Places in a list along times -------------------------------------------------------------------
+
+
+def by_time(span: Span, at: str, key: str, place: Place) -> tuple[list[str], list[Any]]:
+    """A span from a place on, as conditions on these columns and `agent` and `task`.
+
+    The place takes the span's beginning in: with two lower bounds SQLite may walk from the wrong one.
+    """
+    wanted = (
+        (f"({at}, {key}) > (?, ?)", place),
+        (f"{at} < ?", None if span.before is None else (micros(span.before),)),
+        ("agent = ?", None if span.agent is None else (span.agent,)),
+        ("task = ?", None if span.task is None else (span.task,)),
+    )
+    given = [(condition, values) for condition, values in wanted if values is not None]
+    return [condition for condition, _ in given], [value for _, values in given for value in values]
+
+
+def start(span: Span, cursor: str | None, mark: int) -> Place:
+    """Where a list begins: after the cursor's place, else before everything that the span takes in."""
+    if cursor is None:
+        return (-MAX_POSITION if span.after is None else micros(span.after)), -1
+    text, _, rest = str(cursor).rpartition(".")
+    key = read_cursor(rest, mark)
+    try:
+        at = int(text, 16)
+    except ValueError:
+        raise InvalidCursor from None
+    if text != f"{at:x}" or not -MAX_POSITION < at < MAX_POSITION:
+        raise InvalidCursor
+    return at, key
+
+
+def cursor_at(place: Place, mark: int) -> str:
+    """A cursor for a page that ended here."""
+    at, key = place
+    return f"{at:x}.{make_cursor(key, mark)}"

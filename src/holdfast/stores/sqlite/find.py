@@ -1,7 +1,8 @@
 """Lists: filters to SQL. Every list walks an index that ends in the creation key, newest or oldest first.
 
 Without a filter that has an index of its own, the lists of all states are merged: six short
-walks cost less than one more index that every creation would have to write.
+walks cost less than one more index that every creation would have to write. Only where few
+sessions were created in the time asked for, those are looked at instead, and sorted.
 """
 
 from __future__ import annotations
@@ -31,12 +32,15 @@ _TIMES = (
     ("updated_after", "updated_at > ?"),
     ("updated_before", "updated_at < ?"),
 )
+NARROW = 2000  # sessions of a time that are sorted rather than walked past
 
 
 def find(db: Connection, owner: str, query: SessionQuery) -> Page[Session]:
     """One page of sessions."""
     where = _Where(query)
     _add_family(db, owner, query, where)
+    if where.index is None and query.task is None and _is_narrow(db, owner, query):
+        where.index = "sessions_by_time"
     rows = db.all(*_statement(owner, query, where))
     more = len(rows) > query.limit
     return Page(_whole(rows[: query.limit]), query.cursor_at(rows[query.limit - 1][-1]) if more else None)
@@ -80,7 +84,8 @@ class _Where:
             self.add("pk < ?" if query.newest_first else "pk > ?", position)
         if query.resume_ready is not None:
             self.add(f"resume_ready = {int(query.resume_ready)}")
-            self.index = self.index or ("sessions_ready" if query.resume_ready else None)
+            if query.resume_ready:  # those are few, and asked for before every delegation
+                self.index = "sessions_ready_by_folder" if query.project_dir is not None else "sessions_ready"
         if query.status == "waiting":
             self.index = self.index or "sessions_waiting"
         if query.phase is not None:
@@ -120,6 +125,17 @@ def _add_family(db: Connection, owner: str, query: SessionQuery, where: _Where) 
         where.index = index  # a family is small: the other filters look at its members only
 
 
+def _is_narrow(db: Connection, owner: str, query: SessionQuery) -> bool:
+    """Whether a time of creation is asked for that few sessions have."""
+    times = [(condition, at) for name, condition in _TIMES[:2] if (at := getattr(query, name)) is not None]
+    if not times:
+        return False
+    where = " AND ".join(["owner = ?", *(condition for condition, _ in times)])
+    some = f"SELECT 1 FROM sessions INDEXED BY sessions_by_time WHERE {where} LIMIT {NARROW + 1}"
+    row = db.one(f"SELECT count(*) FROM ({some})", (owner, *(micros(at) for _, at in times)))
+    return row is not None and row[0] <= NARROW
+
+
 def _statement(owner: str, query: SessionQuery, where: _Where) -> tuple[str, list[Any]]:
     order = f"ORDER BY pk {'DESC' if query.newest_first else 'ASC'} LIMIT {query.limit + 1}"
     states = _states(query)
@@ -129,10 +145,11 @@ def _statement(owner: str, query: SessionQuery, where: _Where) -> tuple[str, lis
         return _merged(owner, states, where, order)
     if len(states) < len(State):
         where.add(f"state IN ({', '.join(repr(state) for state in states)})")
-    if query.task is not None and not where.is_family:
+    if query.task is not None and not where.is_family and not query.resume_ready:
         return _of_task(owner, query.task, where, order)
     if query.task is not None:
         where.add("task = ?", query.task)
+        where.index = where.index if where.is_family else "sessions_ready_by_task"
     return _one(owner, where, f"INDEXED BY {where.index}" if where.index else "", order)
 
 

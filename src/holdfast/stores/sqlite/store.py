@@ -17,7 +17,7 @@ from holdfast.core.context import ContextChange, ContextItem
 from holdfast.core.delegation import Delegation, Span
 from holdfast.core.entry import Entry, Message
 from holdfast.core.event import Event, Hit, search_words
-from holdfast.core.family import Deletion, Tombstone
+from holdfast.core.family import EVERY_TOMBSTONE, Deletion, Tombstone, TombstoneQuery
 from holdfast.core.query import Page, SessionQuery
 from holdfast.core.session import Change, Session, Stamp
 from holdfast.ports import (
@@ -37,6 +37,10 @@ from holdfast.stores.sqlite.connection import Connection
 from holdfast.stores.sqlite.migrate import migrate
 from holdfast.stores.sqlite.rows import micros, micros_or_none
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from holdfast.core.fact import Fate, SessionFact, Size
+
 
 class SqliteStore:
     """Keeps sessions in one SQLite file."""
@@ -48,9 +52,9 @@ class SqliteStore:
         self._read_now = access.read_now if isinstance(access, Inline) else None
 
     @classmethod
-    def open(cls, path: str | os.PathLike[str]) -> SqliteStore:
-        """The file for scripts, commands and hooks: everything runs inline."""
-        return cls(Inline(prepared(path)))
+    def open(cls, path: str | os.PathLike[str], patience: float | None = None) -> SqliteStore:
+        """The file for scripts, commands and hooks: everything runs inline. `patience` is for all waits together."""
+        return cls(Inline(prepared(path, patience)))
 
     @classmethod
     def serve(cls, path: str | os.PathLike[str]) -> SqliteStore:
@@ -155,8 +159,10 @@ class SqliteStore:
     async def next_expiry(self, owner: str) -> datetime | None:
         return await self._access.read(lambda db: family.next_expiry(db, owner))
 
-    async def tombstones(self, owner: str, limit: int, cursor: str | None = None) -> Page[Tombstone]:
-        return await self._access.read(lambda db: family.tombstones(db, owner, limit, cursor))
+    async def tombstones(
+        self, owner: str, limit: int, cursor: str | None = None, query: TombstoneQuery = EVERY_TOMBSTONE
+    ) -> Page[Tombstone]:
+        return await self._access.read(lambda db: family.tombstones(db, owner, limit, cursor, query))
 
     # Context and approvals ----------------------------------------------------------------------
 
@@ -186,6 +192,21 @@ class SqliteStore:
 
     async def delegations(self, owner: str, span: Span, limit: int, cursor: str | None = None) -> Page[Delegation]:
         return await self._access.read(lambda db: counts.delegations(db, owner, span, limit, cursor))
+
+    async def facts(self, owner: str, span: Span, limit: int, cursor: str | None = None) -> Page[SessionFact]:
+        from holdfast.stores.sqlite import facts  # most who open a store count nothing
+
+        return await self._access.read(lambda db: facts.facts(db, owner, span, limit, cursor))
+
+    async def fates(self, owner: str, session_ids: list[str]) -> list[Fate]:
+        from holdfast.stores.sqlite import facts
+
+        return await self._access.read(lambda db: facts.fates(db, owner, session_ids))
+
+    async def size(self) -> Size | None:
+        from holdfast.stores.sqlite import facts
+
+        return await self._snapshot(facts.size)
 
     # Search, transfer, care ---------------------------------------------------------------------
 
@@ -220,9 +241,9 @@ class SqliteStore:
         return await self._access.read(at_one_instant)
 
 
-def prepared(path: str | os.PathLike[str]) -> Connection:
+def prepared(path: str | os.PathLike[str], patience: float | None = None) -> Connection:
     """A connection to the file, which is created or brought to the newest schema if need be."""
-    db = Connection(os.fspath(path))
+    db = Connection(os.fspath(path), patience)
     try:
         migrate(db)
     except BaseException:

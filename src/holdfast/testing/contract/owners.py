@@ -84,6 +84,8 @@ NOTHING: dict[str, Call] = {
     "approvals": lambda store: store.approvals(OTHER, pending_only=False),
     "due_approvals": lambda store: store.due_approvals(OTHER, after(10**9)),
     "delegations": lambda store: _items(store.delegations(OTHER, Span(), 10)),
+    "facts": lambda store: _items(store.facts(OTHER, Span(), 10)),
+    "fates": lambda store: store.fates(OTHER, ["theirs", "deleted"]),
     "search": _searched,
 }
 
@@ -92,7 +94,7 @@ async def _items(page: Awaitable[Any]) -> list[Any]:
     return list((await page).items)
 
 
-OWNERLESS = {"check", "pulse", "wait", "close"}
+OWNERLESS = {"check", "size", "pulse", "wait", "close"}
 TESTED_APART = {"restore", "record_delegation"}
 
 

@@ -1,0 +1,80 @@
+"""Facts: the little of a session that is counted, and what became of those whose work was picked up."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from msgspec import DecodeError, Struct
+from msgspec.json import Decoder
+
+from holdfast.core.session import FINAL_STATES, State
+
+MOST_TOKENS = 10**12  # of one session; a number beyond that was not counted by anybody
+
+
+class SessionFact(Struct, frozen=True, gc=False):  # a hundred thousand of them would keep the collector busy
+    """What analytics want to know of one session."""
+
+    session_id: str
+    agent_name: str | None
+    task_id: str
+    created_at: datetime
+    state: State
+    duration_seconds: float | None  # once it has ended
+    has_errors: bool  # whether something went wrong in what it wrote itself; a fork has only its own errors
+    input_tokens: float | None = None
+    output_tokens: float | None = None
+
+
+class Fate(Struct, frozen=True, gc=False):
+    """What became of a session, deleted or not."""
+
+    session_id: str
+    state: State  # if it is deleted: the last one it had
+    is_deleted: bool = False
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether nothing more can come of it."""
+        return self.is_deleted or self.state in FINAL_STATES
+
+
+class Size(Struct, frozen=True, kw_only=True):
+    """What a store takes, whoever owns it."""
+
+    bytes: int  # on the disk, with what is still on its way into the file
+    used_bytes: int  # of those: what is really filled
+    sessions: int
+
+
+Tokens = tuple[float | None, float | None]  # read by a model, and written by it
+
+
+def tokens_of(usage: object) -> Tokens:
+    """What a session's metadata say under `usage`; None for whatever is not a count."""
+    if not isinstance(usage, dict):
+        return None, None
+    return _count(usage.get("input_tokens")), _count(usage.get("output_tokens"))
+
+
+def _count(value: object) -> float | None:
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        return None
+    return value if 0 <= value <= MOST_TOKENS else None
+
+
+class _Used(Struct):
+    """The one part of the metadata that is looked at; the rest is passed over unread."""
+
+    usage: object = None
+
+
+_read_used = Decoder(_Used).decode
+
+
+def tokens_in(metadata: str | bytes) -> Tokens:
+    """The same from metadata as JSON; nothing from what is none."""
+    try:
+        return tokens_of(_read_used(metadata).usage)
+    except DecodeError:
+        return None, None
