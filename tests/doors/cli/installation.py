@@ -1,0 +1,24 @@
+"""An installation of its own: the two scripts in a folder, as pip would put them there."""
+
+import sys
+from pathlib import Path
+
+_SCRIPT = """\
+#!{python}
+import sys
+from holdfast.doors.{module} import main
+sys.exit(main())
+"""
+
+
+def install_scripts(folder: Path) -> Path:
+    """Put `holdfast` and `holdfast-hook` into a folder; its path."""
+    folder.mkdir(parents=True)
+    for name, module in (("holdfast", "cli.main"), ("holdfast-hook", "hooks.main")):
+        write_script(folder / name, _SCRIPT.format(python=sys.executable, module=module))
+    return folder
+
+
+def write_script(path: Path, text: str) -> None:
+    path.write_text(text)
+    path.chmod(0o755)

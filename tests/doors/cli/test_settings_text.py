@@ -1,0 +1,298 @@
+"""Hooks put into settings and taken out: nothing else changes by a single character."""
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from holdfast.doors.cli.json_text import BYTE_ORDER_MARK, MAX_DEPTH, Unreadable, parse, plain
+from holdfast.doors.cli.settings_text import Hook, are_switched_off, hooks_of, installed, is_ours, uninstalled
+from tests.doors.cli.settings_texts import EVENTS, odd_texts, texts, values
+
+MATCHERS = {"PreToolUse": "Agent|Task", "PostToolUse": "Agent|Task"}
+OURS = "/opt/holdfast/bin/holdfast-hook"
+
+
+def hooks(*events: str, command: str = OURS) -> list[Hook]:
+    return [Hook(event, command, 5, MATCHERS.get(event)) for event in events]
+
+
+some_hooks = st.builds(
+    lambda events, command: hooks(*events, command=command),
+    st.lists(st.sampled_from(EVENTS), min_size=1, unique=True),
+    st.sampled_from([OURS, "'/a b/holdfast-hook'", "'/ü/holdfast-hook' --url 'sqlite:////tmp/it''s.db'"]),
+)
+
+
+# For any file -----------------------------------------------------------------------------------
+
+
+@given(texts, some_hooks)
+def test_uninstall_gives_the_original_back(text: str, wanted: list[Hook]) -> None:
+    assert uninstalled(installed(text, wanted)) == text
+
+
+@given(texts, some_hooks)
+def test_installing_twice_changes_nothing_more(text: str, wanted: list[Hook]) -> None:
+    once = installed(text, wanted)
+    assert installed(once, wanted) == once
+
+
+@given(texts, st.lists(some_hooks, min_size=2, max_size=4))
+def test_uninstall_gives_the_original_back_after_any_number_of_changes(text: str, rounds: list[list[Hook]]) -> None:
+    changed = text
+    for wanted in rounds:
+        changed = installed(changed, wanted)
+        assert sorted(hooks_of(changed), key=str) == sorted(wanted, key=str)
+    assert uninstalled(changed) == text
+
+
+@given(texts, some_hooks)
+def test_the_host_reads_the_same_and_ours_besides(text: str, wanted: list[Hook]) -> None:
+    before = read(text) if text.strip() else {}
+    after = read(installed(text, wanted))
+    for hook in wanted:
+        entry = after["hooks"][hook.event].pop()
+        assert entry.get("matcher") == hook.matcher
+        assert entry["hooks"] == [{"type": "command", "command": hook.command, "timeout": 5}]
+    assert without_empty(after) == without_empty(before)
+
+
+def read(text: str) -> Any:
+    return json.loads(text.removeprefix(BYTE_ORDER_MARK))
+
+
+def without_empty(settings: dict[str, Any]) -> dict[str, Any]:
+    """Return settings without lists and hooks that have nothing in them."""
+    hooks = {event: entries for event, entries in settings.get("hooks", {}).items() if entries != []}
+    return {**settings, "hooks": hooks}
+
+
+@given(texts, some_hooks, st.sampled_from([None, 2, "\t"]))
+def test_what_was_there_but_empty_is_known_even_after_a_formatter(text: str, wanted: list[Hook], indent: Any) -> None:
+    formatted = json.dumps(read(installed(text, wanted)), indent=indent)
+    assert read(uninstalled(formatted) or "{}") == (read(text) if text.strip() else {})
+
+
+# What it looks like -----------------------------------------------------------------------------
+
+FRESH = """\
+{
+  "hooks": {
+    "Stop": [
+      {
+        "hooks": [
+          {
+            "type": "command",
+            "command": "/opt/holdfast/bin/holdfast-hook",
+            "timeout": 5
+          }
+        ]
+      }
+    ]
+  }
+}
+"""
+
+
+def test_a_new_file_is_laid_out_for_people() -> None:
+    assert installed("\n", hooks("Stop")) == FRESH
+
+
+def test_the_files_own_indentation_and_line_ends_are_followed() -> None:
+    before = '{\r\n\t"model" : "opus",\r\n\t"hooks" : {\r\n\t\t"Stop" : [\r\n\t\t\t{"hooks" : []}\r\n\t\t]\r\n\t}\r\n}'
+    after = installed(before, hooks("Stop", "PreToolUse"))
+    assert after == (
+        '{\r\n\t"model" : "opus",\r\n\t"hooks" : {\r\n\t\t"Stop" : [\r\n\t\t\t{"hooks" : []},\r\n\t\t\t{\r\n\t\t\t\t'
+        '"hooks" : [\r\n\t\t\t\t\t{\r\n\t\t\t\t\t\t"type" : "command",\r\n\t\t\t\t\t\t"command" : '
+        f'"{OURS}",\r\n\t\t\t\t\t\t"timeout" : 5\r\n\t\t\t\t\t}}\r\n\t\t\t\t]\r\n\t\t\t}}\r\n\t\t],\r\n\t\t'
+        '"PreToolUse" : [\r\n\t\t\t{\r\n\t\t\t\t"matcher" : "Agent|Task",\r\n\t\t\t\t"hooks" : [\r\n\t\t\t\t\t{\r\n'
+        f'\t\t\t\t\t\t"type" : "command",\r\n\t\t\t\t\t\t"command" : "{OURS}",\r\n\t\t\t\t\t\t"timeout" : 5\r\n'
+        "\t\t\t\t\t}\r\n\t\t\t\t]\r\n\t\t\t}\r\n\t\t]\r\n\t}\r\n}"
+    )
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ('{"a":1}', '{"a":1,"hooks":{"Stop":[{"hooks":[{"type":"command","command":"OURS","timeout":5}]}]}}'),
+        (
+            '{"hooks": {"Stop": [7, 8]}, "a": 1}',
+            '{"hooks": {"Stop": [7, 8, {"hooks": [{"type": "command", "command": "OURS", "timeout": 5}]}]}, "a": 1}',
+        ),
+        ('{"hooks":{ }}', '{"hooks":{ "Stop":[{"hooks":[{"command":"OURS","type":"command","timeout":5}]}]}}'),
+    ],
+)
+def test_a_file_of_one_line_stays_one(before: str, after: str) -> None:
+    assert installed(before, hooks("Stop")) == after.replace("OURS", OURS)
+
+
+@pytest.mark.parametrize("empty", ["{}", '{"hooks": {}}', '{"hooks": {"Stop": []}}', '{\n  "hooks": {\n  }\n}\n'])
+def test_what_was_there_but_empty_stays(empty: str) -> None:
+    assert uninstalled(installed(empty, hooks("Stop", "SessionEnd"))) == empty
+
+
+# Whose is it ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "holdfast-hook",
+        OURS,
+        "'/with blanks/holdfast-hook'",
+        "/x/holdfast-hook --url sqlite:////tmp/a.db",
+        "'/a b/holdfast-hook' --url 'sqlite:////tmp/a b.db'",
+    ],
+)
+def test_ours_is_the_script_alone_or_with_a_url(command: str) -> None:
+    assert is_ours(command)
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        *("", "   ", "holdfast", "/x/holdfast-hook.sh", "timeout 3 /x/holdfast-hook", "echo holdfast-hook"),
+        *("/x/holdfast-hook pre-delegate", "/x/holdfast-hook --url", "/x/holdfast-hook --url a b", "'/x/holdfast-hook"),
+        *("/x/holdfast-hook; rm -r /", None, 3, ["/x/holdfast-hook"], {"a": 1}),
+    ],
+)
+def test_anything_else_is_somebody_elses(command: object) -> None:
+    assert not is_ours(command)
+
+
+OUR_HOOK = {"type": "command", "command": OURS, "timeout": 5}
+THEIR_HOOK = {"type": "command", "command": "theirs"}
+
+
+def stop_settings(*entries: dict[str, Any]) -> str:
+    return json.dumps({"hooks": {"Stop": entries}})
+
+
+@pytest.mark.parametrize("mixed", [[OUR_HOOK, THEIR_HOOK], [THEIR_HOOK, OUR_HOOK]])
+def test_ours_among_others_is_taken_out_alone(mixed: list[dict[str, Any]]) -> None:
+    text = stop_settings({"hooks": mixed}, {"hooks": [OUR_HOOK]})
+    assert uninstalled(text) == stop_settings({"hooks": [THEIR_HOOK]})
+
+
+def test_a_moved_installation_is_followed_and_what_a_person_changed_stays() -> None:
+    changed = FRESH.replace('"timeout": 5', '"timeout": 30, "statusMessage": "…"')
+    new = "/new/holdfast-hook"
+    assert installed(changed, hooks("Stop", command=new)) == changed.replace(OURS, new)
+
+
+def test_ours_twice_or_with_another_matcher_becomes_one() -> None:
+    ours, narrow = {"hooks": [OUR_HOOK]}, {"matcher": "Bash", "hooks": [OUR_HOOK]}
+    assert installed(stop_settings(narrow, ours, ours), hooks("Stop")) == stop_settings(ours)
+
+
+def test_a_hook_that_is_no_command_is_not_ours() -> None:
+    text = stop_settings({"hooks": [{"type": "prompt", "command": OURS}, {"command": OURS}]})
+    assert hooks_of(text) == []
+    assert uninstalled(text) == text
+
+
+def test_hooks_are_read_back_as_they_are_run() -> None:
+    entry = {"matcher": "*", "hooks": [{"type": "command", "command": OURS}]}
+    text = json.dumps({"hooks": {"PreToolUse": [entry], "Notification": []}})
+    assert hooks_of(text) == [Hook("PreToolUse", OURS, 60)]
+
+
+@pytest.mark.parametrize(("value", "off"), [(True, True), (False, False), (1, False), ("true", False)])
+def test_hooks_that_are_switched_off(value: object, off: bool) -> None:
+    assert are_switched_off(json.dumps({"disableAllHooks": value})) is off
+    assert not are_switched_off("{}")
+    assert not are_switched_off("")
+
+
+# What is refused --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("text", "why", "at"),
+    [
+        ("[]", "settings must be an object", 0),
+        ("7", "settings must be an object", 0),
+        ('{"hooks": []}', '"hooks" must be an object', 10),
+        ('{"hooks": null}', '"hooks" must be an object', 10),
+        ('{"hooks": {"Stop": {}}}', '"Stop" must be a list', 19),
+        ('{"hooks": {}, "hooks": {}}', 'the key "hooks" is there twice', 14),
+        ('{"hooks": {}, "\\u0068ooks": {}}', 'the key "hooks" is there twice', 14),
+        ('{"a": {"b": 1, "b": 2}}', 'the key "b" is there twice', 15),
+        ("{} // mine", "comments are no part of JSON", 3),
+        ('{\n  /* mine */ "a": 1}', "comments are no part of JSON", 4),
+        ('{"a": # mine\n 1}', "comments are no part of JSON", 6),
+        ('{"a": 1,}', "nothing between this comma and the }", 7),
+        ('{"a": [1,\n]}', "nothing between this comma and the ]", 8),
+        ('{"a": 1 "b": 2}', "a comma or } is missing", 8),
+        ('{"a": [1 2]}', "a comma or ] is missing", 9),
+        ('{"a" 1}', "a colon is missing", 5),
+        ("{a: 1}", "a key in double quotes is missing", 1),
+        ("{'a': 1}", "a key in double quotes is missing", 1),
+        ('{"a": }', "a value is missing", 6),
+        ('{"a": NaN}', "a value is missing", 6),
+        ('{"a": 01}', "a comma or } is missing", 7),
+        ('{"a": "b}', "this text does not end", 6),
+        ('{"a": "b\nc"}', "this text does not end", 6),
+        ('{"a": "\\x"}', "this text does not end", 6),
+        ('{"a": 1', "a comma or } is missing", 7),
+        ("{", "a key in double quotes is missing", 1),
+        ("{} {}", "there is something after the end", 3),
+    ],
+)
+def test_what_cannot_be_changed_safely_is_refused_with_its_place(text: str, why: str, at: int) -> None:
+    with pytest.raises(Unreadable, match=r".") as refused:
+        installed(text, hooks("Stop"))
+    assert (refused.value.at, why in refused.value.why) == (at, True), refused.value.why
+
+
+def test_a_wrong_event_that_is_not_ours_does_not_matter() -> None:
+    text = '{"hooks": {"Notification": "beep", "Stop": {}}}'
+    assert uninstalled(installed(text, hooks("SessionEnd"))) == text
+
+
+def test_bottomless_nesting_is_refused() -> None:
+    with pytest.raises(Unreadable, match="nested deeper"):
+        parse("[" * 100_000)
+    assert parse("[" * MAX_DEPTH + "]" * MAX_DEPTH).end == 2 * MAX_DEPTH
+
+
+# Reading JSON -----------------------------------------------------------------------------------
+
+
+@given(values.flatmap(odd_texts))
+def test_every_value_stands_where_it_is_said_to_stand(text: str) -> None:
+    root = parse(text)
+    assert same(plain(text, root), read(text))
+    assert text[: root.start].strip(BYTE_ORDER_MARK + " \t\r\n") == text[root.end :].strip() == ""
+
+
+@given(values.flatmap(odd_texts), st.data())
+def test_what_is_broken_is_refused_as_json_refuses_it(text: str, data: st.DataObject) -> None:
+    at = data.draw(st.integers(0, len(text)))
+    broken = text[:at] + data.draw(st.sampled_from(['"', ",", "{", "]", "1", "\\", "\x00", " ", "e", "-"])) + text[at:]
+    if data.draw(st.booleans()):
+        broken = text[:at]
+    try:
+        parse(broken)
+    except Unreadable as refused:
+        if "twice" not in refused.why:
+            with pytest.raises(ValueError, match=r"."):
+                strict(broken)
+    else:
+        strict(broken)
+
+
+def strict(text: str) -> Any:
+    """Read JSON as the standard has it."""
+
+    def refuse(word: str) -> None:
+        raise ValueError(f"{word} is not JSON")
+
+    return json.loads(text.removeprefix(BYTE_ORDER_MARK), parse_constant=refuse)
+
+
+def same(one: Any, other: Any) -> bool:
+    return json.dumps(one) == json.dumps(other)
