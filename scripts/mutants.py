@@ -68,7 +68,7 @@ MUTANTS = (
     Mutant(
         "busy handler",
         f"{SQLITE}/connection.py",
-        "raw.set_busy_handler(_Patience())",
+        "raw.set_busy_handler(_Patience(patience))",
         "pass",
         (f"{FAULTS}/test_processes.py::test_a_writer_that_dies_with_the_lock_holds_up_nobody",),
     ),

@@ -23,6 +23,7 @@ HEADER = '''"""Holdfast without `await`, for type checkers. Written by scripts/s
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 Places = dict[str, tuple[str, str]]  # the name in use → its module, and its name there
+STREAMS: Places = {"Iterator": ("collections.abc", "Iterator")}  # what asynchronous ones become
 
 
 def main() -> int:
@@ -44,7 +45,7 @@ def stub() -> str:
     parts += [_class(name, client, sync) for name in CLASSES]
     parts += [_shown(node) for node in _functions(sync) if node.name == "connect"]
     body = "\n".join(parts)
-    places = {**_imported(client), **_defined(client), **_imported(sync)}
+    places = {**STREAMS, **_imported(client), **_defined(client), **_imported(sync)}
     return f"{HEADER}\n\n{_imports(body, places)}\n\n{body}"
 
 
@@ -134,9 +135,10 @@ def _quoted(node: ast.expr) -> str:
 
 
 def _imported(module: ast.Module) -> Places:
+    for_types = [node for block in module.body if isinstance(block, ast.If) for node in block.body]
     return {
         alias.asname or alias.name: (node.module or "", alias.name)
-        for node in module.body
+        for node in [*module.body, *for_types]
         if isinstance(node, ast.ImportFrom)
         for alias in node.names
     }

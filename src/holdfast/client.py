@@ -20,26 +20,41 @@ from msgspec import UNSET, UnsetType
 from holdfast import config
 from holdfast.core.approval import Approval
 from holdfast.core.context import ContextItem
+from holdfast.core.delegation import Delegation, Span
 from holdfast.core.entry import Entry
 from holdfast.core.errors import InvalidCursor, InvalidField, StoreUnavailable
 from holdfast.core.event import Event, Hit
 from holdfast.core.family import Deletion, Tombstone
 from holdfast.core.policy import Verdict
-from holdfast.core.query import Page, SessionQuery
+from holdfast.core.query import Page, SessionQuery, check_limit
 from holdfast.core.session import Session
 from holdfast.core.window import TokenCounter, WindowSize, rough_tokens
-from holdfast.service import approvals, context, conversation, family, retention, sessions, transfer
+from holdfast.service import (
+    approvals,
+    context,
+    conversation,
+    delegation,
+    family,
+    importing,
+    retention,
+    sessions,
+    transfer,
+)
 from holdfast.service.context import ContextWritten
 from holdfast.service.conversation import Reply
+from holdfast.service.delegation import Delegated, Place
 from holdfast.service.deps import Caller, Deps
 from holdfast.service.family import TreeNode
+from holdfast.service.importing import ImportReport
 from holdfast.service.retention import Cleanup
 from holdfast.service.sessions import Checkpoint, ResumePacket
-from holdfast.service.transfer import ImportReport
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from asyncio import Task
+
+    from holdfast.files.finding import Source
+    from holdfast.service.analytics import Analytics
 
 # `list` is a method below, so the answers that are lists have names of their own.
 Sessions = list[Session]
@@ -267,22 +282,65 @@ class Holdfast:
         agent: str | None = None,
         task_id: str | None = None,
         project_dir: str | None = None,
+        host: str | None = None,
         holder: str | None = None,
     ) -> Verdict:
-        """May this work be picked up? Decision, reason, and every criterion with its value."""
-        return await sessions.should_resume(
-            self._open_and_fresh() or await self._ready(),
+        """May this work be picked up? Decision, reason, and every criterion with its value.
+
+        Without a ref the newest fitting session of that agent is looked for: of the same task, under
+        the session `host`, or in the same folder.
+        """
+        place = Place(agent=agent, task_id=task_id, host=host, project_dir=project_dir)
+        deps = self._open_and_fresh() or await self._ready()
+        return await delegation.should_resume(deps, self._caller, ref, place=place, holder=holder)
+
+    async def delegate(
+        self,
+        agent: str | None = None,
+        *,
+        session_id: str | None = None,
+        task_id: str | None = None,
+        project_dir: str | None = None,
+        host: str | None = None,
+        create: bool = False,
+        new_id: str | None = None,
+        purpose: str | None = None,
+        metadata: dict[str, Any] | None = None,
+        holder: str | None = None,
+        delegation_id: str | None = None,
+    ) -> Delegated:
+        """`should_resume`, counted as a delegation; with `create`, a new session if there is none to pick up."""
+        return await delegation.delegate(
+            await self._ready(),
             self._caller,
-            ref,
-            agent=agent,
-            task_id=task_id,
-            project_dir=project_dir,
+            session_id=session_id,
+            place=Place(agent=agent, task_id=task_id, host=host, project_dir=project_dir),
+            create=create,
+            parent=config.parent_from_environment() if create and host is None else None,
+            new_id=new_id,
+            purpose=purpose,
+            metadata=metadata,
             holder=holder,
+            delegation_id=delegation_id,
         )
+
+    async def delegations(
+        self,
+        *,
+        agent: str | None = None,
+        task_id: str | None = None,
+        created_after: datetime | None = None,
+        created_before: datetime | None = None,
+        limit: int = 100,
+        cursor: str | None = None,
+    ) -> Page[Delegation]:
+        """What was delegated, oldest first, and whether earlier work was picked up."""
+        span = Span(agent=agent, task=task_id, after=created_after, before=created_before)
+        return await (await self._ready()).store.delegations(self._caller.owner, span, check_limit(limit), cursor)
 
     async def resumable(self, *, agent: str | None = None, limit: int = 20) -> Sessions:
         """What could be picked up, suspended sessions first."""
-        return await sessions.resumable_sessions(await self._ready(), self._caller, agent=agent, limit=limit)
+        return await delegation.resumable_sessions(await self._ready(), self._caller, agent=agent, limit=limit)
 
     async def fork(
         self,
@@ -440,9 +498,18 @@ class Holdfast:
             await self._ready(), self._caller, ref, cascade=cascade, force=force, dry_run=dry_run, reason=reason
         )
 
-    async def deleted(self, *, limit: int = 100, cursor: str | None = None) -> Page[Tombstone]:
+    async def deleted(
+        self,
+        *,
+        reason: str | None = None,
+        since: datetime | None = None,
+        limit: int = 100,
+        cursor: str | None = None,
+    ) -> Page[Tombstone]:
         """What was deleted, when, by whom and why; newest first."""
-        return await family.deleted_sessions(await self._ready(), self._caller, limit=limit, cursor=cursor)
+        return await family.deleted_sessions(
+            await self._ready(), self._caller, reason=reason, since=since, limit=limit, cursor=cursor
+        )
 
     async def cleanup(
         self,
@@ -452,7 +519,7 @@ class Holdfast:
         dry_run: bool = False,
         progress: Callable[[int], None] | None = None,
     ) -> Cleanup:
-        """Delete what nobody touched for that long, and what is past its TTL."""
+        """Delete what nobody touched for as long as the policy says, or for so many hours, and what is past its TTL."""
         return await retention.cleanup(
             self._deps or await self._open(),  # what is past its TTL goes here, so that the answer tells of it
             self._caller,
@@ -530,7 +597,58 @@ class Holdfast:
         self, lines: Iterable[str | bytes], *, detach: bool = False, dry_run: bool = False
     ) -> ImportReport:
         """Bring exported sessions in. Importing twice changes nothing."""
-        return await transfer.import_lines(await self._ready(), self._caller, lines, detach=detach, dry_run=dry_run)
+        return await importing.import_lines(await self._ready(), self._caller, lines, detach=detach, dry_run=dry_run)
+
+    async def stats(
+        self,
+        *,
+        agent: str | None = None,
+        task_id: str | None = None,
+        created_after: datetime | None = None,
+        created_before: datetime | None = None,
+        by: str | None = None,
+    ) -> Analytics:
+        """How much was done, how much of it was picked up again and how it went, beside what is aimed at.
+
+        `by` groups it: agent, task, hour, day or week.
+        """
+        from holdfast.service.analytics import analytics  # for those who ask
+
+        return await analytics(
+            await self._ready(),
+            self._caller,
+            agent=agent,
+            task_id=task_id,
+            created_after=created_after,
+            created_before=created_before,
+            by=by,
+        )
+
+    async def import_files(
+        self,
+        paths: Iterable[Source],
+        *,
+        source: str = "auto",
+        detach: bool = False,
+        dry_run: bool = False,
+        progress: Callable[[int, int], None] | None = None,
+    ) -> ImportReport:
+        """Bring in what files and folders of this machine hold: exports, state.json files, transcripts of Claude Code.
+
+        What others kept comes in as far as it is sound; the report tells what was left out, where and why.
+        """
+        from holdfast.files.taking import import_files
+
+        return await import_files(
+            await self._ready(),
+            self._caller,
+            paths,
+            source=source,
+            detach=detach,
+            dry_run=dry_run,
+            progress=progress,
+            threaded=self._threaded,
+        )
 
     async def check(self) -> Problems:
         """What is wrong with the stored data, in words; empty if nothing is."""

@@ -7,36 +7,14 @@ test keeps it fresh.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+from collections.abc import Callable
 from types import AsyncGeneratorType, CoroutineType
-from typing import Any, TypeVar
+from typing import Any
 
 from holdfast import config
 from holdfast.client import Holdfast as AsyncHoldfast
 from holdfast.client import caller_for
-
-T = TypeVar("T")
-_NEEDS_A_LOOP = "this store needs an event loop; use holdfast.connect"
-
-
-def drive(coroutine: Coroutine[Any, Any, T]) -> T:
-    """Run a coroutine that never suspends."""
-    try:
-        coroutine.send(None)
-    except StopIteration as done:
-        result: T = done.value
-        return result
-    coroutine.close()
-    raise RuntimeError(_NEEDS_A_LOOP)
-
-
-def drive_each(stream: AsyncIterator[T]) -> Iterator[T]:
-    """Walk an asynchronous stream that never suspends."""
-    while True:
-        try:
-            yield drive(stream.__anext__())  # type: ignore[arg-type]  # an async generator's step is a coroutine to us
-        except StopAsyncIteration:
-            return
+from holdfast.service.inline import NEEDS_A_LOOP, drive, drive_each
 
 
 def _driven(method: Callable[..., Any]) -> Callable[..., Any]:
@@ -51,7 +29,7 @@ def _driven(method: Callable[..., Any]) -> Callable[..., Any]:
         except StopIteration as done:
             return done.value
         result.close()
-        raise RuntimeError(_NEEDS_A_LOOP)
+        raise RuntimeError(NEEDS_A_LOOP)
 
     return call
 

@@ -1,8 +1,8 @@
 """Holdfast without `await`, for type checkers. Written by scripts/sync_stub.py; do not edit."""
 
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from datetime import datetime
-from typing import Any, TypeVar
+from typing import Any
 
 from msgspec import UNSET, UnsetType
 
@@ -10,6 +10,7 @@ from holdfast.client import Approvals, Entries, Hits, Problems, Sessions
 from holdfast.client import Holdfast as AsyncHoldfast
 from holdfast.core.approval import Approval
 from holdfast.core.context import ContextItem
+from holdfast.core.delegation import Delegation
 from holdfast.core.entry import Entry
 from holdfast.core.event import Event
 from holdfast.core.family import Deletion, Tombstone
@@ -17,22 +18,15 @@ from holdfast.core.policy import Verdict
 from holdfast.core.query import Page
 from holdfast.core.session import Session
 from holdfast.core.window import TokenCounter, rough_tokens
+from holdfast.files.finding import Source
+from holdfast.service.analytics import Analytics
 from holdfast.service.context import ContextWritten
 from holdfast.service.conversation import Reply
+from holdfast.service.delegation import Delegated
 from holdfast.service.family import TreeNode
+from holdfast.service.importing import ImportReport
 from holdfast.service.retention import Cleanup
 from holdfast.service.sessions import Checkpoint, ResumePacket
-from holdfast.service.transfer import ImportReport
-
-T = TypeVar("T")
-
-_NEEDS_A_LOOP = "this store needs an event loop; use holdfast.connect"
-
-def drive(coroutine: Coroutine[Any, Any, T]) -> T:
-    """Run a coroutine that never suspends."""
-
-def drive_each(stream: AsyncIterator[T]) -> Iterator[T]:
-    """Walk an asynchronous stream that never suspends."""
 
 class ContextDoor:
     """`hf.context`: a session's keyed memory."""
@@ -165,9 +159,43 @@ class Holdfast:
         agent: str | None = None,
         task_id: str | None = None,
         project_dir: str | None = None,
+        host: str | None = None,
         holder: str | None = None,
     ) -> Verdict:
-        """May this work be picked up? Decision, reason, and every criterion with its value."""
+        """May this work be picked up? Decision, reason, and every criterion with its value.
+
+        Without a ref the newest fitting session of that agent is looked for: of the same task, under
+        the session `host`, or in the same folder.
+        """
+
+    def delegate(
+        self,
+        agent: str | None = None,
+        *,
+        session_id: str | None = None,
+        task_id: str | None = None,
+        project_dir: str | None = None,
+        host: str | None = None,
+        create: bool = False,
+        new_id: str | None = None,
+        purpose: str | None = None,
+        metadata: dict[str, Any] | None = None,
+        holder: str | None = None,
+        delegation_id: str | None = None,
+    ) -> Delegated:
+        """`should_resume`, counted as a delegation; with `create`, a new session if there is none to pick up."""
+
+    def delegations(
+        self,
+        *,
+        agent: str | None = None,
+        task_id: str | None = None,
+        created_after: datetime | None = None,
+        created_before: datetime | None = None,
+        limit: int = 100,
+        cursor: str | None = None,
+    ) -> Page[Delegation]:
+        """What was delegated, oldest first, and whether earlier work was picked up."""
 
     def resumable(self, *, agent: str | None = None, limit: int = 20) -> Sessions:
         """What could be picked up, suspended sessions first."""
@@ -260,7 +288,9 @@ class Holdfast:
     ) -> Deletion:
         """Delete a session with its tree, or say what would go."""
 
-    def deleted(self, *, limit: int = 100, cursor: str | None = None) -> Page[Tombstone]:
+    def deleted(
+        self, *, reason: str | None = None, since: datetime | None = None, limit: int = 100, cursor: str | None = None
+    ) -> Page[Tombstone]:
         """What was deleted, when, by whom and why; newest first."""
 
     def cleanup(
@@ -271,7 +301,7 @@ class Holdfast:
         dry_run: bool = False,
         progress: Callable[[int], None] | None = None,
     ) -> Cleanup:
-        """Delete what nobody touched for that long, and what is past its TTL."""
+        """Delete what nobody touched for as long as the policy says, or for so many hours, and what is past its TTL."""
 
     def request_approval(
         self, ref: str, question: str, *, plan: Any = None, options: Iterable[str] = (), expires_in: object = None
@@ -306,6 +336,34 @@ class Holdfast:
 
     def import_(self, lines: Iterable[str | bytes], *, detach: bool = False, dry_run: bool = False) -> ImportReport:
         """Bring exported sessions in. Importing twice changes nothing."""
+
+    def stats(
+        self,
+        *,
+        agent: str | None = None,
+        task_id: str | None = None,
+        created_after: datetime | None = None,
+        created_before: datetime | None = None,
+        by: str | None = None,
+    ) -> Analytics:
+        """How much was done, how much of it was picked up again and how it went, beside what is aimed at.
+
+        `by` groups it: agent, task, hour, day or week.
+        """
+
+    def import_files(
+        self,
+        paths: Iterable[Source],
+        *,
+        source: str = "auto",
+        detach: bool = False,
+        dry_run: bool = False,
+        progress: Callable[[int, int], None] | None = None,
+    ) -> ImportReport:
+        """Bring in what files and folders of this machine hold: exports, state.json files, transcripts of Claude Code.
+
+        What others kept comes in as far as it is sound; the report tells what was left out, where and why.
+        """
 
     def check(self) -> Problems:
         """What is wrong with the stored data, in words; empty if nothing is."""

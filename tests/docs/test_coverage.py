@@ -213,7 +213,7 @@ def settings_of(path: Path = SOURCE / "config.py") -> set[str]:
 
 def leaves(table: dict[str, object], words: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
     for name, value in table.items():
-        if isinstance(value, dict) and name != "idle_limits":
+        if isinstance(value, dict) and name not in ("idle_limits", "ages"):  # their keys are states and phases
             yield from leaves(value, (*words, name))
         else:
             yield (*words, name)
@@ -253,7 +253,10 @@ def test_the_defaults_shown_are_the_defaults() -> None:
     )
     assert resume["max_errors"] == defaults.resume.max_errors
     assert file["family"] == msgspec.to_builtins(defaults.family)
-    assert config.duration("", file["retention"]["age"]) == defaults.retention
+    retention = file["retention"]
+    assert config.duration("", retention["age"]) == defaults.retention.age
+    assert config.duration("", retention["every"]) == defaults.retention.every
+    assert retention["ages"] == defaults.retention.ages
     assert tuple(file["redact"]["words"]) == defaults.secret_words
 
 

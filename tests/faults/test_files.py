@@ -242,6 +242,29 @@ def test_a_corrupt_session_is_not_thrown_away_by_cleanup_and_does_not_stop_it(pa
         assert hf.check() == []
 
 
+def test_a_session_that_is_not_even_text_does_not_stop_cleanup(path: Path) -> None:
+    a_database(path, sessions=3)
+    with opened_raw(path) as db:
+        db.execute("UPDATE sessions SET purpose = CAST(X'fffe' AS TEXT) WHERE id = 's-1'")
+    with sync.connect(f"sqlite:///{path}") as hf:
+        assert set(hf.cleanup(0, dry_run=True).session_ids) == {"s-0", "s-2"}
+        assert set(hf.cleanup(0).session_ids) == {"s-0", "s-2"}
+
+
+def test_an_approval_that_ran_out_in_a_corrupt_session_stops_nobody_else(path: Path) -> None:
+    a_database(path, sessions=3)
+    with sync.connect(f"sqlite:///{path}") as hf:
+        for name in ("s-1", "s-2"):
+            hf.request_approval(name, "Apply?", expires_in=3600)
+    with opened_raw(path) as db:
+        db.execute(DAMAGE["metadata"])
+        db.execute("UPDATE approvals SET expires_at = 1, body = json_set(body, '$.expires_at', '1970-01-01T00:00:00Z')")
+    with sync.connect(f"sqlite:///{path}") as hf:
+        assert hf.get("s-0").id == "s-0"
+        assert hf.get("s-2").pending_approvals == 0
+        assert "s-0" in hf.cleanup(0).session_ids
+
+
 def test_a_corrupt_entry_is_said_to_be_so_and_stops_neither_streams_nor_searches_of_others(path: Path) -> None:
     a_database(path, sessions=3, entries=2)
     with opened_raw(path) as db:

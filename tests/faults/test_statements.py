@@ -8,6 +8,7 @@ import re
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -16,11 +17,12 @@ import pytest
 
 import holdfast
 from holdfast import sync
-from holdfast.stores.sqlite import access
+from holdfast.core.delegation import Span
+from holdfast.stores.sqlite import access, find
 from holdfast.stores.sqlite.connection import Connection
 from holdfast.stores.sqlite.migrate import LATEST, migrations
 from holdfast.stores.sqlite.store import SqliteStore, prepared
-from holdfast.testing.builders import OWNER, a_session, a_stamp, may_delete, said
+from holdfast.testing.builders import OWNER, a_session, a_stamp, drive, may_delete, said
 from holdfast.testing.faults import opened_raw
 
 PRAGMAS = {"journal_mode": "wal", "synchronous": 2, "foreign_keys": 1}
@@ -105,7 +107,7 @@ async def test_two_that_read_and_then_write_do_not_stumble_over_each_other(path:
     """A read that turns into a write fails at once when somebody wrote in between, however long we would wait."""
     one, other = SqliteStore.open(path), SqliteStore.open(path)
     await one.create(OWNER, a_session("s-1"))
-    meddling = threading.Thread(target=lambda: sync.drive(other.append(OWNER, "s-1", said("in between"), a_stamp())))
+    meddling = threading.Thread(target=lambda: drive(other.append(OWNER, "s-1", said("in between"), a_stamp())))
 
     def read_then_write(db: Connection) -> None:
         db.one("SELECT count(*) FROM sessions")
@@ -135,12 +137,17 @@ def test_a_database_says_whose_it_is_and_how_new(path: Path) -> None:
 # Plans ------------------------------------------------------------------------------------------
 
 
+def store_of(hf: sync.Holdfast) -> SqliteStore:
+    store = drive(vars(hf)["_target"]._ready()).store
+    assert isinstance(store, SqliteStore)
+    return store
+
+
 class Plans:
     """Every statement run meanwhile, and how SQLite would run it."""
 
     def __init__(self, hf: sync.Holdfast, path: Path) -> None:
-        store = sync.drive(vars(hf)["_target"]._ready()).store
-        assert isinstance(store, SqliteStore)
+        store = store_of(hf)
         assert isinstance(store._access, access.Inline)
         self._db = store._access._db
         self._path = path
@@ -164,7 +171,7 @@ class Plans:
             return [str(row[3]) for row in db.execute(f"EXPLAIN QUERY PLAN {sql}", bindings)]
 
 
-TABLES = "sessions|entries|feed|tombstones|context|approvals|lineage|search_purges"
+TABLES = "sessions|entries|feed|tombstones|context|approvals|lineage|search_purges|delegations"
 SCAN = re.compile(rf"^SCAN ({TABLES}|[sefl])\b")  # a walk through a whole index is as long as one through its table
 SORT = re.compile(r"USE TEMP B-TREE FOR (?:RIGHT PART OF )?ORDER BY")
 
@@ -186,8 +193,20 @@ def filled(hf: sync.Holdfast) -> None:
             hf.request_approval(f"s-{number}", "Apply?", expires_in=3600)
         if number % 9 == 8:
             hf.finalize(f"s-{number}")
+        hf.delegate(f"agent-{number % 3}", session_id=f"s-{number}")
     hf.fork("s-3", session_id="fork")
     hf.append("fork", "on")
+
+
+LONG_AGO, FAR_AHEAD = datetime(2020, 1, 1, tzinfo=UTC), datetime(2200, 1, 1, tzinfo=UTC)
+
+
+def counted(hf: sync.Holdfast, **span: Any) -> None:
+    """Two pages of facts."""
+    store = store_of(hf)
+    page = drive(store.facts("local", Span(**span), 1))
+    assert page.items
+    drive(store.facts("local", Span(**span), 1, page.next))
 
 
 Operation = Callable[[sync.Holdfast], object]
@@ -206,6 +225,15 @@ OPERATIONS: dict[str, Operation] = {
     "list by task": lambda hf: hf.list(task_id="t-1", limit=5),
     "list by state": lambda hf: hf.list(state="active", limit=5),
     "list of open ones": lambda hf: hf.list(active_only=True, limit=5),
+    "list by time": lambda hf: hf.list(created_after=LONG_AGO, limit=5),
+    "list by time and state": lambda hf: hf.list(created_before=FAR_AHEAD, state="active", limit=5),
+    "delegations": lambda hf: hf.delegations(limit=1, cursor=hf.delegations(limit=1).next),
+    "delegations by time": lambda hf: hf.delegations(created_after=LONG_AGO, created_before=FAR_AHEAD, agent="agent-1"),
+    "facts": lambda hf: counted(hf),
+    "facts by time": lambda hf: counted(hf, after=LONG_AGO, before=FAR_AHEAD, agent="agent-1"),
+    "facts by agent": lambda hf: counted(hf, agent="agent-1"),
+    "facts by task": lambda hf: counted(hf, task="t-1", before=FAR_AHEAD),
+    "fates": lambda hf: drive(store_of(hf).fates("local", ["s-1", "s-2"])),
     "list by folder": lambda hf: hf.list(project_dir="dir-1", limit=5),
     "list by parent": lambda hf: hf.list(parent="s-10", limit=5),
     "children": lambda hf: hf.children("s-10"),
@@ -237,6 +265,8 @@ OPERATIONS: dict[str, Operation] = {
     "finalize": lambda hf: hf.finalize("s-9"),
     "delete": lambda hf: hf.delete("s-20"),
     "deleted ones": lambda hf: hf.deleted(limit=5),
+    "what went for a reason": lambda hf: hf.deleted(reason="deleted", since=LONG_AGO, limit=5),
+    "cleanup": lambda hf: hf.cleanup(0, dry_run=True),
 }
 
 
@@ -268,7 +298,11 @@ def test_a_walk_through_a_whole_table_would_be_seen(store_with_plans: tuple[sync
 
 
 @pytest.mark.parametrize(
-    "name", ["list", "list by agent", "list by task", "list by state", "page of the log", "page of messages"]
+    "name",
+    [
+        *("list", "list by agent", "list by task", "list by state", "page of the log", "page of messages"),
+        *("deleted ones", "what went for a reason", "cleanup"),
+    ],
 )
 def test_no_page_is_sorted(store_with_plans: tuple[sync.Holdfast, Plans], name: str) -> None:
     hf, plans = store_with_plans
@@ -279,6 +313,51 @@ def test_no_page_is_sorted(store_with_plans: tuple[sync.Holdfast, Plans], name: 
             steps = plans.steps_of(sql, bindings)
             # Merging the lists of the states sorts a page, never a table.
             assert not any(SORT.search(step) for step in steps) or "UNION ALL" in sql, f"{sql}\n" + "\n".join(steps)
+
+
+def test_a_list_by_time_looks_only_at_that_time_where_it_is_narrow(
+    store_with_plans: tuple[sync.Holdfast, Plans], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hf, plans = store_with_plans
+
+    def indexes() -> set[str]:
+        with plans.watched() as statements:
+            hf.list(created_after=LONG_AGO, limit=5)
+        steps = [step for sql, bindings in statements if "root_id" in sql
+                 for step in plans.steps_of(sql, bindings)]  # fmt: skip
+        return {found[1] for step in steps if (found := re.search(r"USING INDEX (\w+)", step))}
+
+    assert indexes() == {"sessions_by_time"}
+    monkeypatch.setattr(find, "NARROW", 20)
+    assert indexes() == {"sessions_by_state"}
+
+
+@pytest.mark.parametrize("narrow", [0, 20, 10_000])
+@pytest.mark.parametrize("sort", ["created", "-created"])
+@pytest.mark.parametrize("filters", [{}, {"state": "active"}, {"phase": "planning"}, {"active_only": True}])
+def test_a_list_by_time_is_the_same_however_it_is_found(
+    store_with_plans: tuple[sync.Holdfast, Plans],
+    monkeypatch: pytest.MonkeyPatch,
+    narrow: int,
+    sort: str,
+    filters: dict[str, Any],
+) -> None:
+    hf, _ = store_with_plans
+    everything = pages_of(hf, sort=sort, **filters)
+    monkeypatch.setattr(find, "NARROW", narrow)
+    times = sorted(session.created_at for session in everything)
+    after, before = (times[len(times) // 3], times[-2]) if times else (LONG_AGO, FAR_AHEAD)
+    expected = [session for session in everything if after < session.created_at < before]
+    assert pages_of(hf, sort=sort, created_after=after, created_before=before, **filters) == expected
+
+
+def pages_of(hf: sync.Holdfast, **filters: Any) -> list[Any]:
+    found, cursor = [], None
+    while True:
+        page = hf.list(limit=7, cursor=cursor, **filters)
+        found += page.items
+        if (cursor := page.next) is None:
+            return found
 
 
 # The log of writes ------------------------------------------------------------------------------

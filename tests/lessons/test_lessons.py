@@ -37,6 +37,7 @@ from holdfast.core.errors import (
     TooLarge,
     VersionConflict,
 )
+from holdfast.service.inline import drive
 from holdfast.stores.sqlite import access
 from holdfast.stores.sqlite.connection import Connection
 from holdfast.stores.sqlite.store import SqliteStore
@@ -88,7 +89,7 @@ def in_threads(*jobs: Callable[[], object]) -> None:
 
 
 def raw_connection(hf: sync.Holdfast) -> apsw.Connection:
-    store = sync.drive(vars(hf)["_target"]._ready()).store
+    store = drive(vars(hf)["_target"]._ready()).store
     assert isinstance(store, SqliteStore)
     assert isinstance(store._access, access.Inline)
     return store._access._db.raw

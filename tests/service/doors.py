@@ -12,6 +12,7 @@ from holdfast import sync
 from holdfast.client import Holdfast as AsyncHoldfast
 from holdfast.ports import Store
 from holdfast.service.deps import Caller, Deps, Settings
+from holdfast.service.inline import drive
 from holdfast.stores.memory.store import MemoryStore
 from holdfast.stores.sqlite.store import SqliteStore
 from holdfast.testing.builders import FakeClock
@@ -59,5 +60,5 @@ class Timed:
 def timed_on(kind: str, folder: Path, connections: ExitStack) -> Timed:
     """A timed store of one of the two kinds, closed after the test."""
     store: Store = SqliteStore.open(folder / "holdfast.db") if kind == "sqlite" else MemoryStore()
-    connections.callback(lambda: sync.drive(store.close()))
+    connections.callback(lambda: drive(store.close()))
     return Timed(store, Settings(), connections)

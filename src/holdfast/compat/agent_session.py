@@ -25,11 +25,10 @@ from contextlib import suppress
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from holdfast import config, sync
-from holdfast.core.entry import Entry, Kind
+from holdfast.compat.pre_delegate import PHASE_KINDS, as_answer, no_answer, phase_changes, read_request, working_folder
 from holdfast.core.errors import (
     HoldfastError,
     IdTaken,
-    InvalidField,
     NotFound,
     SessionCorrupt,
     SessionNotFound,
@@ -97,16 +96,16 @@ class AgentSession:
     def pre_delegate_hook(self, context: Json) -> Json:
         """Before delegating: may earlier work be picked up? The answer, and what is needed to go on.
 
-        `context` has an `agent_name` and, if known, `agent_id`, `task_id` and `project_dir`. Without an id
-        the newest fitting session of that agent and task is looked for, then of that agent and folder.
+        `context` has an `agent_name` and, if known, `agent_id`, `task_id`, `task_description`, `metadata`
+        and `project_dir`. Without an id the newest fitting session of that agent and task is looked for,
+        then of that agent and folder. With `create` a new session is opened if there is none to pick up.
+        Every call is counted as a delegation.
         """
-        answer = {"should_resume": False, "reason": "", "agent_id": None, "resume_metadata": None}
-        answer["original_context"] = context
         try:
-            return answer | delegation(self._connection(), context)
+            return delegation(self._connection(), context) | {"original_context": context}
         except (HoldfastError, OSError) as error:
             _tell(error)
-            return answer | {"reason": _reason(error)}
+            return no_answer(context, _reason(error))
 
     def _attempt(
         self, otherwise: T, action: Callable[Concatenate[sync.Holdfast, P], T], *args: P.args, **kwargs: P.kwargs
@@ -169,24 +168,20 @@ def _create_once(hf: sync.Holdfast, agent_name: str | None, purpose: str | None,
         purpose=purpose,
         metadata=metadata,
         task_id=_task_in(metadata),
-        session_id=dated_id(config.SystemClock().now(), os.urandom(4)),
-        project_dir=_working_folder(),
+        session_id=new_id(),
+        project_dir=working_folder(),
     )
     return session.session_id
+
+
+def new_id() -> str:
+    """The readable kind: agent-YYYYMMDD-HHMMSS-xxxxxxxx."""
+    return dated_id(config.SystemClock().now(), os.urandom(4))
 
 
 def _task_in(metadata: object) -> str | None:
     task = metadata.get("task_id") if isinstance(metadata, dict) else None
     return task if isinstance(task, str) and task.strip() else None
-
-
-def _working_folder() -> str | None:
-    """Where we are, if it can be told: a folder may be gone, or have a name that is no text."""
-    try:
-        folder = os.getcwd()
-    except OSError:
-        return None
-    return folder if folder.isprintable() else None
 
 
 def update(hf: sync.Holdfast, agent_id: object, phase: str | None, metadata: Json | None, error: str | None) -> bool:
@@ -280,19 +275,13 @@ def _phase_changes(hf: sync.Holdfast, session: Session) -> Iterator[dict[str, st
     """From the log, page after page, up to where the session was when it was read."""
     if session.last_entry <= 1:  # that it was created, and nothing since
         return
-    kinds, after = (Kind.PHASE.value, Kind.FINALIZED.value), "0"
+    after = "0"
     while True:
-        page = hf.log(session.session_id, after=after, before=session.last_entry + 1, limit=PAGE, kinds=kinds)
-        yield from (_phase_change(entry) for entry in page.items if entry.data and "from" in entry.data)
+        page = hf.log(session.session_id, after=after, before=session.last_entry + 1, limit=PAGE, kinds=PHASE_KINDS)
+        yield from phase_changes(page.items)
         if page.next is None:
             return
         after = page.next
-
-
-def _phase_change(entry: Entry) -> dict[str, str]:
-    data = entry.data or {}
-    to_phase = data["to"] if entry.kind == Kind.PHASE else data["outcome"]
-    return {"from_phase": data["from"], "to_phase": to_phase, "timestamp": utc_text(entry.at)}
 
 
 # Before delegating ------------------------------------------------------------------------------
@@ -300,48 +289,19 @@ def _phase_change(entry: Entry) -> dict[str, str]:
 
 def delegation(hf: sync.Holdfast, context: object) -> Json:
     """Whether to resume, which session and why, and what to go on with. Raises InvalidRequest."""
-    if not isinstance(context, dict):
-        raise InvalidField("context", "must be a JSON object")
-    asked = {name: _text_in(context, name) for name in ("agent_id", "agent_name", "task_id", "project_dir")}
-    found = _verdict_on(hf, **asked)
-    answer: Json = {"should_resume": found.decision, "reason": found.reason, "agent_id": found.session_id}
-    if found.decision:
-        answer["resume_metadata"] = _to_go_on_with(read(hf, found.session_id))
-    return answer
-
-
-def _text_in(context: Json, name: str) -> str | None:
-    """A text of the request; left out, null and empty are the same."""
-    value = context.get(name)
-    return None if value is None or value == "" else check_label(name, value, 4096)
-
-
-def _verdict_on(
-    hf: sync.Holdfast, agent_id: str | None, agent_name: str | None, task_id: str | None, project_dir: str | None
-) -> Verdict:
-    if agent_id is not None:
-        return verdict(hf, agent_id)
-    if agent_name is None:
-        raise InvalidField("agent_name", "is missing, and so is agent_id")
-    found = hf.should_resume(agent=agent_name, task_id=task_id, project_dir=project_dir or _working_folder())
-    if found.session_id is not None and _is_for_another_task(hf.get(found.session_id), task_id):
-        return verdict_without(None, None)
-    return found
-
-
-def _is_for_another_task(session: Session, task_id: str | None) -> bool:
-    """Found by its folder, and somebody gave it to another task by name."""
-    return task_id is not None and session.task_id != task_id and _task_in(session.metadata) not in (None, task_id)
-
-
-def _to_go_on_with(known: Json) -> Json:
-    return {
-        "previous_phase": known["phase"],
-        "created_at": known["created_at"],
-        "last_updated": known["last_updated"],
-        "history": known["history"],
-        "session_metadata": known["metadata"],
-    }
+    request = read_request(context)
+    done = hf.delegate(
+        request.agent_name,
+        session_id=request.agent_id,
+        task_id=request.task_id,
+        project_dir=request.project_dir or working_folder(),
+        create=request.create,
+        new_id=new_id(),
+        purpose=request.purpose,
+        metadata=request.metadata,
+    )
+    resumed = done.session if done.verdict.decision else None
+    return as_answer(done, [] if resumed is None else list(_phase_changes(hf, resumed)))
 
 
 # The functions: the same, on the usual store ----------------------------------------------------

@@ -11,7 +11,7 @@ and by which door. Stores run these rules inside their own transaction.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Any
@@ -433,6 +433,13 @@ class Change(Struct, frozen=True, kw_only=True):
     session: Session
     entries: tuple[Entry, ...] = ()
     approvals: tuple[Approval, ...] = ()
+
+    def then(self, rule: Callable[[Session], Change]) -> Change:
+        """This change and, on top of it, what another rule makes of the session: one change."""
+        later = rule(self.session)
+        return Change(
+            session=later.session, entries=self.entries + later.entries, approvals=self.approvals + later.approvals
+        )
 
 
 class Update(Struct, frozen=True, kw_only=True):

@@ -15,15 +15,13 @@ from holdfast.core.errors import (
     AmbiguousReference,
     EntryNotFound,
     InvalidField,
-    NotFound,
     OwnAncestor,
     SessionCorrupt,
     SessionNotFound,
 )
 from holdfast.core.family import NewSession, born, forked
 from holdfast.core.ids import MIN_PREFIX, check_label, check_session_id, check_session_name, looks_like_ref
-from holdfast.core.policy import Verdict, verdict_on, verdict_without
-from holdfast.core.query import Page, SessionQuery, check_limit, check_numbers
+from holdfast.core.query import Page, SessionQuery, check_numbers
 from holdfast.core.session import (
     BY_AGENT,
     BY_PERSON,
@@ -98,9 +96,9 @@ def _new_session(
 ) -> tuple[NewSession, tuple[str, ...]]:
     lifetime = check_ttl(ttl)
     cleaned, redacted = deps.redactor.clean(check_metadata(metadata)) if metadata is not None else ({}, ())
-    made = deps.new_id()
+    made = deps.new_id() if session_id is None else check_session_id(session_id)
     new = NewSession(
-        session_id=made if session_id is None else check_session_id(session_id),
+        session_id=made,
         session_name=None if name is None else check_session_name(name),
         task_id=None if task_id is None else check_label("task_id", task_id),
         spare_task_id=made,
@@ -272,76 +270,6 @@ async def _changed(
     if session.expires_at is not None and session.expires_at <= deps.clock.now():
         deps.expect_end(session.expires_at)  # it was kept while in use; that may have ended now
     return shown(session)
-
-
-# Picking work up --------------------------------------------------------------------------------
-
-
-async def should_resume(
-    deps: Deps,
-    caller: Caller,
-    ref: str | None = None,
-    *,
-    agent: str | None = None,
-    task_id: str | None = None,
-    project_dir: str | None = None,
-    holder: str | None = None,
-) -> Verdict:
-    """May this work be picked up?
-
-    Without a ref it looks for the newest fitting session of that agent and task, else of
-    that agent and folder, and judges the newest if none fits.
-    """
-    who = caller.holder if holder is None else holder
-    if ref is None:
-        return await _verdict_on_newest(deps, caller, who, agent, task_id, project_dir)
-    try:
-        session = await deps.store.get(caller.owner, ref)
-    except (NotFound, SessionCorrupt) as error:
-        return verdict_without(error, ref)
-    return verdict_on(session, deps.settings.resume, deps.clock.now(), who)
-
-
-async def _verdict_on_newest(
-    deps: Deps, caller: Caller, holder: str, agent: str | None, task_id: str | None, project_dir: str | None
-) -> Verdict:
-    newest: Verdict | None = None
-    for filters in _places_to_look(agent, task_id, project_dir):
-        for ready, limit in ((True, 20), (None, 1)):  # those that say they are ready; else the newest, for its reason
-            query = SessionQuery(agent=agent, active_only=True, resume_ready=ready, limit=limit, **filters)
-            found = (await deps.store.find(caller.owner, query)).items
-            verdicts = [verdict_on(each, deps.settings.resume, deps.clock.now(), holder) for each in found]
-            if fitting := next((verdict for verdict in verdicts if verdict.decision), None):
-                return fitting
-        if newest is None and verdicts:
-            newest = verdicts[0]
-    return verdict_without(None, None) if newest is None else newest
-
-
-def _places_to_look(agent: str | None, task_id: str | None, project_dir: str | None) -> list[dict[str, Any]]:
-    places: list[dict[str, Any]] = []
-    if task_id is not None:
-        places.append({"task": task_id})
-    if project_dir is not None:
-        places.append({"project_dir": project_dir})
-    if not places and agent is not None:
-        places.append({})
-    return places
-
-
-async def resumable_sessions(deps: Deps, caller: Caller, *, agent: str | None = None, limit: int = 20) -> list[Session]:
-    """What could be picked up, newest first: suspended sessions, and idle ones whose phase says so."""
-    check_limit(limit)
-    suspended = SessionQuery(agent=agent, state="suspended", limit=limit)
-    ready = SessionQuery(agent=agent, state="active", resume_ready=True, limit=limit)
-    found = [session for query in (suspended, ready) for session in (await deps.store.find(caller.owner, query)).items]
-    now = deps.clock.now()
-    free = [session for session in found if not _held(session, now, caller.holder)]
-    return [shown(session) for session in sorted(free, key=lambda each: each.created_at, reverse=True)[:limit]]
-
-
-def _held(session: Session, at: datetime, holder: str) -> bool:
-    return session.hold is not None and session.hold.lives(at) and session.hold.holder != holder
 
 
 # Forks and checkpoints --------------------------------------------------------------------------

@@ -61,6 +61,8 @@ CASES = [
     ("list --cursor nonsense", "invalid_cursor", 2),
     ("list --parent no-such-session", "session_not_found", 3),
     ("cleanup --state sleeping", "invalid_states", 2),
+    ("audit --since yesterday", "invalid_since", 2),
+    ("audit --cursor nonsense", "invalid_cursor", 2),
     ("list --url nonsense", "unsupported", 2),
     ("list --url ftp://example", "unsupported", 2),
     ("list --url sqlite://holdfast.db", "invalid_url", 2),

@@ -14,9 +14,9 @@ from holdfast.doors.cli.app import cli as root
 from tests.doors.cli.running import Cli
 
 STAGE = (
-    "create update get show list tree children log send suspend resume release fork finalize delete cleanup "
+    "create update get show list tree children log send suspend resume release fork finalize delete cleanup audit "
     "should-resume context checkpoint approvals approve reject request-approval search export import migrate doctor "
-    "completion agent"
+    "completion hooks stats agent"
 )
 
 
@@ -46,6 +46,7 @@ def test_all_commands_are_there() -> None:
     assert set(STAGE.split()) == set(root.list_commands(click.Context(root)))
     assert {name.split()[1] for name in COMMANDS if name.startswith("context ")} == {"get", "set", "delete"}
     assert {name.split()[1] for name in COMMANDS if name.startswith("checkpoint ")} == {"save", "show", "list"}
+    assert {name.split()[1] for name in COMMANDS if name.startswith("hooks ")} == {"install", "uninstall", "test"}
     assert {name.split()[1] for name in COMMANDS if name.startswith("agent ")} == {
         *("list-sessions", "show-session", "resume", "suspend", "cleanup")
     }
@@ -66,6 +67,8 @@ def test_help_explains_and_shows_examples(cli: Cli, name: str) -> None:
 def test_examples_parse(name: str, example: str) -> None:
     for file in ("checkpoint.json", "plan.json", "sessions.jsonl"):
         Path(file).write_text("{}")
+    for folder in (".claude/session", "~/.claude/projects/my-project"):
+        Path(folder).mkdir(parents=True)
     for words in command_lines(example):
         parse(root, words, click.Context(root, obj=App()))
 
@@ -178,6 +181,8 @@ EVERY_COMMAND = [
     "request-approval {plan} really?",
     "approvals",
     "cleanup --dry-run",
+    "stats --by day",
+    "audit",
     "export {plan}",
     "export {plan} -o out.jsonl",
     "migrate",

@@ -62,12 +62,17 @@ COMMANDS: dict[str, dict[str, str]] = {
         "request-approval": "approvals:request_approval",
     },
     "Care": {
+        "stats": "stats:stats",
         "cleanup": "care:cleanup",
+        "audit": "audit:audit",
         "export": "transfer:export",
         "import": "transfer:import_",
         "migrate": "care:migrate",
         "doctor": "doctor:doctor",
         "completion": "completion:completion",
+    },
+    "Hosts": {
+        "hooks": "hooks:hooks",
     },
     "Other names": {
         "agent": "agent:agent",

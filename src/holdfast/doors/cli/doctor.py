@@ -49,6 +49,7 @@ def doctor(ctx: click.Context, set_aside: bool) -> None:
     app = ctx.ensure_object(App)
     found = Findings(app.full_url)
     _look(app, found)
+    _look_at_spool(found)
     moved = _set_aside(sqlite_file(app)) if set_aside and found.is_damaged else None
     answer = found.facts | {"problems": found.problems, "ok": not found.problems, "set_aside": moved}
     app.show(answer, lambda: _show(found, moved, set_aside))
@@ -72,6 +73,19 @@ def _look(app: App, found: Findings) -> None:
     else:
         found.problems += problems
         found.is_damaged = any(problem.startswith("integrity:") for problem in problems)
+
+
+def _look_at_spool(found: Findings) -> None:
+    """What hooks could not store: it waits for the next one, or was refused for good."""
+    from holdfast.doors.hooks import spool
+
+    counts = spool.counts()
+    found.facts |= {"spooled_events": counts["waiting"], "refused_events": counts["set_aside"]}
+    if counts["set_aside"]:
+        found.problems.append(
+            f"{counts['set_aside']} events of hooks were refused; look at the files *{spool.SET_ASIDE} in "
+            f"{spool.folder()}, and delete them when they are of no more use"
+        )
 
 
 def _look_into(path: str, found: Findings) -> None:

@@ -8,7 +8,7 @@ import click
 
 from holdfast.core.errors import utc_text
 from holdfast.doors.cli.app import App, command, pass_app
-from holdfast.doors.cli.arguments import FOLDER, OBJECT, session_argument, token_option, version_option
+from holdfast.doors.cli.arguments import FOLDER, OBJECT, SESSION, session_argument, token_option, version_option
 from holdfast.doors.cli.output import (
     called,
     entry_paragraph,
@@ -126,6 +126,7 @@ def release(app: App, session: str, token: str | None) -> None:
 @session_argument(required=False)
 @click.option("--agent", metavar="NAME", help="Without SESSION: the newest of this agent …")
 @click.option("--task-id", metavar="ID", help="… and this task …")
+@click.option("--host", type=SESSION, metavar="SESSION", help="… or under this session …")
 @click.option("--project-dir", type=FOLDER, metavar="FOLDER", help="… or working in this folder.")
 @click.option("--holder", metavar="NAME", help="Who would take it; this terminal, or this process, if not given.")
 @click.pass_context
@@ -136,7 +137,8 @@ def should_resume(ctx: click.Context, /, session: str | None, holder: str | None
     """
     app = ctx.ensure_object(App)
     if session is None:
-        verdict = app.hf.should_resume(holder=holder, **place)
+        host = place.pop("host")
+        verdict = app.hf.should_resume(holder=holder, host=None if host is None else app.id_of(host), **place)
     else:
         verdict = judge(app.hf, session, holder=holder)
     ctx.exit(tell(verdict, as_json=app.as_json))

@@ -29,11 +29,11 @@ def answer_and_leave(arguments: Sequence[str]) -> None:
     question = plain_question(arguments)
     if question is None:
         return
-    import gc
     import os
 
-    gc.disable()  # a process that lives for milliseconds leaves no garbage worth looking for
-    _load_msgspec()
+    from holdfast.doors.start import start_lean
+
+    start_lean()
     from holdfast.doors.cli import edge
 
     code = edge.run(lambda: _answer(question), arguments)
@@ -60,21 +60,6 @@ def plain_question(arguments: Sequence[str]) -> Question | None:
         else:
             words.append(argument)
     return Question(words[1], url, as_json) if len(words) == 2 and words[0] == COMMAND else None
-
-
-def _load_msgspec() -> None:
-    """Load msgspec without `typing_extensions`.
-
-    msgspec takes it in preference to `typing` if it is installed, which costs 11 ms and, with
-    the Pythons we run on, brings nothing that `typing` does not have.
-    """
-    if "typing_extensions" in sys.modules:
-        return
-    sys.modules["typing_extensions"] = None  # type: ignore[assignment]  # the documented way to say: not there
-    try:
-        import msgspec  # noqa: F401
-    finally:
-        del sys.modules["typing_extensions"]
 
 
 def _answer(question: Question) -> int:

@@ -156,8 +156,13 @@ def get(app: App, session: str) -> None:
 @click.option("--project-dir", type=FOLDER, metavar="FOLDER", help="Working in this folder.")
 @click.option("--metadata-key", metavar="KEY", help="With this key in the metadata.")
 @click.option("--metadata-value", metavar="JSON", help="… and this value under it.")
-@click.option("--created-after", type=INSTANT, metavar="TIME", help="Created after, such as 2026-01-31T09:30:00Z.")
-@click.option("--created-before", type=INSTANT, metavar="TIME", help="Created before.")
+@click.option(
+    *("--created-after", "--since", "created_after"),
+    type=INSTANT,
+    metavar="TIME",
+    help="Created after, such as 2026-01-31T09:30:00Z, or 7d for seven days ago.",
+)
+@click.option(*("--created-before", "--until", "created_before"), type=INSTANT, metavar="TIME", help="Created before.")
 @click.option("--updated-after", type=INSTANT, metavar="TIME", help="Changed after.")
 @click.option("--updated-before", type=INSTANT, metavar="TIME", help="Changed before.")
 @click.option("--sort", metavar="ORDER", shell_complete=one_of(*SORTS), help="-created (newest first) or created.")
