@@ -21,10 +21,13 @@ nothing is kept of them.
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Callable
 from datetime import datetime
 from typing import Any
 from zlib import crc32
+
+from msgspec.structs import replace
 
 from holdfast.core.delegation import Delegation
 from holdfast.core.errors import InvalidField, utc_text
@@ -40,6 +43,7 @@ DELEGATION_TOOLS = ("Agent", "Task")
 FOLLOW_UP_TOOL = "SendMessage"  # to an agent that has stopped: it goes on
 DEFAULT_AGENT = "general-purpose"  # what the host starts when no kind is named
 NOT_A_PERSON = ("<task-notification>",)  # prompts the host writes itself, of what its sub-agents' sessions tell
+TRANSCRIPT_WITHIN = 0.25  # seconds
 PROMPT_BYTES = 256 * 1024  # of a transcript, to find the prompt it begins with
 DENIED = 2  # the only exit code that stops the host
 
@@ -116,7 +120,11 @@ class _Case:
         """The session that an id of the host's stands for now."""
         return self.desk.do(hosts.current(self.deps, self.caller, host_id))
 
-    def open_subagent(self, agent_id: str, agent: str) -> Session:
+    def is_told(self, session: Session, key: str) -> bool:
+        """Whether a session has what is said with that key."""
+        return self.desk.do(hosts.is_told(self.deps, self.caller, session.session_id, key))
+
+    def open_subagent(self, agent_id: str, agent: str, *, told_late: bool = False) -> Session:
         """A sub-agent's session, held in its name: while it works, nobody else should pick its work up."""
         about = _given(host=INTERFACE, host_session_id=self.session_id)
         wanted = Hosted(
@@ -125,6 +133,7 @@ class _Case:
             project_dir=_folder(self.fields),
             metadata=about,
             holder=f"{self._holder()}/{hosts.session_id_of(agent_id)}",
+            told_late=told_late,
         )
         return self.desk.do(hosts.open_session(self.deps, self.caller, wanted, self.host))
 
@@ -159,7 +168,8 @@ def _told(name: str, context: str, complaint: str = "") -> Answer:
 
 def session_start(case: _Case) -> Answer:
     """Open the host's session, or wake it; tell what waits in this folder."""
-    session = case.desk.do(hosts.open_session(case.deps, case.caller, case.host))
+    host = replace(case.host, told_late=case.desk.is_late)
+    session = case.desk.do(hosts.open_session(case.deps, case.caller, host))
     outlook = case.desk.do(hosts.outlook(case.deps, case.caller, _folder(case.fields), session.session_id))
     return _told("SessionStart", words.what_waits(outlook, case.deps.clock.now()))
 
@@ -285,7 +295,8 @@ def post_tool_use(case: _Case) -> Answer:
 
 def subagent_start(case: _Case) -> Answer:
     """The sub-agent's session, under the host's; a closed one goes on in a fork."""
-    session = case.open_subagent(case.agent_id(case.needed("agent_id")), case.text("agent_type"))
+    agent_id = case.agent_id(case.needed("agent_id"))
+    session = case.open_subagent(agent_id, case.text("agent_type"), told_late=case.desk.is_late)
     return _told("SubagentStart", words.own_session(session))
 
 
@@ -295,32 +306,45 @@ def subagent_stop(case: _Case) -> Answer:
     session = case.known(case.agent_id(agent_id))
     if session is None and not agent:
         return Answer({})
-    session = session or case.open_subagent(agent_id, agent)  # its start was not told
-    is_asked = hosts.CALL in session.metadata or session.forked_from is not None
     said = case.text("last_assistant_message")
-    ending = Ending(
-        said=said,
-        asked="" if is_asked else _first_prompt(path),
-        key=case.key("stop", said),
-        metadata=_given(transcript_path=path),
-    )
+    key = case.key("stop", said)
+    if session is None or (session.is_final and said.strip() and not case.is_told(session, key)):
+        session = case.open_subagent(agent_id, agent)  # its start was not told
+    is_asked = hosts.CALL in session.metadata or session.forked_from is not None
+    asked = "" if is_asked else _first_prompt(path)
+    ending = Ending(said=said, asked=asked, key=key, metadata=_given(transcript_path=path))
     case.desk.do(hosts.end_session(case.deps, case.caller, session.session_id, ending))
     return Answer({})
 
 
 def _first_prompt(path: str) -> str:
-    """What a sub-agent was asked, as its transcript begins; nothing if that cannot be read."""
+    """What a sub-agent was asked, as its transcript begins; nothing if that cannot be read.
+
+    The host writes transcripts when it has time: one that is not there yet is waited for, a little.
+    """
     if not path:
         return ""
+    deadline = time.monotonic() + TRANSCRIPT_WITHIN
+    while not (line := _first_line(path)) and time.monotonic() < deadline:
+        time.sleep(0.01)
     from msgspec import json
 
     try:
-        with open(path, "rb", opener=_open_at_once) as file:
-            first = json.decode(file.readline(PROMPT_BYTES))
+        first = json.decode(line)
         content = first["message"]["content"]
-    except (OSError, ValueError, KeyError, TypeError, RecursionError):
+    except (ValueError, KeyError, TypeError, RecursionError):
         return ""
     return content if isinstance(content, str) and first.get("type") == "user" else ""
+
+
+def _first_line(path: str) -> bytes:
+    """The first line, if all of it is there."""
+    try:
+        with open(path, "rb", opener=_open_at_once) as file:
+            line = file.readline(PROMPT_BYTES)
+    except OSError:
+        return b""
+    return line if line.endswith(b"\n") else b""
 
 
 def _open_at_once(path: str, flags: int) -> int:
