@@ -41,7 +41,9 @@ class Mutant(NamedTuple):
 
 
 SQLITE = "holdfast/stores/sqlite"
+HOOKS = "holdfast/doors/hooks"
 FAULTS, SERVICE, CORE = "tests/faults", "tests/service", "tests/core"
+BREAKS, SPOOL, MANY = (f"tests/doors/hooks/test_{name}.py" for name in ("never_breaks", "spool", "many_at_once"))
 
 MUTANTS = (
     Mutant(
@@ -186,6 +188,104 @@ MUTANTS = (
         "        if self._open_results:\n            return\n",
         "",
         (f"{CORE}/test_window.py::test_pages_that_end_between_a_call_and_its_result_make_no_difference",),
+    ),
+    Mutant(
+        "a hook's watchdog",
+        f"{HOOKS}/main.py",
+        "        start_new_thread(watch, ())\n",
+        "        pass\n",
+        (f"{BREAKS}::test_a_work_that_hangs_is_put_off_by_somebody_else",),
+    ),
+    Mutant(
+        "a hook's last word",
+        f"{HOOKS}/main.py",
+        "            start_new_thread(speak_at_last, ())\n",
+        "",
+        (f"{BREAKS}::test_when_the_spool_hangs_too_the_host_is_answered_all_the_same",),
+    ),
+    Mutant(
+        "a hook's limit of input",
+        f"{HOOKS}/main.py",
+        "    if size <= MAX_INPUT:\n        return",
+        "    if True:\n        return",
+        (f"{BREAKS}::test_more_than_the_limit_is_read_to_its_end_and_left",),
+    ),
+    Mutant(
+        "closed standard streams",
+        f"{HOOKS}/main.py",
+        "    _fill_gaps()\n    try:",
+        "    try:",
+        (f"{BREAKS}::test_what_is_said_to_a_closed_stream_ends_up_in_no_file",),
+    ),
+    Mutant(
+        "all waits of a hook together",
+        f"{SQLITE}/connection.py",
+        "now + BUSY_FOR if self._end is None else self._end",
+        "now + 1.4",
+        (f"{SPOOL}::test_a_verdict_is_given_though_it_cannot_be_counted_now",),
+    ),
+    Mutant(
+        "half an event in the spool",
+        f"{HOOKS}/spool.py",
+        'unfinished = f"{path}-{get_ident()}{UNFINISHED}"',
+        "unfinished = path + WAITING",
+        (f"{SPOOL}::test_who_dies_while_putting_off_leaves_nothing_that_looks_whole[fsync]",),
+    ),
+    Mutant(
+        "an event of the spool on disk",
+        f"{HOOKS}/spool.py",
+        "            os.fsync(file)\n",
+        "",
+        (f"{SPOOL}::test_what_is_acknowledged_as_put_off_is_on_disk",),
+    ),
+    Mutant(
+        "one at a time at the spool",
+        f"{HOOKS}/spool.py",
+        "flock(lock, LOCK_EX | LOCK_NB)",
+        "pass",
+        (f"{SPOOL}::test_whoever_takes_events_in_and_is_stopped_holds_up_nobody_for_long",),
+    ),
+    Mutant(
+        "nobody overtakes the spool",
+        f"{HOOKS}/work.py",
+        "                    return False\n            desk.let_time_pass()\n",
+        "                    pass\n            desk.let_time_pass()\n",
+        (f"{SPOOL}::test_whoever_takes_events_in_and_is_stopped_holds_up_nobody_for_long",),
+    ),
+    Mutant(
+        "one corrupt session and the spool",
+        f"{HOOKS}/put_off.py",
+        "    except SessionCorrupt:\n        return False",
+        "    except SessionCorrupt:\n        raise",
+        (f"{SPOOL}::test_a_session_that_does_not_read_back_stands_in_nobodys_way",),
+    ),
+    Mutant(
+        "when an event happened",
+        f"{HOOKS}/desk.py",
+        "deps = Deps(self.deps.store, ClockAt(at),",
+        "deps = Deps(self.deps.store, self.deps.clock,",
+        (f"{SPOOL}::test_what_is_told_late_happened_when_it_happened",),
+    ),
+    Mutant(
+        "an end that is told twice",
+        "holdfast/service/hosts.py",
+        "        if session.is_final:\n            return Change(session=session)\n        change = _noted",
+        "        change = _noted",
+        (f"{SPOOL}::test_an_end_taken_in_twice_is_there_once",),
+    ),
+    Mutant(
+        "last words that are told twice",
+        "holdfast/service/hosts.py",
+        "if text.strip() and (key is None or key not in known)",
+        "if text.strip()",
+        (f"{SPOOL}::test_an_end_that_only_suspends_taken_in_twice_is_there_once[a phase]",),
+    ),
+    Mutant(
+        "the newest session of a host's id",
+        "holdfast/service/hosts.py",
+        "for ref in (latest_name(host_id), session_id_of(host_id)):",
+        "for ref in (session_id_of(host_id),):",
+        (f"{MANY}::test_starts_of_a_closed_agent_at_once_make_one_fork",),
     ),
 )
 

@@ -54,6 +54,7 @@ class Hosted(Struct, frozen=True, kw_only=True):
     metadata: dict[str, Any] = {}
     works_for: str | None = None  # the session that the host itself works for, if it can be found
     holder: str = ""  # who drives it, if not the caller
+    told_late: bool = False  # whether it began some time ago, and may be over by now
 
 
 def session_id_of(host_id: str) -> str:
@@ -86,11 +87,12 @@ async def current(deps: Deps, caller: Caller, host_id: str) -> Session | None:
 async def open_session(deps: Deps, caller: Caller, wanted: Hosted, parent: Hosted | None = None) -> Session:
     """The session of a host's id, in its host's hands: made under `parent`, woken, or forked if it is closed.
 
-    One that was closed later than now stays closed: this is told late, and what it began is over.
+    One that has ended since its beginning, of which we are told late, stays closed.
     """
-    found = await current(deps, caller, wanted.host_id)
-    if found is not None and found.finalized_at is not None and found.finalized_at > deps.clock.now():
-        return shown(found)
+    if wanted.told_late:
+        found = await current(deps, caller, wanted.host_id)
+        if found is not None and found.finalized_at is not None and found.finalized_at > deps.clock.now():
+            return shown(found)
     return await _opened(deps, caller, wanted, parent)
 
 
@@ -238,6 +240,11 @@ async def end_session(deps: Deps, caller: Caller, ref: str, ending: Ending) -> S
         return change.then(lambda head: head.finalize(outcome, stamp, summary=summary))
 
     return shown((await deps.store.apply(caller.owner, ref, decide)).session)
+
+
+async def is_told(deps: Deps, caller: Caller, ref: str, key: str) -> bool:
+    """Whether something with that key was said lately."""
+    return any(entry.client_key == key for entry in await _newest(deps, caller, ref, Kind.MESSAGE))
 
 
 async def _untold(deps: Deps, caller: Caller, ref: str, ending: Ending) -> tuple[list[Message], list[Message]]:

@@ -47,14 +47,15 @@ class ClockAt:
 class Desk:
     """A store in the hands of a hook."""
 
-    def __init__(self, deps: Deps, spool: Spool, parent: str | None = None) -> None:
+    def __init__(self, deps: Deps, spool: Spool, parent: str | None = None, *, is_late: bool = False) -> None:
         self.deps, self.spool = deps, spool
         self.parent = parent  # the session that the host works for, as its environment says
+        self.is_late = is_late  # whether this was put off before
 
-    def at(self, at: datetime, parent: str | None) -> Desk:
+    def at(self, at: datetime, parent: str | None, *, is_late: bool = False) -> Desk:
         """The same, then and there: whenever an event is stored, it happened when it happened."""
         deps = Deps(self.deps.store, ClockAt(at), self.deps.entropy, self.deps.settings)
-        return Desk(deps, self.spool, parent)
+        return Desk(deps, self.spool, parent, is_late=is_late)
 
     def caller(self, interface: str = INTERFACE, holder: str | None = None) -> Caller:
         """Whoever runs the host; without a holder's name, one that nobody else has."""

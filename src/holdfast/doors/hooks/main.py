@@ -12,6 +12,7 @@ from __future__ import annotations
 import os
 import sys
 import time
+from contextlib import suppress
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -180,19 +181,23 @@ def say_in_time(work: Work) -> int:
 
     turn = allocate_lock()  # whoever gets it speaks
 
-    def watch(until: float, give: Callable[[], Answer]) -> None:
-        time.sleep(max(0.0, until - time.monotonic()))
-        if turn.locked():
-            return
+    def speak(give: Callable[[], Answer]) -> None:
         answer = give()
         if turn.acquire(blocking=False):
             os._exit(say(answer))
 
-    try:
-        start_new_thread(watch, (work.deadline - TIME_TO_GIVE_UP, work.give_up))
-        start_new_thread(watch, (work.deadline, work.last_word))
-    except RuntimeError:
-        pass  # no threads to be had: it will go well, most likely
+    def speak_at_last() -> None:
+        time.sleep(TIME_TO_GIVE_UP)
+        speak(work.last_word)
+
+    def watch() -> None:
+        time.sleep(max(0.0, work.deadline - TIME_TO_GIVE_UP - time.monotonic()))
+        if not turn.locked():
+            start_new_thread(speak_at_last, ())
+            speak(work.give_up)
+
+    with suppress(RuntimeError):  # no threads to be had: it will go well, most likely
+        start_new_thread(watch, ())
     answer = work.answer()
     while not turn.acquire(blocking=False):
         time.sleep(1)  # the other one is about to end this process

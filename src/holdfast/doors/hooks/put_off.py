@@ -57,11 +57,17 @@ def _unanswered(event: dict[str, Any], at: datetime, code: str) -> Delegation:
 
 
 def take_in(desk: Desk, *, until: float) -> bool:
-    """Store what waits, oldest first; whether that was all. What the store cannot take now goes on waiting."""
+    """Store what waits, oldest first; whether there is nothing left to wait for.
+
+    What the store cannot take now goes on waiting. A spool that cannot be used is not waited
+    for: what is at hand would be lost with it.
+    """
     try:
         return desk.spool.take_each(lambda item: _taken(desk, item), until=until)
-    except (StoreError, OSError):
+    except StoreError:
         return False
+    except OSError:
+        return True
 
 
 def _taken(desk: Desk, raw: bytes) -> bool:
@@ -83,7 +89,7 @@ def _store(desk: Desk, item: Item) -> None:
         return
     if item.event is None or item.at is None:
         raise InvalidField("event", "is missing")
-    desk, name = desk.at(item.at, item.parent), item.event.get("hook_event_name")
+    desk, name = desk.at(item.at, item.parent, is_late=True), item.event.get("hook_event_name")
     if isinstance(name, str) and name:
         claude_code.handle(desk, name, item.event)
     elif item.command == plain.SUBAGENT_STOP:
