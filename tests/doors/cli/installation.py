@@ -3,8 +3,11 @@
 import sys
 from pathlib import Path
 
+# A first line cannot name a Python whose path has blanks in it, so a shell reads this one first.
 _SCRIPT = """\
-#!{python}
+#!/bin/sh
+'''exec' "{python}" "$0" "$@"
+' '''
 import sys
 from holdfast.doors.{module} import main
 sys.exit(main())
