@@ -42,7 +42,7 @@ from holdfast.service import (
 )
 from holdfast.service.context import ContextWritten
 from holdfast.service.conversation import Reply
-from holdfast.service.delegation import Delegated, Place
+from holdfast.service.delegation import Delegated, Place, Question
 from holdfast.service.deps import Caller, Deps
 from holdfast.service.family import TreeNode
 from holdfast.service.importing import ImportReport
@@ -310,19 +310,18 @@ class Holdfast:
         delegation_id: str | None = None,
     ) -> Delegated:
         """`should_resume`, counted as a delegation; with `create`, a new session if there is none to pick up."""
-        return await delegation.delegate(
-            await self._ready(),
-            self._caller,
-            session_id=session_id,
+        question = Question(
             place=Place(agent=agent, task_id=task_id, host=host, project_dir=project_dir),
+            session_id=session_id,
+            holder=holder,
+            delegation_id=delegation_id,
             create=create,
             parent=config.parent_from_environment() if create and host is None else None,
             new_id=new_id,
             purpose=purpose,
             metadata=metadata,
-            holder=holder,
-            delegation_id=delegation_id,
         )
+        return await delegation.delegate(await self._ready(), self._caller, question)
 
     async def delegations(
         self,

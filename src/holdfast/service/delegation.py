@@ -113,67 +113,40 @@ class Delegated(Struct, frozen=True, kw_only=True):
     created: bool = False
 
 
-async def delegate(
-    deps: Deps,
-    caller: Caller,
-    *,
-    session_id: str | None = None,
-    place: Place,
-    create: bool = False,
-    parent: str | None = None,
-    new_id: str | None = None,
-    purpose: str | None = None,
-    metadata: dict[str, Any] | None = None,
-    holder: str | None = None,
-    delegation_id: str | None = None,
-) -> Delegated:
-    """Ask whether earlier work may be picked up, and record that it was asked.
+class Question(Struct, frozen=True, kw_only=True):
+    """What is asked before delegating: which work, where to look for it, and what if there is none."""
 
-    With `create`, a session is opened when there is none to pick up, under `parent` or else
-    under the place's host. A delegation_id given twice is recorded once.
-    """
-    decided = await decide(
-        deps,
-        caller,
-        session_id=session_id,
-        place=place,
-        create=create,
-        parent=parent,
-        new_id=new_id,
-        purpose=purpose,
-        metadata=metadata,
-        holder=holder,
-        delegation_id=delegation_id,
-    )
+    place: Place
+    session_id: str | None = None  # the one in question, if it is known
+    holder: str | None = None  # who would pick it up
+    delegation_id: str | None = None  # told twice, it is counted once
+    create: bool = False  # open a session if there is none to pick up,
+    parent: str | None = None  # under this one, or else under the place's host,
+    new_id: str | None = None  # with this id,
+    purpose: str | None = None
+    metadata: dict[str, Any] | None = None
+
+
+async def delegate(deps: Deps, caller: Caller, question: Question) -> Delegated:
+    """Ask whether earlier work may be picked up, and record that it was asked."""
+    decided = await decide(deps, caller, question)
     await deps.store.record_delegation(caller.owner, decided.delegation)
     return decided
 
 
-async def decide(
-    deps: Deps,
-    caller: Caller,
-    *,
-    session_id: str | None,
-    place: Place,
-    create: bool = False,
-    parent: str | None = None,
-    new_id: str | None = None,
-    purpose: str | None = None,
-    metadata: dict[str, Any] | None = None,
-    holder: str | None = None,
-    delegation_id: str | None = None,
-) -> Delegated:
+async def decide(deps: Deps, caller: Caller, question: Question) -> Delegated:
     """What `delegate` answers, and still has to record."""
-    check_place(session_id, place)
-    verdict = await should_resume(deps, caller, session_id, place=place, holder=holder)
+    place = question.place
+    check_place(question.session_id, place)
+    verdict = await should_resume(deps, caller, question.session_id, place=place, holder=question.holder)
     session = await deps.store.get(caller.owner, str(verdict.session_id)) if verdict.decision else None
-    created = session is None and create
+    created = session is None and question.create
     if created:
-        session = await _opened(deps, caller, place, parent, new_id, purpose, metadata)
+        session = await _opened(deps, caller, question)
     judged = session.session_id if session is not None else verdict.session_id
     return Delegated(
         verdict=verdict,
-        delegation=_as_delegation(deps, place, verdict, judged, delegation_id),
+        delegation=_as_delegation(deps, place, verdict, judged, question.delegation_id),
         session=None if session is None else shown(session),
         created=created,
     )
@@ -188,26 +161,19 @@ def check_place(session_id: object, place: Place) -> None:
         raise InvalidField("agent_name", "is missing, and so is agent_id; say which agent is to work")
 
 
-async def _opened(
-    deps: Deps,
-    caller: Caller,
-    place: Place,
-    parent: str | None,
-    new_id: str | None,
-    purpose: str | None,
-    metadata: dict[str, Any] | None,
-) -> Session:
+async def _opened(deps: Deps, caller: Caller, question: Question) -> Session:
     from holdfast.service.sessions import create_session  # most calls create nothing, and start faster without
 
+    place = question.place
     return await create_session(
         deps,
         caller,
         agent=place.agent,
-        purpose=purpose,
-        metadata=metadata,
-        parent=place.host if parent is None else parent,
+        purpose=question.purpose,
+        metadata=question.metadata,
+        parent=place.host if question.parent is None else question.parent,
         task_id=place.task_id,
-        session_id=new_id,
+        session_id=question.new_id,
         project_dir=place.project_dir,
     )
 

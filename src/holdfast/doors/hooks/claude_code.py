@@ -35,7 +35,7 @@ from holdfast.core.session import Session
 from holdfast.doors.hooks import words
 from holdfast.doors.hooks.desk import Answer, Desk, Json
 from holdfast.service import hosts
-from holdfast.service.delegation import Place, decide
+from holdfast.service.delegation import Place, Question, decide
 from holdfast.service.hosts import Ending, Hosted
 
 INTERFACE = "claude-code"
@@ -229,9 +229,8 @@ def pre_tool_use(case: _Case) -> Answer:
         host=None if own is None else own.session_id,
         project_dir=_folder(case.fields),
     )
-    decided = case.desk.do(
-        decide(case.deps, case.caller, session_id=None, place=place, delegation_id=_delegation_id(case.fields))
-    )
+    question = Question(place=place, delegation_id=_delegation_id(case.fields))
+    decided = case.desk.do(decide(case.deps, case.caller, question))
     complaint = case.desk.record(decided.delegation)
     if decided.session is None:
         return Answer({}, complaint)

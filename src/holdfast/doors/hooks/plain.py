@@ -9,7 +9,7 @@ from holdfast.core.errors import InvalidField, utc_text
 from holdfast.core.ids import check_label, dated_id
 from holdfast.core.session import Session
 from holdfast.doors.hooks.desk import Answer, Desk, Json
-from holdfast.service.delegation import Place, decide
+from holdfast.service.delegation import Place, Question, decide
 from holdfast.service.deps import Caller
 
 PRE_DELEGATE, SUBAGENT_STOP = "pre-delegate", "subagent-stop"
@@ -37,21 +37,17 @@ def pre_delegate(desk: Desk, event: Json, create: bool) -> Answer:
     """May earlier work be picked up? Every call is recorded as a delegation."""
     request, caller = read_request(event), desk.caller()
     create = create or request.create
-    decided = desk.do(
-        decide(
-            desk.deps,
-            caller,
-            session_id=request.agent_id,
-            place=Place(
-                agent=request.agent_name, task_id=request.task_id, project_dir=request.project_dir or working_folder()
-            ),
-            create=create,
-            parent=desk.parent if create else None,
-            new_id=dated_id(desk.deps.clock.now(), desk.deps.entropy(4)),
-            purpose=request.purpose,
-            metadata=request.metadata,
-        )
+    folder = request.project_dir or working_folder()
+    question = Question(
+        place=Place(agent=request.agent_name, task_id=request.task_id, project_dir=folder),
+        session_id=request.agent_id,
+        create=create,
+        parent=desk.parent if create else None,
+        new_id=dated_id(desk.deps.clock.now(), desk.deps.entropy(4)),
+        purpose=request.purpose,
+        metadata=request.metadata,
     )
+    decided = desk.do(decide(desk.deps, caller, question))
     complaint = desk.record(decided.delegation)
     history = _phases(desk, caller, decided.session) if decided.verdict.decision and decided.session else []
     return Answer(as_answer(decided, history) | {"original_context": event}, complaint)
