@@ -43,6 +43,7 @@ class Mutant(NamedTuple):
 SQLITE = "holdfast/stores/sqlite"
 HOOKS = "holdfast/doors/hooks"
 FAULTS, SERVICE, CORE = "tests/faults", "tests/service", "tests/core"
+A_SECOND_TURN = "test_the_database_refuses_a_second_turn_that_is_queued_or_running"
 BREAKS, SPOOL, MANY = (f"tests/doors/hooks/test_{name}.py" for name in ("never_breaks", "spool", "many_at_once"))
 
 MUTANTS = (
@@ -188,6 +189,83 @@ MUTANTS = (
         "        if self._open_results:\n            return\n",
         "",
         (f"{CORE}/test_window.py::test_pages_that_end_between_a_call_and_its_result_make_no_difference",),
+    ),
+    Mutant(
+        "epoch of a turn",
+        "holdfast/core/work.py",
+        "if turn is None or turn.turn_id != turn_id or turn.epoch != epoch:",
+        "if turn is None or turn.turn_id != turn_id:",
+        (f"{FAULTS}/test_turn_races.py::test_two_that_adopt_a_turn_one_has_it",),
+    ),
+    Mutant(
+        "one queued turn",
+        f"{SQLITE}/migrations/0003_runs.sql",
+        "CREATE UNIQUE INDEX turns_queued",
+        "CREATE INDEX turns_queued",
+        (f"{FAULTS}/test_work_statements.py::{A_SECOND_TURN}[queued]",),
+    ),
+    Mutant(
+        "one running turn",
+        f"{SQLITE}/migrations/0003_runs.sql",
+        "CREATE UNIQUE INDEX turns_running",
+        "CREATE INDEX turns_running",
+        (f"{FAULTS}/test_work_statements.py::{A_SECOND_TURN}[running]",),
+    ),
+    Mutant(
+        "one callback",
+        f"{SQLITE}/migrations/0003_runs.sql",
+        "CREATE UNIQUE INDEX inbox_by_id",
+        "CREATE INDEX inbox_by_id",
+        (f"{FAULTS}/test_work_statements.py::test_the_database_refuses_a_callback_that_came_before",),
+    ),
+    Mutant(
+        "callback in the same commit",
+        f"{SQLITE}/work.py",
+        "            _deliver(db, owner, callback)\n    return",
+        "            db.commit()\n            db.begin()\n            _deliver(db, owner, callback)\n    return",
+        (f"{FAULTS}/test_turn_crashes.py::test_a_callback_is_never_seen_without_its_childs_end",),
+    ),
+    Mutant(
+        "a turn goes to one launcher",
+        "holdfast/core/work.py",
+        "    if turn is None or draft.running is not None:\n",
+        "    turn = turn or draft.running\n    if turn is None:\n",
+        (f"{CORE}/test_work.py::test_a_claim_that_comes_second_changes_nothing",),
+    ),
+    Mutant(
+        "late words",
+        "holdfast/core/work.py",
+        "        self.head = replace(self.head, hold=None, live_turn=None)\n",
+        "        self.head = replace(self.head, live_turn=None)\n",
+        (f"{FAULTS}/test_turn_crashes.py::test_a_launcher_that_wakes_up_too_late_is_refused_in_every_word",),
+    ),
+    Mutant(
+        "an end told again",
+        "holdfast/core/work.py",
+        "if turn is not None and turn.state in ENDED and (turn.epoch, turn.state) == (epoch, end.outcome):",
+        "if False:",
+        (f"{FAULTS}/test_turn_crashes.py::test_every_report_may_be_repeated_when_its_answer_was_lost",),
+    ),
+    Mutant(
+        "runs nobody comes for",
+        "holdfast/core/work.py",
+        "        return list({**served, **{run.run_id: run for run in self._strays()}}.values())\n",
+        "        return list(served.values())\n",
+        (f"{CORE}/test_work.py::test_runs_that_waited_for_one_answer_end_with_the_turn_that_heard_it",),
+    ),
+    Mutant(
+        "runs nobody will ever come for",
+        "holdfast/core/work.py",
+        "            draft.pass_on(run)\n",
+        "",
+        (f"{CORE}/test_work.py::test_an_answer_that_others_waited_for_outlives_the_run_it_belonged_to",),
+    ),
+    Mutant(
+        "an idle claim writes nothing",
+        f"{SQLITE}/store.py",
+        "found = None if await self._access.read(look) is None else await self._access.write(take)",
+        "found = await self._access.write(take)",
+        (f"{FAULTS}/test_work_statements.py::test_a_launcher_that_finds_nothing_does_not_take_the_write_lock",),
     ),
     Mutant(
         "a hook's watchdog",

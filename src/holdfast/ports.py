@@ -31,6 +31,13 @@ from holdfast.core.query import Page, SessionQuery
 from holdfast.core.session import Birth, Change, Session, Stamp, View
 
 TYPE_CHECKING = False
+if TYPE_CHECKING:  # only whoever starts agents needs them
+    from holdfast.core.inbox import Item
+    from holdfast.core.run import Run, RunQuery
+    from holdfast.core.turn import Launcher, Turn
+    from holdfast.core.work import Claim
+
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from holdfast.core.fact import Fate, SessionFact, Size
 
@@ -54,6 +61,16 @@ class Sweep(Struct, frozen=True):
 
     gone: list[Tombstone]
     next: int | None = None
+
+
+class Claimed(Struct, frozen=True):
+    """A turn that a launcher has got, and all it is about."""
+
+    owner: str
+    session: Session
+    turn: Turn
+    items: tuple[Item, ...]  # what it was given, oldest first
+    runs: tuple[Run, ...]  # whom that belongs to
 
 
 class Tail(Struct, frozen=True):
@@ -108,13 +125,26 @@ class Store(Protocol):
         """Sessions by filters, in order of creation, a page at a time."""
 
     async def apply(
-        self, owner: str, ref: str, decide: Decision, *, expected: int | None = None, approval: str | None = None
+        self,
+        owner: str,
+        ref: str,
+        decide: Decision,
+        *,
+        expected: int | None = None,
+        approval: str | None = None,
+        turn: str | None = None,
+        item: str | None = None,
     ) -> Change:
         """Load the head, let `decide` choose, and commit its whole change or nothing.
 
-        The view holds the session's pending approvals and, if named, `approval` (raises
-        ApprovalNotFound). Raises VersionConflict if the session is not at `expected`. A
-        change whose session equals the loaded one is not written.
+        The view holds the session's pending approvals, its work (of a session that was ever
+        launched), and, if named, `approval`, `turn` and `item` of this session, whatever became
+        of them (raises ApprovalNotFound, TurnNotFound, ItemNotFound). Raises VersionConflict if
+        the session is not at `expected`. A change that changes nothing is not written.
+
+        Callbacks of the change are delivered in the same commit: for each, `deliver` of
+        `core.work` decides on the parent's view as it then is. Of a settled run, `callback` says
+        what became of it: delivered, parent_closed or parent_deleted.
         """
 
     # The log ------------------------------------------------------------------------------------
@@ -211,6 +241,53 @@ class Store(Protocol):
 
     async def due_approvals(self, owner: str, at: datetime, limit: int = 100) -> list[Approval]:
         """Pending approvals whose time has run out."""
+
+    # Runs, turns, inboxes -----------------------------------------------------------------------
+
+    async def run(self, owner: str, run_id: str) -> Run:
+        """One run. Raises RunNotFound."""
+
+    async def run_by_key(self, owner: str, key: str) -> Run | None:
+        """The run that was asked for with an idempotency key."""
+
+    async def runs(self, owner: str, query: RunQuery) -> Page[Run]:
+        """Runs by filters, newest first."""
+
+    async def inbox(
+        self, owner: str, *, ref: str | None = None, states: tuple[str, ...], limit: int, cursor: str | None = None
+    ) -> Page[Item]:
+        """Items in these states, of one session or of all, oldest first."""
+
+    async def find_turn(self, owner: str, turn_id: str) -> Turn:
+        """One turn. Raises TurnNotFound."""
+
+    async def claim(
+        self,
+        owners: tuple[str, ...],
+        agents: tuple[str, ...],
+        wish: Claim,
+        stamp: Stamp,
+        *,
+        full: tuple[str, ...] = (),
+        root: str | None = None,
+    ) -> Claimed | None:
+        """Give the oldest queued turn that is due, of one of these agents and none that is `full`, to a launcher.
+
+        With `root`, only of the family of that root session. Exactly one of several launchers
+        gets a turn. None if there is nothing to do.
+        """
+
+    async def overdue(self, at: datetime, limit: int) -> list[tuple[str, str]]:
+        """(owner, session id) of sessions with a turn whose lease has run out, or a run that nobody took in time."""
+
+    async def waiting_turns(self, launcher_id: str) -> list[str]:
+        """Ids of the launcher's live turns whose session waits for a sync child: they need no slot."""
+
+    async def save_launcher(self, launcher: Launcher) -> None:
+        """Remember a launcher, or that it lives."""
+
+    async def launchers(self) -> list[Launcher]:
+        """All launchers that were ever seen, newest first."""
 
     # What is counted ----------------------------------------------------------------------------
 

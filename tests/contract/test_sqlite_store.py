@@ -16,8 +16,10 @@ from hypothesis import settings
 from holdfast.ports import Store
 from holdfast.stores.sqlite.store import SqliteStore
 from holdfast.testing.builders import drive
+from holdfast.testing.comparison import Comparison
 from holdfast.testing.contract import StoreContract
 from holdfast.testing.model import StoreComparison
+from holdfast.testing.work_model import WorkComparison
 
 
 class TestSqliteStore(StoreContract):
@@ -44,7 +46,7 @@ class TestSqliteStoreOnThreads(StoreContract):
         await store.close()
 
 
-class SqliteAgainstTheModel(StoreComparison):
+class OnAFile(Comparison):
     """Every run has a file of its own."""
 
     def make_store(self) -> Store:
@@ -56,5 +58,15 @@ class SqliteAgainstTheModel(StoreComparison):
             super().teardown()
 
 
+class SqliteAgainstTheModel(OnAFile, StoreComparison):
+    """Everything at random."""
+
+
+class SqliteAtWorkAgainstTheModel(OnAFile, WorkComparison):
+    """What launchers do at random."""
+
+
 TestSqliteAgainstTheModel = SqliteAgainstTheModel.TestCase
 TestSqliteAgainstTheModel.settings = settings(max_examples=30, stateful_step_count=40, deadline=None)
+TestSqliteAtWorkAgainstTheModel = SqliteAtWorkAgainstTheModel.TestCase
+TestSqliteAtWorkAgainstTheModel.settings = settings(max_examples=40, stateful_step_count=50, deadline=None)

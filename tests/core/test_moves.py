@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 import re
+from enum import StrEnum
 from pathlib import Path
+from typing import TypeVar
 
 import pytest
 
 from holdfast.core.approval import APPROVAL_MOVES, ApprovalState
 from holdfast.core.errors import IllegalMove
+from holdfast.core.inbox import ITEM_MOVES, OPEN_ITEMS, ItemState
+from holdfast.core.run import RUN_MOVES, SETTLED, RunState
 from holdfast.core.session import FINAL_STATES, OPEN_STATES, SESSION_MOVES, State
+from holdfast.core.turn import ENDED, TURN_MOVES, TurnState
 from tests.core.heads import a_head
 
+T = TypeVar("T", bound=StrEnum)
 Moves = set[tuple[str, str]]
 
 LIFECYCLE = Path(__file__).parents[2] / "docs" / "lifecycle.md"
@@ -29,12 +35,19 @@ def drawn_moves(page: str, title: str) -> Moves:
     return {(start, end) for start, end in ARROW.findall(drawings[0]) if "[*]" not in (start, end)}
 
 
-def moves_of(table: dict[State, frozenset[State]] | dict[ApprovalState, frozenset[ApprovalState]]) -> Moves:
+def moves_of(table: dict[T, frozenset[T]]) -> Moves:
     return {(start.value, end.value) for start, ends in table.items() for end in ends}
 
 
 @pytest.mark.parametrize(
-    ("title", "moves"), [("Sessions", moves_of(SESSION_MOVES)), ("Approvals", moves_of(APPROVAL_MOVES))]
+    ("title", "moves"),
+    [
+        ("Sessions", moves_of(SESSION_MOVES)),
+        ("Approvals", moves_of(APPROVAL_MOVES)),
+        ("Runs", moves_of(RUN_MOVES)),
+        ("Turns", moves_of(TURN_MOVES)),
+        ("Inbox items", moves_of(ITEM_MOVES)),
+    ],
 )
 def test_the_page_draws_exactly_the_moves_of_the_table(title: str, moves: Moves) -> None:
     assert drawn_moves(LIFECYCLE.read_text(encoding="utf-8"), title) == moves
@@ -79,6 +92,16 @@ def test_a_missing_drawing_is_noticed() -> None:
 def test_every_state_has_its_row() -> None:
     assert set(SESSION_MOVES) == set(State)
     assert set(APPROVAL_MOVES) == set(ApprovalState)
+    assert set(RUN_MOVES) == set(RunState)
+    assert set(TURN_MOVES) == set(TurnState)
+    assert set(ITEM_MOVES) == set(ItemState)
+
+
+def test_what_is_over_leads_nowhere() -> None:
+    assert {state for state, ends in RUN_MOVES.items() if not ends} == SETTLED
+    assert {state for state, ends in TURN_MOVES.items() if not ends} == ENDED
+    assert {state for state, ends in ITEM_MOVES.items() if not ends} == {ItemState.CONSUMED}
+    assert set(ItemState) - {ItemState.CONSUMED, ItemState.SET_ASIDE} == OPEN_ITEMS
 
 
 def test_final_states_lead_nowhere_and_open_ones_to_every_end() -> None:

@@ -1,6 +1,6 @@
 """The gate of mutants: without its safeguards the store must fail its tests.
 
-Three run with every test run; `python scripts/mutants.py` runs them all.
+Some run with every test run; `python scripts/mutants.py` runs them all.
 """
 
 from __future__ import annotations
@@ -43,3 +43,8 @@ def test_a_mutant_that_no_longer_fits_is_noticed(gate: ModuleType) -> None:
 @pytest.mark.timeout(300)
 def test_without_foreign_keys_immediate_or_the_version_check_a_test_fails(gate: ModuleType) -> None:
     assert gate.run(gate.chosen(["foreign keys", "immediate", "version check"])) == []
+
+
+@pytest.mark.timeout(300)
+def test_without_the_epoch_the_unique_index_or_the_common_commit_a_test_fails(gate: ModuleType) -> None:
+    assert gate.run(gate.chosen(["epoch of a turn", "one queued turn", "callback in the same commit"])) == []

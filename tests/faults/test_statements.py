@@ -146,8 +146,7 @@ def store_of(hf: sync.Holdfast) -> SqliteStore:
 class Plans:
     """Every statement run meanwhile, and how SQLite would run it."""
 
-    def __init__(self, hf: sync.Holdfast, path: Path) -> None:
-        store = store_of(hf)
+    def __init__(self, store: SqliteStore, path: Path) -> None:
         assert isinstance(store._access, access.Inline)
         self._db = store._access._db
         self._path = path
@@ -275,7 +274,7 @@ def store_with_plans(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple
     path = tmp_path_factory.mktemp("plans") / "holdfast.db"
     with sync.connect(f"sqlite:///{path}", holder="planner") as hf:
         filled(hf)
-        yield hf, Plans(hf, path)
+        yield hf, Plans(store_of(hf), path)
 
 
 @pytest.mark.parametrize("name", OPERATIONS)

@@ -54,6 +54,7 @@ class Approval(Struct, frozen=True, kw_only=True):
     state: ApprovalState = ApprovalState.PENDING
     asked_at: datetime
     asked_by: str | None = None
+    waits: bool = False  # whether the turn that asks stays and waits for the answer
     expires_at: datetime | None = None
     decision: str | None = None  # approve, reject, or one of the options
     note: str | None = None

@@ -11,6 +11,7 @@ from collections.abc import Iterable
 from datetime import UTC, datetime
 
 from msgspec import Struct, field
+from msgspec.structs import replace
 
 from holdfast.core.approval import Approval, ApprovalState
 from holdfast.core.context import ContextItem, check_values
@@ -31,6 +32,12 @@ class Bundle(Struct, frozen=True, kw_only=True):
     entries: list[Entry]
     context: dict[str, ContextItem] = field(default_factory=dict)
     approvals: list[Approval] = field(default_factory=list)
+
+
+def as_restored(session: Session, owner: str) -> Session:
+    """A session as it comes in. Its runs stayed where they were: here no launcher has to do with it."""
+    hold = None if session.live_turn is not None else session.hold  # a turn's hold ends with the turn
+    return replace(session, owner=owner, hold=hold, launched=False, live_turn=None, turns=0, epoch=0)
 
 
 def check_bundle(bundle: Bundle) -> None:

@@ -14,22 +14,31 @@
     │   ├── OwnAncestor           a session cannot be its own parent                  own_ancestor
     │   ├── AmbiguousReference    a prefix that fits several sessions                 ambiguous_reference
     │   ├── InvalidImport         a file that is not one of ours                      invalid_import
+    │   ├── InvalidDefinition     a file that describes no agent                      invalid_definition
     │   └── Unsupported           this store cannot do that                           unsupported
     ├── NotFound                  it is not there
     │   ├── SessionNotFound                                                           session_not_found
     │   ├── ParentNotFound                                                            parent_not_found
     │   ├── ApprovalNotFound                                                          approval_not_found
     │   ├── EntryNotFound                                                             entry_not_found
+    │   ├── RunNotFound                                                               run_not_found
+    │   ├── TurnNotFound                                                              turn_not_found
+    │   ├── ItemNotFound          of an inbox                                         item_not_found
+    │   ├── AgentNotFound         no such agent, or it is switched off                agent_not_found
     │   └── SessionGone           it was deleted: when, by whom, why                  session_gone
     ├── Conflict                  refused as things stand; look again, then decide
     │   ├── SessionClosed         final: read, export, fork or delete it              session_closed
     │   ├── HeldByAnother         somebody else drives it                             held_by_another
     │   ├── HoldLost              the token given is no longer the hold's             hold_lost
     │   ├── SessionRunning        a live turn stands in the way                       session_running
+    │   ├── TurnLost              the turn is somebody else's by now, or over         turn_lost
+    │   ├── RunSettled            the run is over                                     run_settled
+    │   ├── AsksAncestor          work asked of a session that waits for it           asks_ancestor
     │   ├── VersionConflict       it changed since you looked                         version_conflict
     │   ├── IllegalMove           the transition table knows no such move             illegal_move
     │   ├── OutcomeConflict       finalized already, with another outcome             outcome_conflict
     │   ├── IdTaken / NameTaken   somebody has that id or name                        id_taken, name_taken
+    │   ├── AgentExists           there is an agent of that name                      agent_exists
     │   ├── KeyReused             the client key came with another message            key_reused
     │   ├── HasChildren           deletion without cascade                            has_children
     │   ├── FamilyLimit           tree too deep or too wide                           too_deep, too_many_children
@@ -235,6 +244,16 @@ class InvalidImport(InvalidRequest):
             super().__init__(f"{file}: {place}{why}; nothing was imported", line=line, file=file)
 
 
+class InvalidDefinition(InvalidRequest):
+    """A file that describes no agent; it says where it is wrong."""
+
+    code = "invalid_definition"
+
+    def __init__(self, file: str, line: int | None, why: str) -> None:
+        place = file if line is None else f"{file}, line {line}"
+        super().__init__(f"{place}: {why}", file=file, line=line)
+
+
 class Unsupported(InvalidRequest):
     """Something this store or build does not do."""
 
@@ -285,6 +304,49 @@ class EntryNotFound(NotFound):
         which = what if number is None else f"{what} {number}"
         super().__init__(
             f"session {session_id} has no {which}; its entries are 1 to {last}", session_id=session_id, last=last
+        )
+
+
+class RunNotFound(NotFound):
+    """There is no such run, or it is another owner's."""
+
+    code = "run_not_found"
+
+    def __init__(self, run_id: str) -> None:
+        shown = _plain(run_id)
+        super().__init__(f"there is no run {shown!r}; `holdfast runs` shows what there is", run_id=shown)
+
+
+class TurnNotFound(NotFound):
+    """There is no such turn, or it is another owner's."""
+
+    code = "turn_not_found"
+
+    def __init__(self, turn_id: str) -> None:
+        shown = _plain(turn_id)
+        super().__init__(f"there is no turn {shown!r}", turn_id=shown)
+
+
+class ItemNotFound(NotFound):
+    """There is no such item in an inbox, or it is another owner's."""
+
+    code = "item_not_found"
+
+    def __init__(self, item_id: str) -> None:
+        shown = _plain(item_id)
+        super().__init__(f"there is no item {shown!r}; `holdfast inbox` shows what there is", item_id=shown)
+
+
+class AgentNotFound(NotFound):
+    """No agent of that name is known, or it is switched off."""
+
+    code = "agent_not_found"
+
+    def __init__(self, name: str) -> None:
+        shown = _plain(name)
+        super().__init__(
+            f"there is no agent {shown!r} that could be started; `holdfast agents list` shows those there are",
+            agent_name=shown,
         )
 
 
@@ -356,6 +418,39 @@ class SessionRunning(Conflict):
         )
 
 
+class TurnLost(Conflict):
+    """The turn is over, or somebody else has it: whoever reports is too late."""
+
+    code = "turn_lost"
+
+    def __init__(self, turn_id: str, epoch: int) -> None:
+        super().__init__(
+            f"turn {turn_id} is over or somebody else's; end its agent and report no more", turn_id=turn_id, epoch=epoch
+        )
+
+
+class RunSettled(Conflict):
+    """The run is over: nothing can be stopped or settled any more."""
+
+    code = "run_settled"
+
+    def __init__(self, run_id: str, state: str = "settled") -> None:
+        super().__init__(f"run {run_id} is over ({state})", run_id=run_id, state=state)
+
+
+class AsksAncestor(Conflict):
+    """A session would wait for work that waits for it."""
+
+    code = "asks_ancestor"
+
+    def __init__(self, session_id: str, ancestor: str) -> None:
+        super().__init__(
+            f"{session_id} is below {ancestor} and cannot wait for work asked of it; use mode async_poll",
+            session_id=session_id,
+            ancestor=ancestor,
+        )
+
+
 class VersionConflict(Conflict):
     """The session changed since the caller looked."""
 
@@ -419,6 +514,17 @@ class NameTaken(Conflict):
             f"the name {name!r} is taken by session {by}; finalize that one or choose another name",
             session_name=name,
             session_id=by,
+        )
+
+
+class AgentExists(Conflict):
+    """There is an agent of that name already."""
+
+    code = "agent_exists"
+
+    def __init__(self, name: str, file: str) -> None:
+        super().__init__(
+            f"there is an agent {name!r} already, in {file}; remove it first, or replace it", agent_name=name, file=file
         )
 
 

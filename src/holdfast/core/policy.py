@@ -52,7 +52,7 @@ def verdict_on(session: Session, policy: ResumePolicy, at: datetime, holder: str
     idle = (at - session.last_activity_at).total_seconds()
     limit = policy.idle_limits.get(session.phase, policy.idle_limit).total_seconds()
     hold = session.hold
-    holder_of_it = hold.holder if hold is not None and hold.holder != holder and hold.lives(at) else None
+    holder_of_it = hold.holder if hold is not None and hold.holder != holder and session.is_held(at) else None
     criteria = {
         "exists": _YES,
         "whole": _YES,

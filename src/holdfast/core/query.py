@@ -21,7 +21,7 @@ T = TypeVar("T")
 MAX_LIMIT = 1000
 MAX_POSITION = 1 << 62  # no store counts further
 SORTS = ("-created", "created")
-STATUSES = ("created", "waiting", "idle", "suspended", "completed", "failed", "abandoned")
+STATUSES = ("created", "running", "waiting", "idle", "suspended", "completed", "failed", "abandoned")
 
 
 _TEXTS = (

@@ -30,9 +30,16 @@ from holdfast.core.errors import (
     InvalidField,
     OutcomeConflict,
     SessionClosed,
+    SessionRunning,
     TooLarge,
     UnknownPhase,
 )
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:  # only whoever starts agents needs them
+    from holdfast.core.inbox import Item
+    from holdfast.core.run import Join, Run
+    from holdfast.core.turn import Turn
 
 MAX_METADATA_BYTES = 64 * 1024
 MAX_CHECKPOINT_BYTES = 1024 * 1024
@@ -148,6 +155,10 @@ class Session(Struct, frozen=True, gc=False):
     phase_before: Phase | None = None
     last_checkpoint: int | None = None
     context_version: int = 0
+    launched: bool = False  # whether a run was ever asked of it: then what waits in its inbox queues a turn
+    live_turn: str | None = None  # the turn a launcher has
+    turns: int = 0  # how many turns were ever queued
+    epoch: int = 0  # grows with every claim; a report with an older one is refused
     redacted: tuple[str, ...] = ()  # paths taken out by the request that this answers; never stored
 
     @property
@@ -172,23 +183,34 @@ class Session(Struct, frozen=True, gc=False):
 
     @property
     def status(self) -> str:
-        """What people want to know: waiting, idle, or the state."""
+        """What people want to know: running, waiting, idle, or the state."""
         if self.state in FINAL_STATES or self.state is State.CREATED:
             return self.state.value
         if self.pending_approvals:
             return "waiting"
+        if self.live_turn is not None:
+            return "running"
         return "idle" if self.state is State.ACTIVE else self.state.value
 
     # Rules -------------------------------------------------------------------------------------
 
     def is_in_use(self, at: datetime) -> bool:
         """Whether somebody drives it or a person was asked: then it is not thrown away."""
-        return self.pending_approvals > 0 or (self.hold is not None and self.hold.lives(at))
+        return self.pending_approvals > 0 or self.is_held(at)
+
+    def is_held(self, at: datetime) -> bool:
+        """Whether somebody drives it. A live turn does until it ends or is lost, however late its launcher is."""
+        return self.live_turn is not None or (self.hold is not None and self.hold.lives(at))
 
     def check_open(self) -> None:
         """Raise SessionClosed if the session is final."""
         if self.state in FINAL_STATES:
             raise SessionClosed(self.session_id, self.state.value)
+
+    def check_not_driven(self, token: str | None) -> None:
+        """Raise SessionRunning if a launcher is at it, and it is not the launcher who asks."""
+        if self.live_turn is not None and (self.hold is None or self.hold.token != token):
+            raise SessionRunning([self.session_id])
 
     def driven(self, token: str | None, at: datetime) -> Session:
         """This session as its holder drives it: the hold renewed. Without a token: unchanged."""
@@ -255,10 +277,12 @@ class Session(Struct, frozen=True, gc=False):
     ) -> Change:
         """Pause, keeping the agent's checkpoint. Suspending twice is harmless."""
         self.check_open()
+        self.check_not_driven(token)
         head = self.driven(token, stamp.at)
         if self.state is State.SUSPENDED and checkpoint is None and reason is None and self.hold is None:
             return Change(session=self)
-        head = replace(head._moved(State.SUSPENDED), hold=None, suspended_by=by)
+        hold = None if self.live_turn is None else head.hold  # a live turn has it until it ends
+        head = replace(head._moved(State.SUSPENDED), hold=hold, suspended_by=by)
         happened: list[Happening] = []
         if checkpoint is not None:
             head = replace(head, last_checkpoint=self.last_entry + 1)
@@ -275,7 +299,7 @@ class Session(Struct, frozen=True, gc=False):
     def resume(self, holder: str, token: str, stamp: Stamp) -> Change:
         """Give `holder` the session to drive. The same holder asking again keeps its hold."""
         self.check_open()
-        if self.hold is not None and self.hold.lives(stamp.at):
+        if self.hold is not None and self.is_held(stamp.at):
             if self.hold.holder != holder:
                 raise HeldByAnother(self.session_id, self.hold.holder, self.hold.until)
             return Change(session=replace(self, hold=replace(self.hold, until=stamp.at + HOLD_FOR)))
@@ -286,6 +310,8 @@ class Session(Struct, frozen=True, gc=False):
     def release(self, stamp: Stamp, *, token: str | None = None) -> Change:
         """Give the hold up. Nothing to give up is harmless."""
         self.check_open()
+        if self.live_turn is not None:  # its hold ends with it
+            raise SessionRunning([self.session_id])
         if self.hold is None:
             if token is not None:
                 raise HoldLost(self.session_id)
@@ -306,6 +332,7 @@ class Session(Struct, frozen=True, gc=False):
         wanted = check_outcome(outcome)
         if self.state in FINAL_STATES:
             return self._finalized_again(wanted, summary, stamp)
+        self.check_not_driven(token)
         head = replace(
             self.driven(token, stamp.at)._moved(wanted),
             phase=Phase(wanted.value),
@@ -343,13 +370,14 @@ class Session(Struct, frozen=True, gc=False):
     def ask(self, approval: Approval, stamp: Stamp) -> Change:
         """Put a question to a person and wait for the answer."""
         self.check_open()
-        moved = self if self.state is State.SUSPENDED else self._moved(State.SUSPENDED)
+        stays = self.state is State.SUSPENDED or (approval.waits and self.live_turn is not None)
+        moved = self if stays else self._moved(State.SUSPENDED)
         head = replace(
             moved._enter(Phase.APPROVAL, stamp.at),
-            suspended_by=self.suspended_by if self.state is State.SUSPENDED else BY_APPROVAL,
+            suspended_by=self.suspended_by if stays else BY_APPROVAL,
             phase_before=self.phase_before if self.pending_approvals else self.phase,
             pending_approvals=self.pending_approvals + 1,
-            hold=None,
+            hold=self.hold if self.live_turn is not None else None,
         )
         happened: list[Happening] = []
         if self.phase is not Phase.APPROVAL:
@@ -419,12 +447,37 @@ def message_entries(
     ]  # fmt: skip
 
 
+class Work(Struct, frozen=True, kw_only=True):
+    """What is going on in a session: open runs, turns that have not ended, what waits."""
+
+    runs: tuple[Run, ...] = ()  # not settled, oldest first
+    queued: Turn | None = None
+    running: Turn | None = None
+    items: tuple[Item, ...] = ()  # held, waiting or given, oldest first; without their bodies, which no rule looks at
+    children: dict[str, int] = {}  # by run: how many of its children still have to call back
+    joined: dict[str, int] = {}  # by run: how many of those are to be delivered together
+
+
 class View(Struct, frozen=True):
     """What a store loads for a decision, all from one instant."""
 
     session: Session
     pending: tuple[Approval, ...] = ()
     approval: Approval | None = None
+    work: Work = Work()
+    turn: Turn | None = None  # the one asked for, whatever became of it
+    item: Item | None = None  # likewise
+
+
+class Callback(Struct, frozen=True, kw_only=True):
+    """The message a parent gets when a child's run has settled."""
+
+    parent_session_id: str
+    run_id: str | None  # the parent's run that asked
+    child_run_id: str
+    join: Join
+    body: dict[str, Any]
+    stamp: Stamp  # of the settlement: the parent hears of it at the same instant
 
 
 class Change(Struct, frozen=True, kw_only=True):
@@ -433,12 +486,22 @@ class Change(Struct, frozen=True, kw_only=True):
     session: Session
     entries: tuple[Entry, ...] = ()
     approvals: tuple[Approval, ...] = ()
+    runs: tuple[Run, ...] = ()
+    turns: tuple[Turn, ...] = ()
+    items: tuple[Item, ...] = ()
+    callbacks: tuple[Callback, ...] = ()  # for the parents of runs that settled, delivered in the same commit
 
     def then(self, rule: Callable[[Session], Change]) -> Change:
         """This change and, on top of it, what another rule makes of the session: one change."""
         later = rule(self.session)
         return Change(
-            session=later.session, entries=self.entries + later.entries, approvals=self.approvals + later.approvals
+            session=later.session,
+            entries=self.entries + later.entries,
+            approvals=self.approvals + later.approvals,
+            runs=self.runs + later.runs,
+            turns=self.turns + later.turns,
+            items=self.items + later.items,
+            callbacks=self.callbacks + later.callbacks,
         )
 
 

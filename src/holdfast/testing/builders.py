@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
+from holdfast.core import work
 from holdfast.core.approval import Approval, hash_of_plan
 from holdfast.core.bundle import Bundle
 from holdfast.core.context import ContextChange, ContextItem, drop_keys, merge_keys, put_key
@@ -23,7 +24,9 @@ from holdfast.core.entry import Entry, Message, check_message
 from holdfast.core.event import Event
 from holdfast.core.fact import SessionFact
 from holdfast.core.family import FamilyLimits, Member, NewSession, Tombstone, born, check_deletion, forked
+from holdfast.core.inbox import ItemState
 from holdfast.core.query import Page, SessionQuery
+from holdfast.core.run import RunQuery
 from holdfast.core.session import Birth, Change, Session, Stamp, Update, View
 from holdfast.ports import BirthDecision, ContextDecision, Decision, DeletionDecision, ForkDecision, Store
 
@@ -115,8 +118,13 @@ def updated(at: datetime = NOON, **fields: Any) -> Decision:
 
 
 def finalized(outcome: str = "completed", at: datetime = NOON, **options: Any) -> Decision:
-    """A decision for `apply` that closes the session and withdraws what is still asked."""
-    return lambda view: view.session.finalize(outcome, a_stamp(at), pending=view.pending, **options)
+    """A decision for `apply` that closes the session, settles its runs and withdraws what is still asked."""
+
+    def decide(view: View) -> Change:
+        change = view.session.finalize(outcome, a_stamp(at), pending=view.pending, **options)
+        return work.after(view, change, a_stamp(at))
+
+    return decide
 
 
 def an_approval(session_id: str, approval_id: str = "approval-1", at: datetime = NOON, **fields: Any) -> Approval:
@@ -139,7 +147,7 @@ def answered(decision: str, at: datetime = NOON) -> Decision:
         settled = view.approval.decided(decision, by="tester", at=at)
         if settled == view.approval:
             return Change(session=view.session)
-        return view.session.settle(settled, a_stamp(at))
+        return work.decided(view, view.session.settle(settled, a_stamp(at)), settled, a_stamp(at))
 
     return decide
 
@@ -151,7 +159,8 @@ def run_out(at: datetime) -> Decision:
         assert view.approval is not None, "call `apply` with the approval's id"
         if not view.approval.is_due(at):
             return Change(session=view.session)
-        return view.session.settle(view.approval.expired(at), a_stamp(at))
+        settled = view.approval.expired(at)
+        return work.decided(view, view.session.settle(settled, a_stamp(at)), settled, a_stamp(at))
 
     return decide
 
@@ -274,6 +283,8 @@ async def dump(store: Store, owner: str = OWNER, at: datetime = NOON) -> dict[st
         "feed_end": await store.feed_end(owner),
         "tombstones": _plain(await all_tombstones(store, owner)),
         "delegations": _plain((await store.delegations(owner, Span(), MANY)).items),
+        "runs": _plain((await store.runs(owner, RunQuery(limit=MANY))).items),
+        "inbox": _plain((await store.inbox(owner, states=tuple(ItemState), limit=MANY)).items),
         "facts": sorted(_plain(await all_facts(store, owner)), key=lambda fact: str(fact["session_id"])),
     }
 
@@ -296,6 +307,8 @@ async def _dump_session(store: Store, owner: str, session: Session, at: datetime
         "ancestors": [above.session_id for above in await store.ancestors(owner, ref)],
         "tree": [member.session_id for member in await store.tree(owner, ref, MANY)],
         "children": await store.count_children(owner, ref),
+        "turns": [_plain(await store.find_turn(owner, f"{ref}:t{n}")) for n in range(1, session.turns + 1)],
+        "inbox": [item.item_id for item in (await store.inbox(owner, ref=ref, states=tuple(ItemState), limit=MANY))],
     }
 
 

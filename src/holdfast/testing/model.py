@@ -17,26 +17,22 @@ from typing import Any
 import msgspec
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle as Pool
-from hypothesis.stateful import RuleBasedStateMachine, initialize, multiple, rule
+from hypothesis.stateful import initialize, multiple, rule
 from msgspec.structs import replace
 
 from holdfast.core.bundle import Bundle
 from holdfast.core.context import ContextChange, ContextItem, replace_all
 from holdfast.core.delegation import Delegation, Span
 from holdfast.core.entry import ROLES, Kind, Message
-from holdfast.core.errors import HoldfastError
 from holdfast.core.family import Tombstone
 from holdfast.core.policy import Limit, Retention, why_removable
-from holdfast.core.session import OUTCOMES, WORKING_PHASES, Session, Stamp, State, Update
-from holdfast.ports import Capability, Decision, Store
-from holdfast.stores.memory.store import MemoryStore
+from holdfast.core.session import OUTCOMES, WORKING_PHASES, Session, State, Update
+from holdfast.ports import Capability, Store
 from holdfast.testing.builders import (
     OTHER,
     OWNER,
-    FakeClock,
     a_fork,
     a_session,
-    a_stamp,
     all_facts,
     all_sessions,
     all_tombstones,
@@ -45,7 +41,6 @@ from holdfast.testing.builders import (
     asked,
     bundle_of,
     drive,
-    dump,
     finalized,
     forgetting,
     may_delete,
@@ -55,20 +50,8 @@ from holdfast.testing.builders import (
     said,
     whole_feed,
 )
-
-Runner = Callable[[Coroutine[Any, Any, Any]], Any]
-Call = Callable[[Store], Coroutine[Any, Any, Any]]
-Answer = tuple[bool, Any]  # whether it was done, and the answer or the error
-
-Place = tuple[str, str]  # an owner, and a reference to a session
-
-
-def _somewhere(place: Place, chance: int) -> Place:
-    """Mostly the session itself; now and then a name, nobody, or another owner's view of it."""
-    owner, session_id = place
-    odd = {1: (owner, "planner"), 2: (owner, "builder"), 3: (owner, "nobody"), 4: (OTHER, session_id)}
-    return odd.get(chance, place)
-
+from holdfast.testing.comparison import Comparison, Place, Runner, somewhere
+from holdfast.testing.work_model import WorkRules
 
 places: Pool[Place] = Pool("places")
 questions: Pool[tuple[Place, str]] = Pool("questions")
@@ -76,7 +59,7 @@ bundles: Pool[Bundle] = Pool("bundles")
 
 owners = st.sampled_from([OWNER, OWNER, OWNER, OTHER])
 names = st.sampled_from(["planner", "builder", "s-2", "s-3"])
-wheres = st.builds(_somewhere, places, st.integers(0, 14))
+wheres = st.builds(somewhere, places, st.integers(0, 14))
 agents = st.sampled_from(["echo-agent", "hello-world"])
 holders = st.sampled_from(["ann", "bob"])
 tokens = st.sampled_from([None, None, None, "token-of-ann", "token-of-bob"])
@@ -110,7 +93,7 @@ filters = st.fixed_dictionaries(
     optional={
         "agent": agents,
         "state": st.sampled_from([str(state) for state in State]),
-        "status": st.sampled_from(["created", "waiting", "idle", "suspended", "completed"]),
+        "status": st.sampled_from(["created", "running", "waiting", "idle", "suspended", "completed"]),
         "phase": st.sampled_from([str(phase) for phase in WORKING_PHASES]),
         "parent": places.map(lambda place: place[1]),
         "root": places.map(lambda place: place[1]),
@@ -132,58 +115,8 @@ spans = st.fixed_dictionaries(
 )
 
 
-class StoreComparison(RuleBasedStateMachine):
-    """Does the same to two stores and compares what they say."""
-
-    def make_store(self) -> Store:
-        """A new, empty store to compare with the model."""
-        raise NotImplementedError
-
-    def run(self, coroutine: Coroutine[Any, Any, Any]) -> Any:
-        """Drive a coroutine of either store to its end."""
-        return drive(coroutine)
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.model, self.other = MemoryStore(), self.make_store()
-        self.clock = FakeClock()
-        self.made = 0
-
-    def teardown(self) -> None:
-        """Everything that can be seen must be the same in both."""
-        try:
-            self.both(lambda store: dump(store, OWNER, self.clock.now()))
-            self.both(lambda store: dump(store, OTHER, self.clock.now()))
-            assert self.run(self.other.check()) == []
-        finally:
-            self.run(self.other.close())
-
-    # How it works -------------------------------------------------------------------------------
-
-    def both(self, call: Call) -> Answer:
-        """What both say, which must be the same."""
-        expected, actual = self._answer(call, self.model), self._answer(call, self.other)
-        assert actual == expected
-        return expected
-
-    def _answer(self, call: Call, store: Store) -> Answer:
-        try:
-            return True, msgspec.to_builtins(self.run(call(store)))
-        except HoldfastError as error:
-            return False, error.to_dict()
-
-    def change(self, where: Place, decide: Decision, **options: Any) -> Answer:
-        """Apply a decision to a session in both."""
-        return self.both(lambda store: store.apply(*where, decide, **options))
-
-    def stamp(self) -> Stamp:
-        """Now, by somebody."""
-        return a_stamp(self.clock.now())
-
-    def fresh(self, what: str) -> str:
-        """An id that was not given before."""
-        self.made += 1
-        return f"{what}-{self.made}"
+class StoreComparison(WorkRules, Comparison):
+    """All that can happen to sessions, at random."""
 
     # Sessions -----------------------------------------------------------------------------------
 
@@ -255,17 +188,17 @@ class StoreComparison(RuleBasedStateMachine):
     @rule(where=wheres, checkpoint=st.one_of(st.none(), objects), reason=st.one_of(st.none(), texts))
     def suspend(self, where: Place, checkpoint: dict[str, Any] | None, reason: str | None) -> None:
         stamp = self.stamp()
-        self.change(where, lambda view: view.session.suspend(stamp, checkpoint=checkpoint, reason=reason))
+        self.follow(where, lambda view: view.session.suspend(stamp, checkpoint=checkpoint, reason=reason), stamp)
 
     @rule(where=wheres, holder=holders)
     def resume(self, where: Place, holder: str) -> None:
         stamp = self.stamp()
-        self.change(where, lambda view: view.session.resume(holder, f"token-of-{holder}", stamp))
+        self.follow(where, lambda view: view.session.resume(holder, f"token-of-{holder}", stamp), stamp)
 
     @rule(where=wheres, token=tokens)
     def release(self, where: Place, token: str | None) -> None:
         stamp = self.stamp()
-        self.change(where, lambda view: view.session.release(stamp, token=token))
+        self.follow(where, lambda view: view.session.release(stamp, token=token), stamp)
 
     @rule(where=wheres, outcome=st.sampled_from(OUTCOMES), summary=st.one_of(st.none(), texts))
     def finalize(self, where: Place, outcome: str, summary: str | None) -> None:
@@ -380,11 +313,11 @@ class StoreComparison(RuleBasedStateMachine):
 
     # Approvals ----------------------------------------------------------------------------------
 
-    @rule(target=questions, where=places, ttl=lifetimes)
-    def ask(self, where: Place, ttl: timedelta | None) -> Any:
+    @rule(target=questions, where=places, ttl=lifetimes, waits=st.booleans())
+    def ask(self, where: Place, ttl: timedelta | None, waits: bool) -> Any:
         at, name = self.clock.now(), self.fresh("a")
         expires_at = None if ttl is None else at + ttl
-        approval = an_approval(where[1], name, at, options=("later",), expires_at=expires_at)
+        approval = an_approval(where[1], name, at, options=("later",), expires_at=expires_at, waits=waits)
         done, _ = self.change(where, asked(approval))
         return (where, name) if done else multiple()
 
@@ -466,9 +399,9 @@ class StoreComparison(RuleBasedStateMachine):
 
     # Deleting -----------------------------------------------------------------------------------
 
-    @rule(where=wheres, cascade=st.booleans(), dry_run=st.booleans())
-    def delete(self, where: Place, cascade: bool, dry_run: bool) -> None:
-        decide, stamp = may_delete(where[1], cascade=cascade), self.stamp()
+    @rule(where=wheres, cascade=st.booleans(), force=st.booleans(), dry_run=st.booleans())
+    def delete(self, where: Place, cascade: bool, force: bool, dry_run: bool) -> None:
+        decide, stamp = may_delete(where[1], cascade=cascade, force=force), self.stamp()
         self.both(lambda store: store.delete_tree(*where, decide, stamp, reason="random", dry_run=dry_run))
 
     @rule(

@@ -18,13 +18,13 @@ import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from datetime import datetime
-from itertools import dropwhile, islice
+from itertools import chain, count, dropwhile, islice
 
 from msgspec.json import Decoder
 from msgspec.structs import replace
 
 from holdfast.core.approval import Approval, ApprovalState
-from holdfast.core.bundle import Bundle
+from holdfast.core.bundle import Bundle, as_restored
 from holdfast.core.codec import encode
 from holdfast.core.context import ContextChange, ContextItem
 from holdfast.core.delegation import Delegation, Span
@@ -44,11 +44,16 @@ from holdfast.core.event import Event, Hit, deletion_event, event_of, search_wor
 from holdfast.core.fact import Fate, SessionFact, Size, tokens_of
 from holdfast.core.family import EVERY_TOMBSTONE, Deletion, Member, Tombstone, TombstoneQuery
 from holdfast.core.ids import looks_like_ref
-from holdfast.core.query import Page, SessionQuery, make_cursor, read_cursor
-from holdfast.core.session import Birth, Change, Session, Stamp, State, View
+from holdfast.core.inbox import Item, ItemState, inbox_fingerprint
+from holdfast.core.query import MAX_POSITION, Page, SessionQuery, make_cursor, read_cursor
+from holdfast.core.run import Run, RunQuery, RunState
+from holdfast.core.session import Birth, Callback, Change, Session, Stamp, State, View
+from holdfast.core.turn import Launcher, Turn, TurnState
+from holdfast.core.work import DELIVERED, Claim, callbacks_of_deleted, claim, deliver, fate_with
 from holdfast.ports import (
     BirthDecision,
     Capability,
+    Claimed,
     ContextDecision,
     Decision,
     DeletionDecision,
@@ -57,6 +62,7 @@ from holdfast.ports import (
     SweepDecision,
     Tail,
 )
+from holdfast.stores.memory.work import Desk
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -71,6 +77,7 @@ _read_entry = Decoder(Entry).decode
 _read_item = Decoder(ContextItem).decode
 _read_approval = Decoder(Approval).decode
 _read_delegation = Decoder(Delegation).decode
+_read_launcher = Decoder(Launcher).decode
 _words = re.compile(r"[^\W_]+").findall
 
 
@@ -83,6 +90,8 @@ class MemoryStore:
         self._lock = threading.RLock()
         self._committed = threading.Condition(self._lock)
         self._shelves: dict[str, _Shelf] = {}
+        self._launchers: dict[str, bytes] = {}  # in the order they came
+        self._numbers = count(1)  # of runs, turns and items
         self._wakers: set[Callable[[], object]] = set()
         self._pulse = 0
 
@@ -91,7 +100,7 @@ class MemoryStore:
         """The owner's shelf, with nobody else near it; who waits is told if something was written."""
         with self._lock:
             if owner not in self._shelves:
-                self._shelves[owner] = _Shelf(owner)
+                self._shelves[owner] = _Shelf(owner, Desk(self._numbers))
             shelf = self._shelves[owner]
             before = shelf.writes
             yield shelf
@@ -105,7 +114,10 @@ class MemoryStore:
         with self._opened(owner) as shelf:
             change = decide(shelf.birth_under(parent))
             shelf.check_free(change.session)
-            return shelf.add(change.session, change.entries).head
+            shelf.desk.check(change)
+            record = shelf.add(change.session, change.entries)
+            shelf.write_work(record, change)
+            return record.head
 
     async def fork(self, owner: str, ref: str, at: int | None, decide: ForkDecision) -> Session:
         """Create what `decide` makes of a session up to an entry, sharing what came before."""
@@ -131,18 +143,29 @@ class MemoryStore:
         return Page([head for _, head in items], query.cursor_at(items[-1][0]) if more else None)
 
     async def apply(
-        self, owner: str, ref: str, decide: Decision, *, expected: int | None = None, approval: str | None = None
+        self,
+        owner: str,
+        ref: str,
+        decide: Decision,
+        *,
+        expected: int | None = None,
+        approval: str | None = None,
+        turn: str | None = None,
+        item: str | None = None,
     ) -> Change:
         """Load the head, let `decide` choose, and commit its whole change or nothing."""
         with self._opened(owner) as shelf:
             record = shelf.find(ref)
-            head = record.head
+            head, name = record.head, record.session_id
             if expected is not None and expected != head.version:
                 raise VersionConflict(head.session_id, expected, head.version)
-            change = decide(View(head, record.pending(), None if approval is None else record.approval(approval)))
-            if change.session != record.head or change.entries or change.approvals:
-                shelf.save(record, change.session, change.entries, change.approvals)
-            return change
+            view = replace(
+                shelf.view_of(record, with_work=head.launched),
+                approval=None if approval is None else record.approval(approval),
+                turn=None if turn is None else shelf.desk.turn(turn, name),
+                item=None if item is None else shelf.desk.item(item, name),
+            )
+            return shelf.commit(record, decide(view))
 
     # The log ------------------------------------------------------------------------------------
 
@@ -213,9 +236,10 @@ class MemoryStore:
         """Delete a session with its descendants unless `decide` refuses; deepest first, then newest first."""
         with self._opened(owner) as shelf:
             tree = shelf.find(ref).tree()
-            decide([Member(record.session_id, record.depth) for record in reversed(tree)])
+            decide([record.as_member() for record in reversed(tree)])
             deletion = shelf.deletion_of(tree, dry_run)
             if not dry_run:
+                shelf.call_back_for(tree[::-1], stamp)
                 shelf.bury(tree, _stones(tree, stamp, reason))
             return deletion
 
@@ -235,6 +259,7 @@ class MemoryStore:
             due = list(islice(shelf.due(before, stamp.at, position), limit))
             doomed = [(tree, _stones(tree, stamp, reason)) for tree, reason in _condemned(due, decide)]
             if not dry_run:
+                shelf.call_back_for(list(chain.from_iterable(tree[::-1] for tree, _ in doomed)), stamp)
                 for tree, stones in doomed:
                     shelf.bury(tree, stones)
             gone = [stone for _, stones in doomed for stone in stones]
@@ -298,6 +323,96 @@ class MemoryStore:
         with self._opened(owner) as shelf:
             asked = [record.approval(name) for name, record in shelf.asked.items()]
         return [approval for approval in asked if approval.is_due(at)][:limit]
+
+    # Runs, turns, inboxes -----------------------------------------------------------------------
+
+    async def run(self, owner: str, run_id: str) -> Run:
+        """One run. Raises RunNotFound."""
+        with self._opened(owner) as shelf:
+            return shelf.desk.run(run_id)
+
+    async def run_by_key(self, owner: str, key: str) -> Run | None:
+        """The run that was asked for with an idempotency key."""
+        with self._opened(owner) as shelf:
+            return shelf.desk.run_by_key(key)
+
+    async def runs(self, owner: str, query: RunQuery) -> Page[Run]:
+        """Runs by filters, newest first."""
+        below = MAX_POSITION if query.cursor is None else read_cursor(query.cursor, query.fingerprint())
+        with self._opened(owner) as shelf:
+            found = [(number, run) for number, run in shelf.desk.runs() if number < below and query.admits(run)]
+        page = found[: query.limit]
+        more = len(found) > query.limit
+        return Page([run for _, run in page], make_cursor(page[-1][0], query.fingerprint()) if more else None)
+
+    async def inbox(
+        self, owner: str, *, ref: str | None = None, states: tuple[str, ...], limit: int, cursor: str | None = None
+    ) -> Page[Item]:
+        """Items in these states, oldest first."""
+        with self._opened(owner) as shelf:
+            session_id = None if ref is None else shelf.find(ref).session_id
+            items = shelf.desk.items(session_id)
+        mark = inbox_fingerprint(session_id, states)
+        above = 0 if cursor is None else read_cursor(cursor, mark)
+        found = [(number, item) for number, item in items if number > above and item.state in states]
+        page = found[:limit]
+        return Page([item for _, item in page], make_cursor(page[-1][0], mark) if len(found) > limit else None)
+
+    async def find_turn(self, owner: str, turn_id: str) -> Turn:
+        """One turn. Raises TurnNotFound."""
+        with self._opened(owner) as shelf:
+            return shelf.desk.turn(turn_id)
+
+    async def claim(
+        self,
+        owners: tuple[str, ...],
+        agents: tuple[str, ...],
+        wish: Claim,
+        stamp: Stamp,
+        *,
+        full: tuple[str, ...] = (),
+        root: str | None = None,
+    ) -> Claimed | None:
+        """Give the oldest queued turn that is due, and that somebody may take now, to a launcher."""
+        with self._lock:
+            wanted = [agent for agent in agents if agent not in full]
+            shelves = {owner: self._shelves[owner] for owner in owners if owner in self._shelves}
+            due = [
+                (number, owner, session_id)
+                for owner, shelf in shelves.items()
+                for number, session_id in shelf.desk.due(wanted, stamp.at)
+                if root in (None, shelf.by_id[session_id].head.root_session_id)
+            ]
+            for _, owner, session_id in sorted(due):
+                with self._opened(owner) as shelf:
+                    if (claimed := shelf.claim(shelf.by_id[session_id], wish, stamp)) is not None:
+                        return claimed
+            return None
+
+    async def overdue(self, at: datetime, limit: int) -> list[tuple[str, str]]:
+        """Sessions with a turn whose lease has run out, or a run that nobody took in time."""
+        with self._lock:
+            shelves = self._shelves.items()
+            silent = sorted((due, owner, name) for owner, shelf in shelves for due, name in shelf.desk.silent(at))
+            untaken = sorted((due, owner, name) for owner, shelf in shelves for due, name in shelf.desk.untaken(at))
+        return list(dict.fromkeys((owner, name) for _, owner, name in silent + untaken))[:limit]
+
+    async def waiting_turns(self, launcher_id: str) -> list[str]:
+        """Ids of the launcher's live turns whose session waits for a sync child."""
+        with self._lock:
+            found = [one for shelf in self._shelves.values() for one in shelf.desk.waiting_turns(launcher_id)]
+        return [turn_id for _, turn_id in sorted(found)]
+
+    async def save_launcher(self, launcher: Launcher) -> None:
+        """Remember a launcher, or that it lives."""
+        with self._lock:
+            self._launchers[launcher.launcher_id] = encode(launcher)
+            self._tell()
+
+    async def launchers(self) -> list[Launcher]:
+        """All launchers that were ever seen, newest first."""
+        with self._lock:
+            return [_read_launcher(kept) for kept in reversed(self._launchers.values())]
 
     # What is counted ----------------------------------------------------------------------------
 
@@ -490,6 +605,10 @@ class _Record:
         """Approvals nobody has settled yet."""
         return tuple(approval for approval in map(_read_approval, self.approvals.values()) if _is_pending(approval))
 
+    def as_member(self) -> Member:
+        """What a decision about deleting it has to know."""
+        return Member(self.session_id, self.depth, self.head.live_turn is not None)
+
     def approval(self, approval_id: str) -> Approval:
         """One approval of this session. Raises ApprovalNotFound."""
         if approval_id not in self.approvals:
@@ -500,8 +619,8 @@ class _Record:
 class _Shelf:
     """All that one owner has. Whoever uses it holds the store's lock."""
 
-    def __init__(self, owner: str) -> None:
-        self.owner = owner
+    def __init__(self, owner: str, desk: Desk) -> None:
+        self.owner, self.desk = owner, desk
         self.writes = 0  # grows with every change
         self.records: dict[int, _Record] = {}  # by serial number, in order of creation
         self.by_id: dict[str, _Record] = {}
@@ -624,8 +743,10 @@ class _Shelf:
             raise EntryNotFound(head.session_id, upto, head.last_entry)
         change = decide(head, upto, self._checkpoint_upto(source, upto))
         self.check_free(change.session)
+        self.desk.check(change)
         record = self.add(change.session, change.entries, source.parts_upto(upto))
         record.context = dict(source.context)
+        self.write_work(record, change)
         return record
 
     def _checkpoint_upto(self, record: _Record, upto: int) -> int | None:
@@ -634,7 +755,7 @@ class _Shelf:
 
     def restore(self, bundle: Bundle) -> None:
         """Put a whole session on the shelf, its id being new here."""
-        head = bundle.session
+        head = as_restored(bundle.session, self.owner)
         if stone := self.stones.get(head.session_id):
             raise SessionGone(head.session_id, at=stone.deleted_at, by=stone.deleted_by, why=stone.reason)
         self.check_free(head)
@@ -643,6 +764,47 @@ class _Shelf:
         record = self.add(head, bundle.entries)
         record.context = {key: encode(item) for key, item in bundle.context.items()}
         self.save(record, head, approvals=bundle.approvals)
+
+    # Changing -----------------------------------------------------------------------------------
+
+    def view_of(self, record: _Record, *, with_work: bool) -> View:
+        """A session with its pending approvals, and with what is going on in it."""
+        view = View(record.head, record.pending())
+        return replace(view, work=self.desk.work_of(record.session_id)) if with_work else view
+
+    def commit(self, record: _Record, change: Change) -> Change:
+        """Write a whole change; the change with what became of its callbacks."""
+        self.desk.check(change)
+        if change != Change(session=record.head):
+            self.save(record, change.session, change.entries, change.approvals)
+        return self.write_work(record, change)
+
+    def write_work(self, record: _Record, change: Change) -> Change:
+        """The runs, turns and items of a change, then its callbacks delivered: settled runs count as such by then."""
+        fates = {callback.child_run_id: self._fate(callback) for callback in change.callbacks}
+        runs = tuple(replace(run, callback=fates.get(run.run_id, run.callback)) for run in change.runs)
+        told = replace(change, runs=runs)
+        self.desk.write(record.session_id, told)
+        for callback in change.callbacks:
+            if fates[callback.child_run_id] == DELIVERED:
+                self._deliver(callback)
+        return told
+
+    def _fate(self, callback: Callback) -> str:
+        parent = self.by_id.get(callback.parent_session_id)
+        return fate_with(None if parent is None else parent.head)
+
+    def _deliver(self, callback: Callback) -> None:
+        parent = self.by_id[callback.parent_session_id]
+        self.commit(parent, deliver(self.view_of(parent, with_work=True), callback, callback.stamp))
+
+    def claim(self, record: _Record, wish: Claim, stamp: Stamp) -> Claimed | None:
+        """Give a session's queued turn to a launcher, if its rule lets anybody have it now."""
+        change = self.commit(record, claim(self.view_of(record, with_work=True), wish, stamp))
+        if not (change.turns and change.turns[0].state is TurnState.RUNNING):
+            return None
+        given = [item for _, item in self.desk.items(record.session_id) if item.state is ItemState.GIVEN]
+        return Claimed(self.owner, record.head, change.turns[0], tuple(given), change.runs)
 
     # The log ------------------------------------------------------------------------------------
 
@@ -740,10 +902,22 @@ class _Shelf:
             cascaded_children=len(tree) - 1,
             messages=kinds.count(Kind.MESSAGE),
             entries=len(kinds),
+            runs=sum(len(self.desk.case(record.session_id).runs.all()) for record in tree),
             checkpoints=kinds.count(Kind.CHECKPOINT),
             session_ids=[record.session_id for record in reversed(tree)],
             dry_run=dry_run,
         )
+
+    def call_back_for(self, doomed: list[_Record], stamp: Stamp) -> None:
+        """Tell parents that stay what became of the open runs of sessions that go."""
+        names = {record.session_id: record for record in doomed}
+        runs = [run for name in names for run in self.desk.work_of(name).runs]
+        for callback in callbacks_of_deleted(runs, set(names), stamp):
+            run = self.desk.run(callback.child_run_id)
+            over = replace(run, state=RunState.STOPPED)
+            self.desk.write(run.session_id, Change(session=names[run.session_id].head, runs=(over,)))
+            if self._fate(callback) == DELIVERED:
+                self._deliver(callback)
 
     def bury(self, tree: list[_Record], stones: list[Tombstone]) -> None:
         """Take a tree off the shelf, leaves first; what forks still read stays."""
@@ -764,6 +938,7 @@ class _Shelf:
             del self.feed[cursor]
         for approval_id in record.approvals:
             del self.asked[approval_id]
+        self.desk.forget(record.session_id)
 
     def _drop_unread(self) -> None:
         """Drop entries of deleted sessions that no other session reads."""

@@ -72,7 +72,7 @@ class Connection:
     def __init__(self, path: str, patience: float | None = None) -> None:
         self.path = path
         with translating(path):
-            _check_usable(path)
+            check_usable(path)
             self.raw = _opened(path)
             try:
                 _set_up(self.raw, path, patience)
@@ -246,19 +246,27 @@ def _switch_to_wal(raw: apsw.Connection, path: str, patience: float) -> None:
         time.sleep(_jitter())
 
 
-def check_ours(raw: apsw.Connection, path: str) -> None:
-    """Refuse another program's database before anything in it is changed."""
+def check_ours(raw: apsw.Connection, path: str) -> bool:
+    """Refuse another program's database before anything in it is changed; True if it is to be brought in first."""
     if raw.pragma("application_id") == APPLICATION_ID:
-        return
+        return False
     table = raw.execute("SELECT name FROM sqlite_schema WHERE name NOT LIKE 'sqlite_%' LIMIT 1").fetchone()
+    if table is None:
+        return False
+    from holdfast.stores.sqlite.legacy import is_older  # it needs what is here, and hardly anybody needs it
+
+    is_older_one = is_older(raw)
     # Asked again after the tables: whoever creates ours meanwhile sets both in one transaction.
-    if table is not None and raw.pragma("application_id") != APPLICATION_ID:
+    if raw.pragma("application_id") == APPLICATION_ID:
+        return False
+    if not is_older_one:
         raise StoreUnavailable(
             f"{path} is a database of another program (it has {table[0]!r}); choose another file", store=path
         )
+    return True
 
 
-def _check_usable(path: str) -> None:
+def check_usable(path: str) -> None:
     """Say plainly why a file cannot be used, where SQLite would only say that it cannot.
 
     Never opens the file: closing it again would drop the locks that every other connection

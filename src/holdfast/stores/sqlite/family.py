@@ -37,7 +37,8 @@ WITH RECURSIVE tree (pk) AS (SELECT ?1 UNION ALL SELECT s.pk FROM tree JOIN sess
 _TREE_HEADS = f"{_TREE} SELECT {HEAD_OF_S} FROM tree JOIN sessions s ON s.pk = tree.pk ORDER BY s.depth, s.pk LIMIT ?2"
 # Leaves first, so that no row is deleted before those that hang on it.
 _TREE_MEMBERS = (
-    f"{_TREE} SELECT s.pk, s.id, s.depth FROM tree JOIN sessions s ON s.pk = tree.pk ORDER BY s.depth DESC, s.pk DESC"
+    f"{_TREE} SELECT s.pk, s.id, s.depth, s.live_turn IS NOT NULL FROM tree JOIN sessions s ON s.pk = tree.pk "
+    "ORDER BY s.depth DESC, s.pk DESC"
 )
 
 
@@ -68,7 +69,7 @@ def delete_tree(
     """Delete a tree unless the decision refuses."""
     pk, root_id = heads.key_of(db, owner, ref)[:2]
     members = db.all(_TREE_MEMBERS, (pk,))
-    decide([Member(row[1], row[2]) for row in members])
+    decide([Member(row[1], row[2], bool(row[3])) for row in members])
     counts = _counts(db, [row[0] for row in members])
     if not dry_run:
         _delete(db, owner, [Doomed(row[0], root_id, reason) for row in members], stamp)
@@ -79,21 +80,24 @@ def delete_tree(
         entries=counts[0],
         messages=counts[1],
         checkpoints=counts[2],
+        runs=counts[3],
         session_ids=[row[1] for row in members],
         dry_run=dry_run,
     )
 
 
 _COUNTS = """
-SELECT count(*), coalesce(sum(e.kind IN ('message', 'system')), 0), coalesce(sum(e.kind = 'checkpoint'), 0)
-FROM json_each(?) doomed CROSS JOIN entries e ON e.segment = doomed.value
+SELECT count(*), coalesce(sum(e.kind IN ('message', 'system')), 0), coalesce(sum(e.kind = 'checkpoint'), 0),
+    (SELECT count(*) FROM json_each(?1) doomed CROSS JOIN runs r ON r.session = doomed.value)
+FROM json_each(?1) doomed CROSS JOIN entries e ON e.segment = doomed.value
 """
 
 
-def _counts(db: Connection, pks: list[int]) -> tuple[int, int, int]:
+def _counts(db: Connection, pks: list[int]) -> Row:
+    """How many entries, messages, checkpoints and runs these sessions have."""
     row = db.one(_COUNTS, (json_text(pks),))
     assert row is not None
-    return row[0], row[1], row[2]
+    return row
 
 
 class Doomed(NamedTuple):
@@ -121,6 +125,7 @@ FROM json_each(?) gone WHERE NOT EXISTS (SELECT 1 FROM sessions WHERE pk = gone.
 def _delete(db: Connection, owner: str, doomed: list[Doomed], stamp: Stamp) -> None:
     """Delete sessions, leaves first, leaving a tombstone and an event for each."""
     pks = [each.pk for each in doomed]
+    _call_back(db, owner, pks, stamp)
     segments = {*pks, *(row[0] for row in db.all(_SHARED, (json_text(pks),)))}
     newest_stone = _newest(db, "SELECT max(n) FROM tombstones")
     db.execute(_BURY, (json_text(doomed), micros(stamp.at), stamp.by))
@@ -130,6 +135,17 @@ def _delete(db: Connection, owner: str, doomed: list[Doomed], stamp: Stamp) -> N
     db.executemany("DELETE FROM sessions WHERE pk = ?", [(pk,) for pk in pks])
     db.execute("UPDATE spent_keys SET pk = max(pk, ?)", (max(pks),))
     _trim(db, owner, db.all(_KEPT, (json_text(sorted(segments)),)))
+
+
+_HAVE_RUNS = "SELECT 1 FROM json_each(?) doomed CROSS JOIN runs r ON r.session = doomed.value LIMIT 1"
+
+
+def _call_back(db: Connection, owner: str, pks: list[int], stamp: Stamp) -> None:
+    """Whoever asked for something that will not be done any more hears of it first."""
+    if db.one(_HAVE_RUNS, (json_text(pks),)):
+        from holdfast.stores.sqlite import work  # only sessions that a launcher had to do with need it
+
+        work.call_back_for(db, owner, pks, stamp)
 
 
 def _trim(db: Connection, owner: str, kept: list[Row]) -> None:

@@ -23,8 +23,9 @@ _INDEXES = (
 _WAITING = "state NOT IN ('created', 'completed', 'failed', 'abandoned') AND pending_approvals > 0"
 _STATUS = {
     "waiting": _WAITING,
-    "idle": "state = 'active' AND pending_approvals = 0",
-    "suspended": "state = 'suspended' AND pending_approvals = 0",
+    "running": "state IN ('active', 'suspended') AND pending_approvals = 0 AND live_turn IS NOT NULL",
+    "idle": "state = 'active' AND pending_approvals = 0 AND live_turn IS NULL",
+    "suspended": "state = 'suspended' AND pending_approvals = 0 AND live_turn IS NULL",
 }
 _TIMES = (
     ("created_after", "created_at > ?"),
@@ -88,6 +89,8 @@ class _Where:
                 self.index = "sessions_ready_by_folder" if query.project_dir is not None else "sessions_ready"
         if query.status == "waiting":
             self.index = self.index or "sessions_waiting"
+        if query.status == "running":
+            self.index = self.index or "sessions_running"
         if query.phase is not None:
             self.add("phase = ?", query.phase)
         if query.status is not None:

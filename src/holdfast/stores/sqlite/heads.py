@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from msgspec.structs import replace
+
 from holdfast.core.approval import Approval, ApprovalState
 from holdfast.core.entry import Entry, Kind
 from holdfast.core.errors import (
@@ -57,6 +59,12 @@ def load(db: Connection, owner: str, ref: str) -> tuple[int, Session]:
     return row[-1], session_of(row)
 
 
+def by_id(db: Connection, owner: str, session_id: str) -> tuple[int, Session] | None:
+    """The key and head of the session with this very id; a name will not do."""
+    row = db.one(_BY_ID, (owner, session_id))
+    return None if row is None else (row[-1], session_of(row))
+
+
 def key_of(db: Connection, owner: str, ref: str) -> Row:
     """pk, id, task, shared_upto, has_pins of a session, without the rest of its head."""
     if may_be_ref(ref):
@@ -103,10 +111,11 @@ INSERT INTO sessions (
     pk, owner, id, name, task, agent, purpose, project_dir, state, phase, resume_ready, interface, parent, root,
     parent_id, parent_name, root_id, depth, forked_from, shared_upto, version, last_entry, error_count, last_error,
     metadata, created_at, updated_at, last_activity_at, expires_at, finalized_at, duration_seconds, summary, holder,
-    hold_until, hold_token, pending_approvals, suspended_by, phase_before, last_checkpoint, context_version
+    hold_until, hold_token, pending_approvals, suspended_by, phase_before, last_checkpoint, context_version, launched,
+    turns
 ) VALUES (
     (SELECT max(spent.pk, coalesce((SELECT max(pk) FROM sessions), 0)) + 1 FROM spent_keys spent),
-    ?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?
+    ?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?
 )
 """
 
@@ -118,6 +127,7 @@ def create(db: Connection, owner: str, decide: BirthDecision, parent: str | None
     check_names(db, owner, change.session)
     pk = insert(db, change.session, family=family)
     add_entries(db, pk, owner, change.entries)
+    _write_work(db, owner, pk, View(change.session), change)
     return change.session
 
 
@@ -174,7 +184,7 @@ def insert(
             metadata_text(new), micros(new.created_at), micros(new.updated_at), micros(new.last_activity_at),
             micros_or_none(new.expires_at), micros_or_none(new.finalized_at), new.duration_seconds, new.summary,
             *_hold_columns(new.hold), new.pending_approvals, new.suspended_by, new.phase_before, new.last_checkpoint,
-            new.context_version,
+            new.context_version, int(new.launched), new.turns,
         ),
     )  # fmt: skip
     return db.raw.last_insert_rowid()
@@ -197,6 +207,7 @@ def fork(db: Connection, owner: str, ref: str, at: int | None, decide: ForkDecis
         (pk, source_pk),
     )
     add_entries(db, pk, owner, change.entries)
+    _write_work(db, owner, pk, View(change.session), change)
     return change.session
 
 
@@ -234,26 +245,64 @@ WHERE pk = ?
 """
 
 
-def apply(db: Connection, owner: str, ref: str, decide: Decision, expected: int | None, approval: str | None) -> Change:
+def apply(
+    db: Connection,
+    owner: str,
+    ref: str,
+    decide: Decision,
+    expected: int | None,
+    approval: str | None,
+    turn: str | None,
+    item: str | None,
+) -> Change:
     """Load, decide, write."""
     pk, session = load(db, owner, ref)
     if expected is not None and session.version != expected:
         raise VersionConflict(session.session_id, expected, session.version)
-    change = decide(_view(db, owner, pk, session, approval))
-    if change.session != session or change.entries or change.approvals:
-        write_head(db, pk, session, change.session)
-        add_entries(db, pk, owner, change.entries)
-        for changed in change.approvals:
-            write_approval(db, pk, owner, changed)
-    return change
+    view = view_of(db, pk, session, None if approval is None else _named(db, owner, pk, approval))
+    if session.launched or turn is not None or item is not None:
+        view = _with_work(db, owner, pk, view, turn, item)
+    return save(db, owner, pk, view, decide(view))
 
 
-def _view(db: Connection, owner: str, pk: int, session: Session, approval: str | None) -> View:
+def view_of(db: Connection, pk: int, session: Session, approval: Approval | None = None) -> View:
+    """A session with its pending approvals."""
     pending: tuple[Approval, ...] = ()
     if session.pending_approvals:
         sql = "SELECT body FROM approvals WHERE session = ? AND state = 'pending' ORDER BY n"
         pending = tuple(approval_of(row[0]) for row in db.all(sql, (pk,)))
-    return View(session, pending, None if approval is None else _named(db, owner, pk, approval))
+    return View(session, pending, approval)
+
+
+def _with_work(db: Connection, owner: str, pk: int, view: View, turn: str | None, item: str | None) -> View:
+    from holdfast.stores.sqlite import work  # only sessions that a launcher has to do with need it
+
+    session_id = view.session.session_id
+    return replace(
+        view,
+        work=work.work_of(db, owner, pk, session_id) if view.session.launched else view.work,
+        turn=None if turn is None else work.turn_named(db, pk, session_id, turn),
+        item=None if item is None else work.item_named(db, pk, session_id, item),
+    )
+
+
+def save(db: Connection, owner: str, pk: int, view: View, change: Change) -> Change:
+    """Write a whole change; the change with what became of its callbacks."""
+    if change.session != view.session:
+        write_head(db, pk, view.session, change.session)
+    add_entries(db, pk, owner, change.entries)
+    for changed in change.approvals:
+        write_approval(db, pk, owner, changed)
+    return _write_work(db, owner, pk, view, change)
+
+
+def _write_work(db: Connection, owner: str, pk: int, view: View, change: Change) -> Change:
+    if not (change.runs or change.turns or change.items):
+        return change
+    from holdfast.stores.sqlite import work
+
+    work.check(db, owner, view, change)
+    return work.write(db, owner, pk, view, change)
 
 
 def _named(db: Connection, owner: str, pk: int, approval: str) -> Approval:
@@ -278,6 +327,11 @@ def write_head(db: Connection, pk: int, old: Session, new: Session) -> None:
         db.execute(
             "UPDATE sessions SET state = ?, finalized_at = ? WHERE pk = ?",
             (new.state.value, micros_or_none(new.finalized_at), pk),
+        )
+    if (new.turns, new.epoch, new.live_turn, new.launched) != (old.turns, old.epoch, old.live_turn, old.launched):
+        db.execute(
+            "UPDATE sessions SET launched = ?, live_turn = ?, turns = ?, epoch = ? WHERE pk = ?",
+            (int(new.launched), new.live_turn, new.turns, new.epoch, pk),
         )
 
 

@@ -14,7 +14,7 @@ from zlib import crc32
 from holdfast.core.errors import StoreTooNew
 from holdfast.stores.sqlite.connection import APPLICATION_ID, Connection, check_ours, translating
 
-LATEST = 2  # the newest migration in this release; a test compares it with the folder
+LATEST = 3  # the newest migration in this release; a test compares it with the folder
 
 _LEDGER = """
 CREATE TABLE IF NOT EXISTS migrations (
@@ -59,17 +59,27 @@ def migrate(db: Connection, upto: int = LATEST) -> list[int]:
     Raises StoreTooNew, or StoreUnavailable for a database that is not ours.
     """
     with translating(db.path):
-        check_ours(db.raw, db.path)
+        if check_ours(db.raw, db.path):
+            _bring_in(db)
         found = schema_version(db)
         if found > LATEST:
             raise StoreTooNew(db.path, found, LATEST)
         if found >= upto:
             return []
         with db.transaction():  # whoever gets the lock first does the work; the others find it done
-            return _apply_missing(db, upto)
+            return apply_missing(db, upto)
 
 
-def _apply_missing(db: Connection, upto: int) -> list[int]:
+def _bring_in(db: Connection) -> None:
+    """An older orchestrator's file becomes ours, and whoever opened it hears of it."""
+    from holdfast.stores.sqlite import legacy  # hardly anybody has such a file
+
+    if (done := legacy.bring_in(db)) is not None:
+        legacy.tell(db.path, done)
+
+
+def apply_missing(db: Connection, upto: int) -> list[int]:
+    """Apply what is not there yet, within a transaction; the numbers of what was applied."""
     done = schema_version(db)
     if done == 0:
         check_ours(db.raw, db.path)

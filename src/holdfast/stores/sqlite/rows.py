@@ -25,7 +25,7 @@ HEAD = (
     "id, task, root_id, created_at, updated_at, last_activity_at, name, agent, purpose, project_dir, owner, state, "
     "phase, resume_ready, interface, parent_id, parent_name, depth, forked_from, version, last_entry, error_count, "
     "last_error, metadata, expires_at, finalized_at, duration_seconds, summary, holder, hold_until, hold_token, "
-    "pending_approvals, suspended_by, phase_before, last_checkpoint, context_version"
+    "pending_approvals, suspended_by, phase_before, last_checkpoint, context_version, launched, live_turn, turns, epoch"
 )
 HEAD_WITH_PK = f"{HEAD}, pk"
 HEAD_OF_S = ", ".join(f"s.{column}" for column in HEAD_WITH_PK.split(", "))
@@ -74,7 +74,8 @@ def session_of(row: Row) -> Session:
         id_, task, root_id, created_at, updated_at, last_activity_at, name, agent, purpose, project_dir, owner, state,
         phase, resume_ready, interface, parent_id, parent_name, depth, forked_from, version, last_entry, error_count,
         last_error, metadata, expires_at, finalized_at, duration_seconds, summary, holder, hold_until, hold_token,
-        pending_approvals, suspended_by, phase_before, last_checkpoint, context_version, _,
+        pending_approvals, suspended_by, phase_before, last_checkpoint, context_version, launched, live_turn, turns,
+        epoch, _,
     ) = row  # fmt: skip
     try:
         updated = _from_timestamp(updated_at / 1e6, UTC)
@@ -87,7 +88,8 @@ def session_of(row: Row) -> Session:
             None if expires_at is None else instant(expires_at),
             None if finalized_at is None else instant(finalized_at), duration_seconds, summary,
             None if holder is None else Hold(holder, instant(hold_until), hold_token), pending_approvals, suspended_by,
-            None if phase_before is None else _PHASES[phase_before], last_checkpoint, context_version,
+            None if phase_before is None else _PHASES[phase_before], last_checkpoint, context_version, launched == 1,
+            live_turn, turns, epoch,
         )  # fmt: skip
     except (KeyError, ValueError, TypeError, OverflowError) as error:  # DecodeError is a ValueError
         raise SessionCorrupt(id_, f"{type(error).__name__}: {error}") from error

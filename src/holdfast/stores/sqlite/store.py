@@ -40,6 +40,11 @@ from holdfast.stores.sqlite.rows import micros, micros_or_none
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from holdfast.core.fact import Fate, SessionFact, Size
+    from holdfast.core.inbox import Item
+    from holdfast.core.run import Run, RunQuery
+    from holdfast.core.turn import Launcher, Turn
+    from holdfast.core.work import Claim
+    from holdfast.ports import Claimed
 
 
 class SqliteStore:
@@ -82,9 +87,17 @@ class SqliteStore:
         return await self._access.read(lambda db: find.find(db, owner, query))
 
     async def apply(
-        self, owner: str, ref: str, decide: Decision, *, expected: int | None = None, approval: str | None = None
+        self,
+        owner: str,
+        ref: str,
+        decide: Decision,
+        *,
+        expected: int | None = None,
+        approval: str | None = None,
+        turn: str | None = None,
+        item: str | None = None,
     ) -> Change:
-        return await self._access.write(lambda db: heads.apply(db, owner, ref, decide, expected, approval))
+        return await self._access.write(lambda db: heads.apply(db, owner, ref, decide, expected, approval, turn, item))
 
     # The log ------------------------------------------------------------------------------------
 
@@ -184,6 +197,76 @@ class SqliteStore:
 
     async def due_approvals(self, owner: str, at: datetime, limit: int = 100) -> list[Approval]:
         return await self._access.read(lambda db: heads.due_approvals(db, owner, micros(at), limit))
+
+    # Runs, turns, inboxes -----------------------------------------------------------------------
+
+    async def run(self, owner: str, run_id: str) -> Run:
+        from holdfast.stores.sqlite import runs  # most who open a store start no agents
+
+        return await self._access.read(lambda db: runs.run(db, owner, run_id))
+
+    async def run_by_key(self, owner: str, key: str) -> Run | None:
+        from holdfast.stores.sqlite import runs
+
+        return await self._access.read(lambda db: runs.run_by_key(db, owner, key))
+
+    async def runs(self, owner: str, query: RunQuery) -> Page[Run]:
+        from holdfast.stores.sqlite import runs
+
+        return await self._snapshot(lambda db: runs.runs(db, owner, query))
+
+    async def inbox(
+        self, owner: str, *, ref: str | None = None, states: tuple[str, ...], limit: int, cursor: str | None = None
+    ) -> Page[Item]:
+        from holdfast.stores.sqlite import runs
+
+        return await self._snapshot(lambda db: runs.inbox(db, owner, ref, states, limit, cursor))
+
+    async def find_turn(self, owner: str, turn_id: str) -> Turn:
+        from holdfast.stores.sqlite import queue
+
+        return await self._access.read(lambda db: queue.find_turn(db, owner, turn_id))
+
+    async def claim(
+        self,
+        owners: tuple[str, ...],
+        agents: tuple[str, ...],
+        wish: Claim,
+        stamp: Stamp,
+        *,
+        full: tuple[str, ...] = (),
+        root: str | None = None,
+    ) -> Claimed | None:
+        """Looked for without the write lock: a launcher with nothing to do writes nothing and wakes nobody."""
+        from holdfast.stores.sqlite import queue
+
+        wanted = queue.Wanted(owners, tuple(agent for agent in agents if agent not in full), root)
+        found: Claimed | int | None = 0
+        while isinstance(found, int):  # the place to go on looking from
+            look = partial(queue.next_due, wanted=wanted, at=micros(stamp.at), after=found)
+            take = partial(queue.claim_next, wanted=wanted, wish=wish, stamp=stamp, after=found)
+            found = None if await self._access.read(look) is None else await self._access.write(take)
+        return found
+
+    async def overdue(self, at: datetime, limit: int) -> list[tuple[str, str]]:
+        from holdfast.stores.sqlite import queue
+
+        return await self._snapshot(lambda db: queue.overdue(db, micros(at), limit))
+
+    async def waiting_turns(self, launcher_id: str) -> list[str]:
+        from holdfast.stores.sqlite import queue
+
+        return await self._access.read(lambda db: queue.waiting_turns(db, launcher_id))
+
+    async def save_launcher(self, launcher: Launcher) -> None:
+        from holdfast.stores.sqlite import queue
+
+        await self._access.write(lambda db: queue.save_launcher(db, launcher))
+
+    async def launchers(self) -> list[Launcher]:
+        from holdfast.stores.sqlite import queue
+
+        return await self._access.read(queue.launchers)
 
     # What is counted ----------------------------------------------------------------------------
 

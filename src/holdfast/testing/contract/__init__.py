@@ -5,6 +5,7 @@ Each module holds the rules about one subject, each test is named after one rule
 """
 
 from holdfast.testing.contract.approvals import ApprovalRules
+from holdfast.testing.contract.callbacks import CallbackRules
 from holdfast.testing.contract.changes import ChangeRules
 from holdfast.testing.contract.context import ContextRules
 from holdfast.testing.contract.counting import CountingRules
@@ -15,10 +16,12 @@ from holdfast.testing.contract.finding import FindRules
 from holdfast.testing.contract.forks import ForkRules
 from holdfast.testing.contract.log import LogRules
 from holdfast.testing.contract.owners import OwnerRules
+from holdfast.testing.contract.runs import RunRules
 from holdfast.testing.contract.searching import SearchRules
 from holdfast.testing.contract.sessions import SessionRules
 from holdfast.testing.contract.sweeps import SweepRules
 from holdfast.testing.contract.transfer import TransferRules
+from holdfast.testing.contract.turns import TurnRules
 
 
 class StoreContract(
@@ -36,6 +39,9 @@ class StoreContract(
     CountingRules,
     SearchRules,
     TransferRules,
+    RunRules,
+    TurnRules,
+    CallbackRules,
     OwnerRules,
 ):
     """What every store promises. Subclass it and provide a `store` fixture: a new, empty store."""

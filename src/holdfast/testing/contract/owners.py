@@ -9,8 +9,17 @@ from typing import Any
 import pytest
 
 from holdfast.core.delegation import Delegation, Span
-from holdfast.core.errors import ApprovalNotFound, NotFound, ParentNotFound, SessionNotFound, Unsupported
+from holdfast.core.errors import (
+    ApprovalNotFound,
+    NotFound,
+    ParentNotFound,
+    RunNotFound,
+    SessionNotFound,
+    TurnNotFound,
+    Unsupported,
+)
 from holdfast.core.query import SessionQuery
+from holdfast.core.run import RunQuery
 from holdfast.core.session import Birth, Session
 from holdfast.ports import Store
 from holdfast.testing.builders import (
@@ -34,6 +43,7 @@ from holdfast.testing.builders import (
     said,
     updated,
 )
+from holdfast.testing.work import EVERY_STATE, a_child_run, a_run, asked_at_birth, finish, take
 
 Call = Callable[[Store], Awaitable[Any]]
 
@@ -57,6 +67,9 @@ UNKNOWN: dict[str, tuple[type[NotFound], Call]] = {
     "write_context": (SessionNotFound, lambda store: store.write_context(OTHER, "theirs", refusing, NOON)),
     "approval": (ApprovalNotFound, lambda store: store.approval(OTHER, "approval-1")),
     "approvals": (SessionNotFound, lambda store: store.approvals(OTHER, ref="theirs")),
+    "inbox": (SessionNotFound, lambda store: store.inbox(OTHER, ref="theirs", states=EVERY_STATE, limit=10)),
+    "run": (RunNotFound, lambda store: store.run(OTHER, "run-1")),
+    "find_turn": (TurnNotFound, lambda store: store.find_turn(OTHER, "at-work:t1")),
 }
 
 
@@ -87,6 +100,10 @@ NOTHING: dict[str, Call] = {
     "facts": lambda store: _items(store.facts(OTHER, Span(), 10)),
     "fates": lambda store: store.fates(OTHER, ["theirs", "deleted"]),
     "search": _searched,
+    "run_by_key": lambda store: store.run_by_key(OTHER, "k-1"),
+    "runs": lambda store: _items(store.runs(OTHER, RunQuery())),
+    "inbox": lambda store: _items(store.inbox(OTHER, states=EVERY_STATE, limit=10)),
+    "claim": lambda store: take(store, owners=(OTHER,)),
 }
 
 
@@ -94,7 +111,7 @@ async def _items(page: Awaitable[Any]) -> list[Any]:
     return list((await page).items)
 
 
-OWNERLESS = {"check", "size", "pulse", "wait", "close"}
+OWNERLESS = {"check", "size", "pulse", "wait", "close", "overdue", "waiting_turns", "save_launcher", "launchers"}
 TESTED_APART = {"restore", "record_delegation"}
 
 
@@ -109,7 +126,7 @@ class OwnerRules:
     def test_every_method_that_concerns_sessions_takes_an_owner_first(self) -> None:
         for name, method in inspect.getmembers(Store, inspect.isfunction):
             if not name.startswith("_") and name not in OWNERLESS:
-                assert list(inspect.signature(method).parameters)[1] == "owner"
+                assert list(inspect.signature(method).parameters)[1] == ("owners" if name == "claim" else "owner")
 
     @pytest.mark.parametrize("method", UNKNOWN)
     async def test_anothers_session_behaves_as_unknown(self, store: Store, method: str) -> None:
@@ -120,7 +137,7 @@ class OwnerRules:
             with pytest.raises(error):
                 await call(store)
 
-    @pytest.mark.parametrize("method", sorted(UNKNOWN.keys() - {"approval"}))
+    @pytest.mark.parametrize("method", sorted(UNKNOWN.keys() - {"approval", "run", "find_turn"}))
     async def test_anothers_deleted_session_behaves_as_unknown(self, store: Store, method: str) -> None:
         await _theirs(store)
         await store.delete_tree(OWNER, "theirs", may_delete("theirs"), a_stamp(), reason="deleted")
@@ -189,6 +206,38 @@ class OwnerRules:
 
         assert counted[0] == 1
 
+    async def test_owners_may_use_the_same_runs_keys_and_turns(self, store: Store) -> None:
+        await _theirs(store)
+        before = await dump(store, OWNER)
+        await _theirs(store, OTHER)
+        claimed = await take(store, owners=(OTHER,))
+        assert claimed is not None
+        await finish(store, claimed)
+
+        assert await dump(store, OWNER) == before
+        assert (await store.run(OTHER, "run-2")).state != (await store.run(OWNER, "run-2")).state
+
+    async def test_callback_goes_to_the_parent_of_the_same_owner(self, store: Store) -> None:
+        await _theirs(store)
+        await store.create(OTHER, asked_at_birth("late", a_child_run("run-9", "at-work", "run-1"), owner=OTHER))
+        async with nothing_changes(store, OWNER):
+            claimed = await take(store, owners=(OTHER,))
+            assert claimed is not None
+            await finish(store, claimed)
+
+        assert (await store.run(OTHER, "run-9")).callback == "parent_deleted"
+
+    async def test_work_of_one_owner_counts_nothing_of_anothers(self, store: Store) -> None:
+        """Children of a run are found by its id, and ids are unique only within an owner."""
+        await _theirs(store)
+        await store.create(OTHER, asked_at_birth("at-work", a_run("run-1"), owner=OTHER))
+        claimed = await take(store, owners=(OTHER,))
+        assert claimed is not None
+        await finish(store, claimed)
+
+        assert (await store.run(OTHER, "run-1")).is_settled
+        assert not (await store.run(OWNER, "run-1")).is_settled
+
     async def test_restored_session_belongs_to_whom_it_is_given(self, store: Store) -> None:
         await store.create(OWNER, a_session("s-1"))
         bundle = await bundle_of(store, "s-1")
@@ -211,10 +260,14 @@ class OwnerRules:
 
 
 async def _theirs(store: Store, owner: str = OWNER) -> None:
-    """A session with a child, a message, a context and an approval that is soon due."""
+    """A session with a child, a message, a context and an approval that is soon due; another at work, with a child."""
     await store.create(owner, a_session("theirs", "their-name", owner=owner, expires_at=after(1)))
     await store.create(owner, a_session("theirs-too", owner=owner), parent="theirs")
     await store.append(owner, "theirs", said("hello", key="k-1"), a_stamp())
     await store.write_context(owner, "theirs", remembering("k", 1), NOON)
     await store.apply(owner, "theirs", asked(an_approval("theirs", expires_at=after(1))))
     await store.record_delegation(owner, Delegation(delegation_id="d-1", at=NOON, resumed=False, reason="none"))
+    await store.create(owner, asked_at_birth("at-work", a_run("run-1", idempotency_key="k-1"), owner=owner))
+    assert await take(store, owners=(owner,)) is not None
+    child = a_child_run("run-2", "at-work", "run-1")
+    await store.create(owner, asked_at_birth("asked", child, owner=owner), parent="at-work")

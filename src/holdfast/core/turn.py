@@ -1,0 +1,94 @@
+"""Turns: attempts of a launcher to carry a session forward, each under a lease.
+
+::
+
+    queued ──→ running ──→ completed | failed | stopped | lost
+       ↑          │
+       └──────────┘ not started in time: given out again
+
+A claim gives a number, the epoch, that only grows; a report with an older one is refused,
+so a launcher that woke up late can do no harm.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from enum import StrEnum
+
+from msgspec import Struct
+
+LEASE = timedelta(seconds=30)  # without renewal, a turn shows as unresponsive
+LOST_AFTER = timedelta(minutes=5)  # without renewal, one that was started is lost
+MAX_ATTEMPTS = 3  # turns that may fail or get lost in a row
+
+
+class TurnState(StrEnum):
+    """Where a turn stands."""
+
+    QUEUED = "queued"
+    RUNNING = "running"
+    COMPLETED = "completed"
+    FAILED = "failed"
+    STOPPED = "stopped"
+    LOST = "lost"
+
+
+ENDED = frozenset({TurnState.COMPLETED, TurnState.FAILED, TurnState.STOPPED, TurnState.LOST})
+# The transition table of turns; docs/lifecycle.md draws it and a test compares the two.
+TURN_MOVES: dict[TurnState, frozenset[TurnState]] = {
+    TurnState.QUEUED: frozenset({TurnState.RUNNING, TurnState.STOPPED}),
+    TurnState.RUNNING: frozenset({TurnState.QUEUED}) | ENDED,
+    **{state: frozenset() for state in ENDED},
+}
+
+
+class Retry(StrEnum):
+    """What happens to the work of a turn that got lost."""
+
+    RESUME = "resume"  # another turn, which is told that it was cut off; three in a row at most
+    ALWAYS = "always"  # another turn, however often
+    NEVER = "never"  # the run fails
+
+
+class Turn(Struct, frozen=True, kw_only=True):
+    """One attempt to carry a session forward."""
+
+    turn_id: str
+    session_id: str
+    agent_name: str | None
+    queued_at: datetime
+    state: TurnState = TurnState.QUEUED
+    epoch: int = 0
+    attempt: int = 1  # one more than turns that got lost or failed right before it
+    cut_off: bool = False  # whether the one before got lost in the middle of its work
+    not_before: datetime | None = None
+    launcher_id: str | None = None
+    claimed_at: datetime | None = None
+    started_at: datetime | None = None
+    lease_until: datetime | None = None
+    lost_at: datetime | None = None
+    stop_requested: bool = False
+    retry: Retry = Retry.RESUME
+    lease: timedelta = LEASE
+    lost_after: timedelta = LOST_AFTER
+    ended_at: datetime | None = None
+    reason: str | None = None
+
+    def is_unresponsive(self, at: datetime) -> bool:
+        """Whether its launcher has not renewed the lease in time."""
+        return self.state is TurnState.RUNNING and self.lease_until is not None and at >= self.lease_until
+
+
+class Launcher(Struct, frozen=True, kw_only=True):
+    """A process that takes turns and starts agents."""
+
+    launcher_id: str  # another one for every start
+    name: str
+    registered_at: datetime
+    seen_at: datetime
+    host: str | None = None
+    pid: int | None = None
+    slots: int = 0
+    running: int = 0
+    draining: bool = False
+    agents: tuple[str, ...] = ()

@@ -1,0 +1,122 @@
+"""Lists of runs and of what waits. For each state asked for they walk an index that ends in the order of creation."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from holdfast.core.errors import RunNotFound, SessionCorrupt
+from holdfast.core.inbox import Item, ItemState, inbox_fingerprint
+from holdfast.core.query import MAX_POSITION, Page, make_cursor, read_cursor
+from holdfast.core.run import SETTLED, Run, RunQuery, RunState
+from holdfast.stores.sqlite import heads
+from holdfast.stores.sqlite.connection import Connection
+from holdfast.stores.sqlite.rows import Row
+from holdfast.stores.sqlite.work import ITEM, item_of, run_of
+
+_ONE = "SELECT r.body, s.id FROM runs r CROSS JOIN sessions s ON s.pk = r.session WHERE r.owner = ?"
+
+
+def run(db: Connection, owner: str, run_id: str) -> Run:
+    """One run by its id."""
+    row = db.one(f"{_ONE} AND r.id = ?", (owner, run_id)) if heads.may_be_ref(run_id) else None
+    if row is None:
+        raise RunNotFound(run_id)
+    return run_of(*row)
+
+
+def run_by_key(db: Connection, owner: str, key: str) -> Run | None:
+    """The run that was asked for with an idempotency key."""
+    row = db.one(f"{_ONE} AND r.key = ?", (owner, key))
+    return None if row is None else run_of(*row)
+
+
+def runs(db: Connection, owner: str, query: RunQuery) -> Page[Run]:
+    """One page of runs, newest first."""
+    mark = query.fingerprint()
+    below = MAX_POSITION if query.cursor is None else read_cursor(query.cursor, mark)
+    rows = _runs(db, owner, query, below)
+    page = rows[: query.limit]
+    found = [run for row in page if (run := _run_or_none(row)) is not None]
+    return Page(found, make_cursor(page[-1][1], mark) if len(rows) > query.limit else None)
+
+
+def _run_or_none(row: Row) -> Run | None:
+    """One that does not read back whole must not hide the others; `check` names it."""
+    try:
+        return run_of(row[0], "")
+    except SessionCorrupt:
+        return None
+
+
+def _runs(db: Connection, owner: str, query: RunQuery, below: int) -> list[Row]:
+    states = [
+        f"state = '{state}'"
+        for state in RunState
+        if query.state in (None, state.value) and not (query.open_only and state in SETTLED)
+    ]
+    filters: dict[str, Any] = {"n < ?": below}
+    if query.agent is not None:
+        filters["agent = ?"] = query.agent
+    if query.parent_session_id is not None:
+        filters["parent = ?"] = query.parent_session_id
+    if query.session_id is not None:
+        index, filters["session = ?"] = "runs_by_session", _key(db, owner, query.session_id)
+    else:
+        index, filters["owner = ?"] = "runs_by_state", owner
+        if query.parent_session_id is not None:
+            index, states = "runs_by_parent", [f"({' OR '.join(states)})"] if states else []
+    return _walked(db, f"SELECT body, n FROM runs INDEXED BY {index}", filters, states, "DESC", query.limit + 1)
+
+
+def _key(db: Connection, owner: str, session_id: str) -> int:
+    row = db.one("SELECT pk FROM sessions WHERE owner = ? AND id = ?", (owner, session_id))
+    return row[0] if row else -1
+
+
+def _walked(
+    db: Connection, select: str, filters: dict[str, Any], states: list[str], order: str, limit: int
+) -> list[Row]:
+    """What fits the filters and one of the states: a short walk for each of those, put together."""
+    if not states:
+        return []
+    ending = f"ORDER BY n {order} LIMIT {limit}"
+    walks = [f"SELECT * FROM ({select} WHERE {' AND '.join([*filters, state])} {ending})" for state in states]
+    return db.all(f"{' UNION ALL '.join(walks)} {ending}", [*filters.values()] * len(walks))
+
+
+# The inbox --------------------------------------------------------------------------------------
+
+
+def inbox(
+    db: Connection, owner: str, ref: str | None, states: tuple[str, ...], limit: int, cursor: str | None
+) -> Page[Item]:
+    """Items in these states, oldest first."""
+    pk, session_id = (None, None) if ref is None else heads.key_of(db, owner, ref)[:2]
+    mark = inbox_fingerprint(session_id, states)
+    above = 0 if cursor is None else read_cursor(cursor, mark)
+    filters = {"n > ?": above, **({"owner = ?": owner} if pk is None else {"session = ?": pk})}
+    rows = _walked(db, f"SELECT {ITEM}, body, session, n FROM inbox", filters, _conditions(states), "ASC", limit + 1)
+    items = [
+        item for row in rows[:limit] if (item := _item_or_none(row, session_id or _id_of(db, row[10]))) is not None
+    ]
+    return Page(items, make_cursor(rows[limit - 1][-1], mark) if len(rows) > limit else None)
+
+
+def _conditions(states: tuple[str, ...]) -> list[str]:
+    """One for each state. SQLite uses the index of those not consumed only if it is told so in the same words."""
+    known = [state for state in ItemState if state.value in states]
+    plain = "state = 'consumed'"
+    return [plain if state is ItemState.CONSUMED else f"state = '{state}' AND state <> 'consumed'" for state in known]
+
+
+def _item_or_none(row: Row, session_id: str) -> Item | None:
+    try:
+        return item_of(row[:10], session_id)
+    except SessionCorrupt:
+        return None
+
+
+def _id_of(db: Connection, pk: int) -> str:
+    row = db.one("SELECT id FROM sessions WHERE pk = ?", (pk,))
+    assert row is not None
+    return str(row[0])

@@ -1,0 +1,306 @@
+"""Work: a session's runs, turns and inbox, loaded for a decision and written back with its change.
+
+Only sessions that a launcher has to do with have any, so `heads` loads this module only for
+them. Each function runs inside a transaction. A callback is part of the change that settles
+its run: the parent's own change is decided and written right behind it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import TypeVar
+
+import msgspec
+from msgspec.structs import replace
+
+from holdfast.core.errors import HoldfastError, ItemNotFound, KeyReused, SessionCorrupt, TurnNotFound
+from holdfast.core.inbox import Item, ItemKind, ItemState
+from holdfast.core.run import Join, Run, RunState
+from holdfast.core.session import Callback, Change, Session, Stamp, View, Work
+from holdfast.core.turn import Turn, TurnState
+from holdfast.core.work import DELIVERED, callbacks_of_deleted, deliver, fate_with
+from holdfast.stores.sqlite import heads
+from holdfast.stores.sqlite.connection import Connection
+from holdfast.stores.sqlite.rows import Row, instant, json_text, micros, micros_or_none
+
+T = TypeVar("T")
+
+PARENT_CORRUPT = "parent_corrupt"  # what became of a callback whose parent does not read back whole
+OPEN = "state IN ('queued', 'running')"  # of runs, as the partial indexes say it
+# Without the body, which only whoever shows an item needs.
+ITEM = "id, kind, state, given, turn, run, entry, is_joined, created_at"
+
+_decode_run = msgspec.json.Decoder(Run).decode
+_decode_turn = msgspec.json.Decoder(Turn).decode
+_decode_body = msgspec.json.Decoder(dict[str, object]).decode
+_KINDS = {kind.value: kind for kind in ItemKind}
+_ITEM_STATES = {state.value: state for state in ItemState}
+
+
+# Rows -------------------------------------------------------------------------------------------
+
+
+def run_of(body: str, session_id: str) -> Run:
+    """A run from its body; SessionCorrupt if it makes none."""
+    return _decoded(_decode_run, body, session_id, "a run")
+
+
+def turn_of(body: str, session_id: str) -> Turn:
+    """A turn from its body; SessionCorrupt if it makes none."""
+    return _decoded(_decode_turn, body, session_id, "a turn")
+
+
+def item_of(row: Row, session_id: str) -> Item:
+    """An item from the columns of ITEM and, if it follows, its body."""
+    id_, kind, state, given, turn, run, entry, is_joined, created_at = row[:9]
+    try:
+        return Item(
+            item_id=id_,
+            session_id=session_id,
+            kind=_KINDS[kind],
+            created_at=instant(created_at),
+            run_id=run,
+            state=_ITEM_STATES[state],
+            given=given,
+            turn_id=turn,
+            entry=entry,
+            body=_decode_body(row[9]) if len(row) > 9 else {},
+            join=Join.ALL if is_joined else Join.EACH,
+        )
+    except (KeyError, ValueError, TypeError, OverflowError) as error:  # DecodeError is a ValueError
+        raise SessionCorrupt(session_id, f"item {id_}: {type(error).__name__}: {error}") from error
+
+
+def _decoded(decode: Callable[[str], T], body: str, session_id: str, what: str) -> T:
+    try:
+        return decode(body)
+    except msgspec.DecodeError as error:
+        raise SessionCorrupt(session_id, f"{what}: {error}") from error
+
+
+# Loading ----------------------------------------------------------------------------------------
+
+_RUNS = f"SELECT body FROM runs WHERE session = ? AND {OPEN} ORDER BY n"
+_TURNS = """
+SELECT body FROM turns WHERE session = ?1 AND state = 'queued'
+UNION ALL SELECT body FROM turns WHERE session = ?1 AND state = 'running'
+"""
+_ITEMS = f"""
+SELECT {ITEM} FROM inbox WHERE session = ? AND state IN ('held', 'waiting', 'given') AND state <> 'consumed' ORDER BY n
+"""
+_CHILDREN = f"""
+SELECT parent_run, count(*), sum(is_joined) FROM runs INDEXED BY runs_to_call_back
+WHERE owner = ? AND parent_run IN (SELECT value FROM json_each(?)) AND {OPEN} AND mode = 'async_callback'
+GROUP BY parent_run
+"""
+
+
+def work_of(db: Connection, owner: str, pk: int, session_id: str) -> Work:
+    """What is going on in a session."""
+    runs = tuple(run_of(row[0], session_id) for row in db.all(_RUNS, (pk,)))
+    turns = {(turn := turn_of(row[0], session_id)).state: turn for row in db.all(_TURNS, (pk,))}
+    children = db.all(_CHILDREN, (owner, json_text([run.run_id for run in runs]))) if runs else []
+    return Work(
+        runs=runs,
+        queued=turns.get(TurnState.QUEUED),
+        running=turns.get(TurnState.RUNNING),
+        items=tuple(item_of(row, session_id) for row in db.all(_ITEMS, (pk,))),
+        children={run_id: count for run_id, count, _ in children},
+        joined={run_id: joined for run_id, _, joined in children if joined},
+    )
+
+
+def turn_named(db: Connection, pk: int, session_id: str, turn_id: str) -> Turn:
+    """A turn of this session, whatever became of it."""
+    known = heads.may_be_ref(turn_id)
+    row = db.one("SELECT body FROM turns WHERE session = ? AND id = ?", (pk, turn_id)) if known else None
+    if row is None:
+        raise TurnNotFound(turn_id)
+    return turn_of(row[0], session_id)
+
+
+def item_named(db: Connection, pk: int, session_id: str, item_id: str) -> Item:
+    """An item of this session, whatever became of it."""
+    known = heads.may_be_ref(item_id)
+    row = db.one(f"SELECT {ITEM}, body FROM inbox WHERE session = ? AND id = ?", (pk, item_id)) if known else None
+    if row is None:
+        raise ItemNotFound(item_id)
+    return item_of(row, session_id)
+
+
+# Writing ----------------------------------------------------------------------------------------
+
+
+def check(db: Connection, owner: str, view: View, change: Change) -> None:
+    """Raise KeyReused if another run was asked for with the idempotency key of a new one."""
+    known = {run.run_id for run in view.work.runs}
+    for run in change.runs:
+        key = run.idempotency_key if run.run_id not in known else None
+        if key is not None and db.one("SELECT 1 FROM runs WHERE owner = ? AND key = ?", (owner, key)):
+            raise KeyReused(key)
+
+
+def write(db: Connection, owner: str, pk: int, view: View, change: Change) -> Change:
+    """The runs, turns and items of a change, and its callbacks delivered; the change with what became of those."""
+    fates = {callback.child_run_id: _fate(db, owner, callback) for callback in change.callbacks}
+    runs = tuple(replace(run, callback=fates.get(run.run_id, run.callback)) for run in change.runs)
+    _write_runs(db, owner, pk, runs, {run.run_id for run in view.work.runs})
+    _write_turns(db, owner, pk, change.turns, {turn.turn_id for turn in _turns_in(view)})
+    _write_items(db, owner, pk, change.items, {item.item_id for item in _items_in(view)})
+    for callback in change.callbacks:
+        if fates[callback.child_run_id] == DELIVERED:
+            _deliver(db, owner, callback)
+    return replace(change, runs=runs)
+
+
+def _turns_in(view: View) -> list[Turn]:
+    return [turn for turn in (view.work.queued, view.work.running, view.turn) if turn is not None]
+
+
+def _items_in(view: View) -> list[Item]:
+    return [*view.work.items, *([] if view.item is None else [view.item])]
+
+
+# What a decision has seen is updated, everything else is new: an id that comes twice is refused by its index.
+
+_INSERT_RUN = """
+INSERT INTO runs (session, owner, id, agent, mode, is_joined, parent, parent_run, key, state, expires_at, body)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+"""
+
+
+def _write_runs(db: Connection, owner: str, pk: int, runs: Iterable[Run], known: set[str]) -> None:
+    for run in runs:
+        untaken = run.state is RunState.QUEUED and not run.turns
+        moving = (run.state.value, micros_or_none(run.expires_at) if untaken else None, json_text(run))
+        if run.run_id in known:
+            sql = "UPDATE runs SET state = ?, expires_at = ?, body = ? WHERE owner = ? AND id = ?"
+            db.execute(sql, (*moving, owner, run.run_id))
+            continue
+        fixed = (
+            pk, owner, run.run_id, run.agent_name, run.mode.value, int(run.join is Join.ALL), run.parent_session_id,
+            run.parent_run_id, run.idempotency_key,
+        )  # fmt: skip
+        db.execute(_INSERT_RUN, (*fixed, *moving))
+        known.add(run.run_id)
+
+
+_INSERT_TURN = """
+INSERT INTO turns (session, root, owner, id, agent, state, launcher, not_before, due_at, body)
+VALUES (?1, (SELECT coalesce(root, pk) FROM sessions WHERE pk = ?1), ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)
+"""
+
+
+def _write_turns(db: Connection, owner: str, pk: int, turns: Iterable[Turn], known: set[str]) -> None:
+    for turn in turns:
+        moving = (
+            turn.state.value, turn.launcher_id, micros_or_none(turn.not_before), _due_at(turn), json_text(turn),
+        )  # fmt: skip
+        if turn.turn_id in known:
+            sql = "UPDATE turns SET state = ?, launcher = ?, not_before = ?, due_at = ?, body = ? "
+            db.execute(f"{sql} WHERE owner = ? AND id = ?", (*moving, owner, turn.turn_id))
+        else:
+            db.execute(_INSERT_TURN, (pk, owner, turn.turn_id, turn.agent_name, *moving))
+            known.add(turn.turn_id)
+
+
+def _due_at(turn: Turn) -> int | None:
+    """When silence has consequences: one that was not started is given out again, one that was is lost."""
+    if turn.state is not TurnState.RUNNING or turn.lease_until is None or turn.lost_at is None:
+        return None
+    return micros(turn.lease_until if turn.started_at is None else max(turn.lease_until, turn.lost_at))
+
+
+def _write_items(db: Connection, owner: str, pk: int, items: Iterable[Item], known: set[str]) -> None:
+    for item in items:
+        moving = (item.state.value, item.given, item.turn_id, item.run_id)
+        if item.item_id in known:
+            sql = "UPDATE inbox SET state = ?, given = ?, turn = ?, run = ? WHERE session = ? AND id = ?"
+            db.execute(sql, (*moving, pk, item.item_id))
+            continue
+        db.execute(
+            f"INSERT INTO inbox (session, owner, body, {ITEM}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+            (
+                pk, owner, json_text(item.body), item.item_id, item.kind.value, *moving, item.entry,
+                int(item.join is Join.ALL), micros(item.created_at),
+            ),
+        )  # fmt: skip
+        known.add(item.item_id)
+
+
+# Callbacks --------------------------------------------------------------------------------------
+
+
+def _fate(db: Connection, owner: str, callback: Callback) -> str:
+    """What becomes of a callback. A parent that is damaged must not keep its child from ending."""
+    try:
+        found = heads.by_id(db, owner, callback.parent_session_id)
+    except SessionCorrupt:
+        return PARENT_CORRUPT
+    return fate_with(None if found is None else found[1])
+
+
+def _deliver(db: Connection, owner: str, callback: Callback) -> None:
+    """Into the parent's inbox, as the parent is now: the child's run counts as settled already."""
+    found = heads.by_id(db, owner, callback.parent_session_id)
+    assert found is not None
+    view = view_with_work(db, owner, *found)
+    change = deliver(view, callback, callback.stamp)
+    assert not change.callbacks, "a callback settles no run"
+    heads.save(db, owner, found[0], view, change)
+
+
+def view_with_work(db: Connection, owner: str, pk: int, session: Session) -> View:
+    """A session with what is going on in it, whether or not a run was ever asked of it."""
+    view = heads.view_of(db, pk, session)
+    return replace(view, work=work_of(db, owner, pk, session.session_id))
+
+
+_CALLING = f"""
+SELECT r.body, s.id FROM json_each(?) doomed CROSS JOIN runs r ON r.session = doomed.value CROSS JOIN sessions s
+    ON s.pk = r.session
+WHERE r.{OPEN} AND r.mode = 'async_callback' AND r.parent IS NOT NULL ORDER BY doomed.key, r.n
+"""
+
+
+def call_back_for(db: Connection, owner: str, pks: list[int], stamp: Stamp) -> None:
+    """Tell parents outside a tree that is about to be deleted what became of what they had asked for."""
+    rows = db.all(_CALLING, (json_text(pks),))
+    if not rows:
+        return
+    ids = db.all("SELECT id FROM sessions WHERE pk IN (SELECT value FROM json_each(?))", (json_text(pks),))
+    runs = [run_of(body, session_id) for body, session_id in rows]
+    for callback in callbacks_of_deleted(runs, {row[0] for row in ids}, stamp):
+        sql = "UPDATE runs SET state = 'stopped' WHERE owner = ? AND id = ?"  # so it is no longer on its way
+        db.execute(sql, (owner, callback.child_run_id))
+        if _fate(db, owner, callback) == DELIVERED:
+            _deliver(db, owner, callback)
+
+
+# Looking after it -------------------------------------------------------------------------------
+
+
+def unreadable(db: Connection) -> list[str]:
+    """Which runs, turns and items do not read back whole, in words."""
+    problems = []
+    for table, columns, read in _READERS:
+        sql = f"SELECT {columns}, s.id FROM {table} t CROSS JOIN sessions s ON s.pk = t.session WHERE t.n = ?"
+        for (n,) in db.all(f"SELECT n FROM {table}"):
+            try:
+                row = db.one(sql, (n,))
+                assert row is not None
+                read(row)
+            except HoldfastError as error:
+                problems.append(f"row {n} of {table}: {error.message}")
+    return problems
+
+
+_READERS: tuple[tuple[str, str, Callable[[Row], object]], ...] = (
+    ("runs", "t.body", lambda row: run_of(*row)),
+    ("turns", "t.body", lambda row: turn_of(*row)),
+    (
+        "inbox",
+        ", ".join(f"t.{column}" for column in [*ITEM.split(", "), "body"]),
+        lambda row: item_of(row[:-1], row[-1]),
+    ),
+)
