@@ -30,9 +30,11 @@ import os
 import re
 import sys
 import warnings
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+from holdfast.core.duration import duration as duration  # part of this module's face
 from holdfast.core.errors import InvalidField, StoreReadOnly, StoreUnavailable, Unsupported
 from holdfast.core.family import FamilyLimits
 from holdfast.core.policy import (
@@ -49,12 +51,18 @@ from holdfast.core.session import Phase, State
 from holdfast.ports import Store
 from holdfast.service.deps import Deps, HookSettings, Settings
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from holdfast.agents.registry import Registry
+    from holdfast.core.agent import AgentDefinition
+
 FILE_NAME = "holdfast.db"
 CONFIG_NAME = "config.toml"
+AGENTS_NAME = "agents"
 NEVER = "never"  # in the place of a duration
 SHORTEST_SWEEP = timedelta(seconds=1)
-_UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 604800}
 _shared_memory: dict[str, Store] = {}
+_registries: dict[str, Registry] = {}
 
 
 class SystemClock:
@@ -101,7 +109,7 @@ def open_deps(url: str | None = None, *, threaded: bool, patience: float | None 
     """
     settings = read_settings()
     store = open_store(pick_url(url), threaded=threaded, patience=patience)
-    return Deps(store, SystemClock(), entropy, settings)
+    return Deps(store, SystemClock(), entropy, settings, find_agent)
 
 
 def open_store(url: str, *, threaded: bool, patience: float | None = None) -> Store:
@@ -181,6 +189,19 @@ def parent_from_environment() -> str | None:
     return None
 
 
+def run_from_environment() -> str | None:
+    """The run this process works on, as its launcher said; None outside of any."""
+    return os.environ.get("AGENT_RUN_ID", "").strip() or None
+
+
+def agent_environment(url: str | None) -> dict[str, str]:
+    """What an agent's environment says besides its session: where the store is."""
+    picked = pick_url(url)
+    if picked.startswith("sqlite://"):  # the agent may work in another folder
+        picked = sqlite_url(os.path.abspath(sqlite_path(picked)))
+    return {"HOLDFAST_URL": picked, "HOLDFAST_HOME": home()}
+
+
 def user() -> str:
     """Who runs this process, for the log."""
     name = os.environ.get("USER") or os.environ.get("LOGNAME") or f"uid{os.getuid()}"
@@ -190,6 +211,103 @@ def user() -> str:
 def unique_holder() -> str:
     """A name for whoever resumes sessions through this connection."""
     return f"{user()}@{os.uname().nodename}:{os.getpid()}:{os.urandom(3).hex()}"
+
+
+# Agents -----------------------------------------------------------------------------------------
+
+
+def open_registry() -> Registry:
+    """The agents there are: those that come with Holdfast, and those defined in the folder for data."""
+    from holdfast.agents.registry import Registry
+
+    return Registry(AgentFiles(os.path.join(home(), AGENTS_NAME)))
+
+
+def agents() -> dict[str, AgentDefinition]:
+    """Every agent there is, by name."""
+    return _registry().all()
+
+
+def find_agent(name: str) -> AgentDefinition | None:
+    """An agent by name, or None."""
+    return _registry().find(name)
+
+
+def _registry() -> Registry:
+    """The registry of this home; what its files said is remembered."""
+    known = _registries.get(home())
+    if known is None:
+        known = _registries[home()] = open_registry()
+    return known
+
+
+def folder_name(name: str) -> str:
+    """A name that is to be a folder's: never a path."""
+    from holdfast.core.ids import check_session_name
+
+    return check_session_name(name)
+
+
+def environment(name: str) -> str | None:
+    """A variable of this process, such as one that a definition says has a key."""
+    return os.environ.get(name)
+
+
+class AgentFiles:
+    """The folder with a file for each agent."""
+
+    def __init__(self, folder: str) -> None:
+        self._folder = folder
+
+    def stamps(self) -> dict[str, tuple[int, ...]]:
+        """The paths of the files there, each with something that changes when the file does."""
+        stamps = {}
+        for name in _names(self._folder):
+            path = os.path.join(self._folder, name)
+            if name.endswith(".toml") and not name.startswith(".") and os.path.isfile(path):
+                with suppress(OSError):  # gone in the meantime
+                    stamps[path] = _stamp(os.stat(path))
+        return stamps
+
+    def read(self, path: str) -> bytes:
+        """What a file says."""
+        with open(path, "rb") as file:
+            return file.read()
+
+    def write(self, name: str, text: str) -> str:
+        """Put a text into the file of that name, whole or not at all; its path."""
+        path = os.path.join(self._folder, name)
+        make_folder(self._folder)
+        beside = os.path.join(self._folder, f".{name}.{os.getpid()}.part")
+        try:
+            with open(beside, "w", encoding="utf-8") as file:
+                file.write(text)
+                file.flush()
+                os.fsync(file.fileno())
+            os.replace(beside, path)
+        except OSError as error:
+            raise StoreUnavailable(f"{path} cannot be written ({error.strerror})", store=path) from error
+        return path
+
+    def remove(self, path: str) -> None:
+        """Take a file away."""
+        try:
+            os.unlink(path)
+        except FileNotFoundError:
+            return  # somebody was faster
+        except OSError as error:
+            raise StoreUnavailable(f"{path} cannot be removed ({error.strerror})", store=path) from error
+
+
+def _names(folder: str) -> list[str]:
+    try:
+        return os.listdir(folder)
+    except OSError:
+        return []
+
+
+def _stamp(status: os.stat_result) -> tuple[int, ...]:
+    return (status.st_mtime_ns, status.st_size, status.st_ino)
 
 
 # Settings ---------------------------------------------------------------------------------------
@@ -251,16 +369,6 @@ def _duration_or_never(name: str, value: object) -> timedelta | None:
         return duration(name, value)
     except InvalidField:
         raise InvalidField(name, f"is {value!r}; write a duration such as 30m, 24h or 7d, or never") from None
-
-
-def duration(name: str, value: object) -> timedelta:
-    """A duration as configuration writes it: 45s, 30m, 24h, 7d."""
-    if isinstance(value, timedelta):
-        return value
-    match = re.fullmatch(r"(\d{1,6}(?:\.\d+)?)([smhdw])", value.strip()) if isinstance(value, str) else None
-    if match is None:
-        raise InvalidField(name, f"is {value!r}; write a duration such as 30m, 24h or 7d")
-    return timedelta(seconds=float(match[1]) * _UNITS[match[2]])
 
 
 def _check_known(where: str, table: dict[str, Any], known: tuple[str, ...]) -> None:

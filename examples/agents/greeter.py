@@ -1,0 +1,10 @@
+"""An agent that is a function."""
+
+from holdfast.agents.python import Turn
+
+
+def greet(turn: Turn) -> str:
+    """Greet, and know whom it greeted before."""
+    before = (turn.checkpoint or {}).get("names", [])
+    turn.save({"names": [*before, turn.prompt]})
+    return f"Hello {turn.prompt}!" + (f" You come after {', '.join(before)}." if before else "")

@@ -1,0 +1,1 @@
+"""The launcher: takes turns, starts agents, reports what they say and how they end."""

@@ -1,0 +1,49 @@
+"""The time an agent has. No clock here: instants come in."""
+
+from __future__ import annotations
+
+TIMED_OUT, IDLE = "timed_out", "idle_timeout"
+
+
+class Allowance:
+    """Wall time and idle time; neither goes on while something else is waited for."""
+
+    def __init__(self, timeout: float | None, idle_timeout: float | None, now: float) -> None:
+        self._timeout, self._idle_timeout = timeout, idle_timeout
+        self._began = self._heard = now
+        self._paused_at: float | None = None
+        self._waits: set[str] = set()
+
+    def heard(self, now: float) -> None:
+        """The agent gave a sign of life."""
+        self._heard = now
+
+    def wait_for(self, what: str, now: float) -> None:
+        """From now on the agent waits."""
+        if not self._waits:
+            self._paused_at = now
+        self._waits.add(what)
+
+    def go_on(self, what: str, now: float) -> None:
+        """It need not wait for this any longer."""
+        self._waits.discard(what)
+        if self._waits or self._paused_at is None:
+            return
+        self._began += now - self._paused_at
+        self._heard = now
+        self._paused_at = None
+
+    def is_used_up(self, now: float) -> str | None:
+        """The reason to end the agent, if there is one."""
+        if self._waits:
+            return None
+        if self._timeout is not None and now - self._began >= self._timeout:
+            return TIMED_OUT
+        if self._idle_timeout is not None and now - self._heard >= self._idle_timeout:
+            return IDLE
+        return None
+
+
+def patience(lost_after: float) -> float:
+    """How long a launcher may be silent before its agents are ended: early enough to be over when the turn is lost."""
+    return max(lost_after - 30, lost_after / 3)

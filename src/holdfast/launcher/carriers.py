@@ -1,0 +1,200 @@
+"""Carriers: agents at work, whether inside the launcher or under a supervisor of their own.
+
+An agent inside the launcher is a task. One under a supervisor is a process group that outlives
+the launcher: all it says is in a file of its folder, all it is told in another, so a launcher
+that comes back reads on where it was.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import shutil
+import subprocess
+from collections.abc import AsyncIterator, Callable
+from contextlib import suppress
+from datetime import UTC, datetime
+from hashlib import sha256
+from typing import Any
+
+import msgspec
+
+from holdfast.agents.interface import InProcess, Job
+from holdfast.core.agent import AgentDefinition
+from holdfast.core.turn import Turn
+from holdfast.launcher.folder import TurnFolder
+
+Event = dict[str, Any]
+
+LOOK = (0.01, 0.1)  # seconds: how soon to look again, and how late
+STOP_WITHIN = 5.0
+EPOCH = "epoch.json"
+_NEVER = datetime(1970, 1, 1, tzinfo=UTC)  # when a turn of a former life was queued is of no use any more
+
+
+class Carriers:
+    """Starts agents by their kind; `inside` gives those that live in the launcher."""
+
+    def __init__(
+        self, folder: str, inside: Callable[[AgentDefinition], InProcess | None], *, dies_with_us: bool = False
+    ) -> None:
+        self._folder, self._inside, self._dies_with_us = folder, inside, dies_with_us
+
+    async def start(self, job: Job, definition: AgentDefinition) -> InsideCarrier | SupervisedCarrier:
+        """Begin one turn."""
+        agent = self._inside(definition)
+        if agent is not None:
+            return InsideCarrier(agent, job)
+        folder = TurnFolder(os.path.join(self._folder, sha256(job.turn_id.encode()).hexdigest()[:24]))
+        await asyncio.to_thread(folder.prepare, job)
+        process = await asyncio.to_thread(lambda: folder.start(tied=self._dies_with_us))
+        return SupervisedCarrier(folder, job, process, dies_with_us=self._dies_with_us)
+
+    async def found(self) -> list[tuple[Job, Turn, SupervisedCarrier]]:
+        """What a former life has left in its folder."""
+        return await asyncio.to_thread(self._found)
+
+    def _found(self) -> list[tuple[Job, Turn, SupervisedCarrier]]:
+        left = []
+        for name in sorted(_names(self._folder)):
+            folder = TurnFolder(os.path.join(self._folder, name))
+            try:
+                job = folder.job()
+            except (OSError, msgspec.MsgspecError):  # it was never begun
+                shutil.rmtree(folder.path, ignore_errors=True)
+                continue
+            turn = Turn(
+                turn_id=job.turn_id,
+                session_id=job.session_id,
+                agent_name=job.agent.name,
+                queued_at=_NEVER,
+                epoch=_read_epoch(folder.path, job),
+            )
+            left.append((job, turn, SupervisedCarrier(folder, job, None)))
+        return left
+
+
+class InsideCarrier:
+    """An agent that lives inside the launcher."""
+
+    dies_with_us = True
+
+    def __init__(self, agent: InProcess, job: Job) -> None:
+        self._events: asyncio.Queue[Event] = asyncio.Queue()
+        self._commands: asyncio.Queue[Event] = asyncio.Queue()
+        self._stopping: asyncio.TimerHandle | None = None
+        self._task = asyncio.create_task(self._run(agent, job))
+
+    async def _run(self, agent: InProcess, job: Job) -> None:
+        try:
+            await agent.run(job, self._events.put, self._commands)
+        except asyncio.CancelledError:
+            await self._end("stopped", "stopped", None)
+        except Exception as error:
+            await self._end("failed", "agent_failed", f"{type(error).__name__}: {error}")
+        else:
+            await self._end("failed", "no_answer", "it ended without a result")
+
+    async def _end(self, outcome: str, reason: str, error: str | None) -> None:
+        await self._events.put({"type": "result", "outcome": outcome, "text": "", "reason": reason, "error": error})
+
+    async def events(self) -> AsyncIterator[Event]:
+        """What it says, up to its result."""
+        while True:
+            event = await self._events.get()
+            yield event
+            if event["type"] == "result":
+                return
+
+    async def tell(self, command: Event) -> None:
+        """Hand a command over; who does not stop in time is stopped."""
+        if command["type"] == "stop" and self._stopping is None:
+            self._stopping = asyncio.get_running_loop().call_later(STOP_WITHIN, self._task.cancel)
+        await self._commands.put(command)
+
+    async def adopted(self, turn: Turn) -> None:
+        """It is never adopted: it lives and dies with its launcher."""
+
+    async def close(self) -> None:
+        """Nothing of it is needed any more."""
+        if self._stopping is not None:
+            self._stopping.cancel()
+        self._task.cancel()
+        await asyncio.gather(self._task, return_exceptions=True)
+
+
+class SupervisedCarrier:
+    """An agent under a supervisor, known by its folder."""
+
+    def __init__(
+        self, folder: TurnFolder, job: Job, process: subprocess.Popen[bytes] | None, *, dies_with_us: bool = False
+    ) -> None:
+        self._folder, self._job, self._process = folder, job, process
+        self.dies_with_us = dies_with_us
+
+    async def events(self) -> AsyncIterator[Event]:
+        """What its file says, up to its result; a supervisor that is gone has said all it will."""
+        offset, number, pause = 0, 0, LOOK[0]
+        while True:
+            is_attended = self._is_attended()  # asked before reading: what it wrote last is read before we give up
+            events, offset = self._folder.events(offset)
+            for event in events:
+                number += 1
+                if event["type"] == "message":
+                    event["key"] = f"{self._job.turn_id}:{number}"[-256:]  # read again after a restart, it is said once
+                yield event
+                if event["type"] == "result":
+                    return
+            if not events and not is_attended:
+                gone = "the agent's supervisor is gone, and the agent with it"
+                yield {"type": "result", "outcome": "failed", "text": "", "error": gone, "reason": "supervisor_lost"}
+                return
+            pause = LOOK[0] if events else min(pause * 1.5, LOOK[1])
+            await asyncio.sleep(pause)
+
+    async def tell(self, command: Event) -> None:
+        """Add a line to what it is told."""
+        with suppress(OSError):  # it is over, and its folder gone
+            self._folder.send(command)
+
+    async def adopted(self, turn: Turn) -> None:
+        """Remember under which epoch it goes on."""
+        await asyncio.to_thread(_write_whole, os.path.join(self._folder.path, EPOCH), json.dumps({"epoch": turn.epoch}))
+
+    async def close(self) -> None:
+        """Its folder goes, and whatever the agent has left behind."""
+        await asyncio.to_thread(self._see_off)
+
+    def _see_off(self) -> None:
+        if self._process is not None:
+            with suppress(subprocess.TimeoutExpired):
+                self._process.wait(STOP_WITHIN * 3)
+        self._folder.end_leftovers()
+        shutil.rmtree(self._folder.path, ignore_errors=True)
+
+    def _is_attended(self) -> bool:
+        return self._process.poll() is None if self._process is not None else self._folder.is_attended
+
+
+def _write_whole(path: str, text: str) -> None:
+    with open(f"{path}.part", "w", encoding="utf-8") as file:
+        file.write(text)
+        file.flush()
+        os.fsync(file.fileno())
+    os.replace(f"{path}.part", path)
+
+
+def _names(folder: str) -> list[str]:
+    try:
+        return os.listdir(folder)
+    except OSError:
+        return []
+
+
+def _read_epoch(folder: str, job: Job) -> int:
+    try:
+        with open(os.path.join(folder, EPOCH), encoding="utf-8") as file:
+            return int(json.load(file)["epoch"])
+    except (OSError, ValueError, KeyError):
+        return job.epoch

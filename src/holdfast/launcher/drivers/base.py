@@ -1,0 +1,230 @@
+"""What all drivers share: the line to the agent, the account of what it said, how it ended."""
+
+from __future__ import annotations
+
+import json
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, Protocol
+
+    Event = dict[str, Any]
+    Job = dict[str, Any]
+
+    class Line(Protocol):
+        """A driver's way to its agent and to whoever reads the events."""
+
+        def send(self, data: bytes) -> None:
+            """Write to the agent's standard input, as soon as it reads."""
+
+        def close_input(self) -> None:
+            """End the agent's standard input, after all that was sent."""
+
+        def emit(self, event: Event) -> None:
+            """Report an event."""
+
+        def errors(self) -> str:
+            """The last of what the agent wrote to its standard error."""
+
+
+MAX_MESSAGE_BYTES = 1024 * 1024  # of one message in the log
+PIECE = 512 * 1024  # bytes; an answer above the limit is kept in messages of this size
+PART_TEXT = 32 * 1024  # characters of a text that stay when a message of parts is too large
+
+
+class Exit:
+    """How the agent's process ended: a status, or a signal."""
+
+    def __init__(self, status: int | None, signal_name: str | None = None) -> None:
+        self.status, self.signal_name = status, signal_name
+
+    @property
+    def is_clean(self) -> bool:
+        """Whether it ended as a program does that is content with itself."""
+        return self.status == 0
+
+    def __str__(self) -> str:
+        if self.signal_name is not None:
+            return f"it was killed by {self.signal_name}"
+        return f"it ended with exit status {self.status}"
+
+
+class Driver:
+    """Speaks with one agent; each kind of agent has its own."""
+
+    grace = 0.0  # seconds that an agent asked to stop gets before it is signalled
+    is_done = False  # whether the agent has given its answer and only has to leave
+
+    def __init__(self, job: Job, line: Line) -> None:
+        self.job, self.line = job, line
+        self.account = Account(line)
+
+    def argv(self) -> list[str]:
+        """The program and its arguments."""
+        return list(self.job["agent"]["command"])
+
+    def env(self) -> dict[str, str]:
+        """Variables to set besides those of the job."""
+        return {}
+
+    def begin(self) -> None:
+        """The agent has been started: say what there is to say."""
+
+    def hear(self, data: bytes) -> None:
+        """The agent wrote to its standard output."""
+
+    def hear_end(self) -> None:
+        """It will not write any more."""
+
+    def told(self, command: Event) -> None:
+        """An answer for the agent has come."""
+
+    def ask_to_stop(self) -> None:
+        """Tell the agent, in words, that it is to end."""
+
+    def result(self, exit: Exit) -> Event:
+        """The last event, now that the agent has ended by itself."""
+        raise NotImplementedError
+
+    def last_words(self) -> str | None:
+        """What counts as its answer if it is ended, once all it began is closed; None for what it said last."""
+        return None
+
+
+class Account:
+    """What an agent has said, and how much of it is in the log."""
+
+    def __init__(self, line: Line) -> None:
+        self._emit = line.emit
+        self._unsaid: list[str] = []  # pieces of a message that is not finished
+        self._last = ""  # the last whole message of its own
+        self.has_spoken = False
+
+    def chunk(self, text: str) -> None:
+        """A piece of a message."""
+        if text:
+            self.has_spoken = True
+            self._unsaid.append(text)
+            self._emit({"type": "chunk", "text": text})
+
+    def message(self, role: str, content: str | list[Event]) -> None:
+        """A whole message; the pieces that it was announced with are part of it."""
+        self.has_spoken = True
+        for piece in fitting(content):
+            self._emit({"type": "message", "role": role, "content": piece})
+        if role == "assistant":
+            self._unsaid = []
+            self._last = words_of(content) or self._last
+
+    def end_message(self) -> None:
+        """The pieces so far are a message."""
+        if text := "".join(self._unsaid):
+            self.message("assistant", text)
+
+    @property
+    def unsaid(self) -> str:
+        """What came in pieces and is in no message yet."""
+        return "".join(self._unsaid)
+
+    def ending(self, outcome: str, text: str | None = None, **more: Any) -> Event:
+        """The last event. Without a text, what it said last is the answer."""
+        if text is None:
+            text = self.unsaid or self._last
+        is_said = bool(text) and text == self._last
+        if not is_said and len(text.encode("utf-8", "replace")) > MAX_MESSAGE_BYTES:
+            self.message("assistant", text)
+            is_said = True
+        facts = {key: value for key, value in more.items() if value is not None}
+        return {"type": "result", "outcome": outcome, "text": text, "said": is_said, **facts}
+
+    def failing(self, reason: str, error: str, text: str | None = None) -> Event:
+        """The last event of an agent that failed, with what it said so far."""
+        return self.ending("failed", text, reason=reason, error=error)
+
+
+def words_of(content: str | list[Event]) -> str:
+    """The words of a message, without tool calls and results."""
+    if isinstance(content, str):
+        return content
+    return "\n".join(part["text"] for part in content if part.get("type") == "text")
+
+
+def fitting(content: str | list[Event]) -> list[str | list[Event]]:
+    """A message as several that each fit into the log; parts are shortened instead."""
+    if isinstance(content, str):
+        return list(_pieces(content))
+    if len(json.dumps(content).encode()) <= MAX_MESSAGE_BYTES:  # with its escapes: rather too much than too little
+        return [content]
+    short = [_shortened(part) for part in content]
+    if len(json.dumps(short).encode()) <= MAX_MESSAGE_BYTES:
+        return [short]
+    return list(_pieces(json.dumps(content, ensure_ascii=False)))
+
+
+def _pieces(text: str) -> list[str]:
+    data = text.encode("utf-8", "replace")
+    if len(data) <= MAX_MESSAGE_BYTES:
+        return [text]
+    cuts = [0]
+    while len(data) - cuts[-1] > PIECE:
+        cut = cuts[-1] + PIECE
+        while data[cut] & 0xC0 == 0x80:  # in the middle of a character
+            cut -= 1
+        cuts.append(cut)
+    return [data[start:end].decode() for start, end in zip(cuts, [*cuts[1:], len(data)], strict=True)]
+
+
+def _shortened(value: Any) -> Any:
+    if isinstance(value, str) and len(value) > PART_TEXT:
+        return f"{value[:PART_TEXT]} … [{len(value) - PART_TEXT:,} of {len(value):,} characters left out]"
+    if isinstance(value, dict):
+        return {key: _shortened(item) for key, item in value.items()}
+    return [_shortened(item) for item in value] if isinstance(value, list) else value
+
+
+class Lines:
+    """Bytes as they come, cut into lines; of one that is too long only its beginning is kept."""
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self._rest = bytearray()
+        self._length = 0  # of the line so far, with what was thrown away
+
+    def feed(self, data: bytes) -> list[tuple[bytes, int]]:
+        """The lines that are complete now, each with its true length."""
+        *ends, rest = data.split(b"\n")
+        done = []
+        for end in ends:
+            self._add(end)
+            done.append((bytes(self._rest), self._length))
+            self._rest.clear()
+            self._length = 0
+        self._add(rest)
+        return done
+
+    def end(self) -> list[tuple[bytes, int]]:
+        """A last line that nobody ended."""
+        return self.feed(b"\n") if self._rest else []
+
+    def _add(self, data: bytes) -> None:
+        self._length += len(data)
+        self._rest += data[: max(0, self._limit - len(self._rest))]
+
+
+def read_object(line: bytes) -> Event | None:
+    """A line as a JSON object; None if it is none."""
+    try:
+        value = json.loads(line.decode("utf-8", "replace"), parse_constant=_no_number)
+    except (ValueError, RecursionError):
+        return None
+    return value if isinstance(value, dict) else None
+
+
+def _no_number(word: str) -> None:
+    raise ValueError(f"{word} is not JSON")
+
+
+def shown(line: bytes, limit: int = 200) -> str:
+    """The beginning of a line, for people."""
+    text = line[: limit * 4].decode("utf-8", "replace").strip()
+    return text if len(text) <= limit else f"{text[:limit]}…"

@@ -1,0 +1,77 @@
+"""A launcher inside the caller's own process: for scripts, for the command line, and for tests.
+
+It takes the turns of one family, or of all, as long as it is open. Agents under a supervisor
+that it has started end with it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+import tempfile
+from collections.abc import Callable
+from contextlib import suppress
+from datetime import timedelta
+
+from holdfast.core.agent import AgentDefinition
+from holdfast.core.turn import LEASE, LOST_AFTER, Launcher
+from holdfast.launcher.carriers import Carriers
+from holdfast.launcher.inside import inside
+from holdfast.launcher.loop import Listener, Loop
+from holdfast.service.deps import Deps
+from holdfast.service.turns import TurnDesk
+
+SLOTS = 32
+
+
+class Embedded:
+    """A launcher for as long as the block lasts."""
+
+    def __init__(
+        self,
+        deps: Deps,
+        agents: Callable[[], dict[str, AgentDefinition]],
+        *,
+        owner: str = "local",
+        root: str | None = None,
+        listener: Listener | None = None,
+        environment: dict[str, str] | None = None,
+        slots: int = SLOTS,
+        lease: timedelta = LEASE,
+        lost_after: timedelta = LOST_AFTER,
+    ) -> None:
+        self._folder = tempfile.mkdtemp(prefix="holdfast-turns-")
+        now = deps.clock.now()
+        self.launcher = Launcher(
+            launcher_id=deps.new_id(),
+            name=f"embedded:{os.getpid()}",
+            registered_at=now,
+            seen_at=now,
+            host=os.uname().nodename,
+            pid=os.getpid(),
+            slots=slots,
+        )
+        self._stop = asyncio.Event()
+        self._loop = Loop(
+            TurnDesk(deps, lease=lease, lost_after=lost_after),
+            self.launcher,
+            Carriers(self._folder, inside, dies_with_us=True),
+            agents,
+            owners=(owner,),
+            root=root,
+            listener=listener,
+            environment=environment,
+        )
+        self._task: asyncio.Task[None] | None = None
+
+    async def __aenter__(self) -> Embedded:
+        self._task = asyncio.create_task(self._loop.run(self._stop), name="holdfast-launcher")
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self._stop.set()
+        if self._task is not None:
+            with suppress(asyncio.CancelledError):
+                await self._task
+        await asyncio.to_thread(shutil.rmtree, self._folder, True)

@@ -1,0 +1,365 @@
+"""The loop: claim a turn, carry it to its end, claim the next.
+
+Each turn is carried by a task of its own. Its lease is renewed by another, which has nothing
+to do with what the agent says: an agent that floods its output does not lose its turn. What
+cannot be reported now (the store is away) is reported later, as long as the turn is ours.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import Counter
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
+from typing import Any, Protocol
+
+from holdfast.core.agent import AgentDefinition
+from holdfast.core.entry import MAX_MESSAGE_BYTES, check_message
+from holdfast.core.errors import Conflict, HoldfastError, InvalidRequest, NotFound, StoreError, TurnLost
+from holdfast.core.turn import Launcher, Turn, TurnState
+from holdfast.core.work import TurnEnd, cut
+from holdfast.launcher.job import job_for
+from holdfast.launcher.processes import clock
+from holdfast.ports import Claimed
+from holdfast.service.turns import TurnDesk
+
+log = logging.getLogger(__name__)
+
+HEARTBEAT = 10.0  # seconds
+AT_ONCE = 8  # turns claimed side by side
+IDLE_LOOK = 1.0  # a wake-up is a hint and may get lost
+LOOK_AT_APPROVALS = 0.2
+LOOK_FOR_STOPS = 1.0
+BACKOFF = (0.05, 5.0)  # seconds: between attempts to reach a store that is away
+DRAIN = 30.0  # seconds turns may take to end when the launcher is asked to
+
+Event = dict[str, Any]
+Listener = Callable[[Turn, Event], None]
+
+
+class Carrier(Protocol):
+    """An agent at work on one turn."""
+
+    dies_with_us: bool  # whether it ends with the launcher
+
+    def events(self) -> Any:
+        """What it says, as an asynchronous iterator; the last event is its result."""
+
+    async def tell(self, command: Event) -> None:
+        """Tell it something: renewed, stop, decision."""
+
+    async def adopted(self, turn: Turn) -> None:
+        """It goes on under another epoch."""
+
+    async def close(self) -> None:
+        """It is over and reported: nothing of it is needed any more."""
+
+
+class Carriers(Protocol):
+    """Starts agents of any kind."""
+
+    async def start(self, job: Any, definition: AgentDefinition) -> Carrier:
+        """Begin one turn."""
+
+    async def found(self) -> Sequence[tuple[Any, Turn, Carrier]]:
+        """What a former life of this launcher has left at work: job, turn, carrier."""
+
+
+class Loop:
+    """Takes turns for some owners until it is told to stop."""
+
+    def __init__(
+        self,
+        desk: TurnDesk,
+        launcher: Launcher,
+        carriers: Carriers,
+        find_agent: Callable[[], dict[str, AgentDefinition]],
+        *,
+        owners: tuple[str, ...] = ("local",),
+        root: str | None = None,
+        listener: Listener | None = None,
+        environment: dict[str, str] | None = None,
+    ) -> None:
+        self._desk, self._launcher, self._carriers, self._find_agents = desk, launcher, carriers, find_agent
+        self._owners, self._root, self._listener = owners, root, listener
+        self._environment = environment or {}
+        self._turns: dict[str, asyncio.Task[None]] = {}
+        self._agents: Counter[str] = Counter()
+        self._ended = asyncio.Event()
+
+    async def run(self, stop: asyncio.Event) -> None:
+        """Work until `stop`; then end what can be ended, and leave the rest to whoever comes back."""
+        await self._adopt()
+        beat = asyncio.create_task(self._beat())
+        try:
+            while not stop.is_set():
+                await self._step(stop)
+        finally:
+            beat.cancel()
+            await self._drain()
+
+    async def _step(self, stop: asyncio.Event) -> None:
+        """Claim what there is room for, then wait until something happens."""
+        seen = self._desk.pulse()
+        self._ended.clear()
+        try:
+            while not stop.is_set() and await self._claim_some(await self._room()):
+                continue
+        except StoreError as error:
+            log.warning("the store cannot be reached, trying again: %s", error)
+            await _first(stop.wait(), asyncio.sleep(IDLE_LOOK))
+            return
+        await _first(stop.wait(), self._ended.wait(), self._desk.wait(seen, IDLE_LOOK))
+
+    async def _room(self) -> int:
+        """How many turns more there is room for. One that waits for a child needs none."""
+        free = self._launcher.slots - len(self._turns)
+        if free <= 0:
+            waiting = await self._desk.waiting(self._launcher.launcher_id)
+            free += len(waiting & self._turns.keys())
+        return free
+
+    async def _claim_some(self, room: int) -> bool:
+        """Claim several turns side by side, so that they share a commit; whether there may be more."""
+        agents = self._find_agents()
+        retries = {name: agent.retry for name, agent in agents.items()}
+        full = tuple(name for name, agent in agents.items() if self._is_full(agent))
+        at_once = 1 if any(agent.max_concurrent is not None for agent in agents.values()) else AT_ONCE
+        wishes = [
+            self._desk.claim(self._launcher.launcher_id, self._owners, retries, full=full, root=self._root)
+            for _ in range(min(room, at_once))
+        ]
+        claimed = [each for each in await asyncio.gather(*wishes) if each is not None]
+        for each in claimed:
+            self._begin(each.turn, self._carry(each, agents[str(each.turn.agent_name)]))
+        return bool(wishes) and len(claimed) == len(wishes)
+
+    def _is_full(self, agent: AgentDefinition) -> bool:
+        return agent.max_concurrent is not None and self._agents[agent.name] >= agent.max_concurrent
+
+    def _begin(self, turn: Turn, work: Any) -> None:
+        task = asyncio.create_task(work, name=turn.turn_id)
+        self._turns[turn.turn_id] = task
+        self._agents[str(turn.agent_name)] += 1
+
+        def done(_: asyncio.Task[None]) -> None:
+            self._turns.pop(turn.turn_id, None)
+            self._agents[str(turn.agent_name)] -= 1
+            self._ended.set()
+
+        task.add_done_callback(done)
+
+    # One turn -----------------------------------------------------------------------------------
+
+    async def _carry(self, claimed: Claimed, agent: AgentDefinition) -> None:
+        """A turn from its claim to its end."""
+        owner, turn = claimed.owner, claimed.turn
+        try:
+            given, _ = await asyncio.gather(
+                self._desk.given(claimed), self._insist(lambda: self._desk.started(owner, turn))
+            )
+            job = job_for(given, agent, self._environment)
+            carrier = await self._carriers.start(job, agent)
+        except (TurnLost, NotFound):
+            return
+        except Exception as error:
+            log.exception("agent %s could not be started", agent.name)
+            end = TurnEnd(outcome=TurnState.FAILED, error=str(error), reason="not_started")
+            await self._finish(owner, turn, end)
+            return
+        await self._attend(owner, turn, carrier)
+
+    async def _attend(self, owner: str, turn: Turn, carrier: Carrier) -> None:
+        """Keep what a started agent says until it ends, or until the turn is somebody else's."""
+        renewing = asyncio.create_task(self._renew(owner, turn, carrier))
+        try:
+            end = await self._listen(owner, turn, carrier)
+            renewing.cancel()
+            if end is not None:
+                await self._finish(owner, turn, end)
+        except (TurnLost, NotFound):  # somebody else has it, or the session was deleted
+            await carrier.tell({"type": "stop"})
+            await self._see_off(carrier)
+            renewing.cancel()
+            return
+        except asyncio.CancelledError:
+            if not carrier.dies_with_us:
+                renewing.cancel()
+                return  # it goes on without us, and is adopted when we come back
+            await carrier.tell({"type": "stop"})
+            with suppress(HoldfastError):
+                await self._desk.release(owner, turn)
+        renewing.cancel()
+        await carrier.close()
+
+    async def _renew(self, owner: str, turn: Turn, carrier: Carrier) -> None:
+        """Renew the lease at a third of its time; tell the agent if somebody wants it to stop.
+
+        While it waits for a child, its own time stands still.
+        """
+        pause, is_told, is_paused = turn.lease.total_seconds() / 3, False, False
+        while True:
+            await (asyncio.sleep(pause) if is_told else self._sleep_unless_unwanted(owner, turn, pause))
+            asked_at = clock()
+            try:
+                now = await self._desk.renew(owner, turn)
+                waits = turn.turn_id in await self._desk.waiting(self._launcher.launcher_id)
+            except (TurnLost, NotFound):
+                await carrier.tell({"type": "stop"})
+                return
+            except HoldfastError as error:  # unreachable is not refusal
+                log.warning("turn %s could not be renewed: %s", turn.turn_id, error)
+                continue
+            await carrier.tell({"type": "renewed", "at": asked_at})  # the lease counts from when it was asked for
+            if waits is not is_paused:
+                is_paused = waits
+                await carrier.tell({"type": "pause" if waits else "go_on"})
+            if now.stop_requested:
+                await carrier.tell({"type": "stop"})
+                is_told = True
+
+    async def _sleep_unless_unwanted(self, owner: str, turn: Turn, seconds: float) -> None:
+        """Let time pass; less of it, if somebody wants the turn to stop."""
+        while seconds > 0:
+            seen, step = self._desk.pulse(), min(seconds, LOOK_FOR_STOPS)
+            await asyncio.sleep(step)
+            seconds -= step
+            if self._desk.pulse() != seen and await self._desk.is_unwanted(owner, turn):
+                return
+
+    async def _listen(self, owner: str, turn: Turn, carrier: Carrier) -> TurnEnd | None:
+        said: list[str] = []
+        asking: list[asyncio.Task[None]] = []
+        try:
+            async for event in carrier.events():
+                if self._listener is not None:
+                    self._listener(turn, event)
+                if event["type"] == "result":
+                    return _ending(event, said)
+                if event["type"] == "approval":
+                    asking.append(asyncio.create_task(self._ask(owner, turn, carrier, event)))
+                    continue
+                with suppress(InvalidRequest):  # what an agent says wrongly is its own affair; the turn goes on
+                    await self._keep(owner, turn, event, said)
+        finally:
+            for task in asking:
+                task.cancel()
+        return TurnEnd(outcome=TurnState.FAILED, error="the agent ended without a word", reason="no_answer")
+
+    async def _keep(self, owner: str, turn: Turn, event: Event, said: list[str]) -> None:
+        kind = event["type"]
+        if kind == "message":
+            message = {"role": event.get("role", "assistant"), "content": event["content"]}
+            if event.get("key"):
+                message["client_key"] = event["key"]
+            await self._insist(lambda: self._desk.say(owner, turn, [message]))
+            if isinstance(event["content"], str):
+                said.append(event["content"])
+        elif kind in ("phase", "metadata", "error"):
+            await self._insist(
+                lambda: self._desk.update(
+                    owner,
+                    turn,
+                    phase=event.get("phase"),
+                    metadata=event.get("metadata"),
+                    error=event.get("error"),
+                )
+            )
+        elif kind == "checkpoint":
+            await self._insist(lambda: self._desk.checkpoint(owner, turn, event["checkpoint"]))
+
+    async def _ask(self, owner: str, turn: Turn, carrier: Carrier, event: Event) -> None:
+        """Put an agent's question to a person; one that waits gets the answer."""
+        options = {name: event[name] for name in ("plan", "options", "expires_in") if event.get(name)}
+        waits = bool(event.get("wait"))
+        approval = await self._desk.request_approval(
+            owner, turn, str(event.get("question") or "May I?"), waits=waits, **options
+        )
+        while waits and approval.state.value == "pending":
+            await asyncio.sleep(LOOK_AT_APPROVALS)
+            approval = await self._desk.approval(owner, approval.approval_id)
+        if waits:
+            decision = approval.decision or approval.state.value
+            await carrier.tell({"type": "decision", "id": event.get("id"), "decision": decision, "note": approval.note})
+
+    async def _finish(self, owner: str, turn: Turn, end: TurnEnd) -> None:
+        with suppress(TurnLost, NotFound):
+            await self._insist(lambda: self._desk.finish(owner, turn, end))
+
+    async def _insist(self, report: Callable[[], Awaitable[Any]]) -> None:
+        """Report until it is taken or refused; a store that is away comes back."""
+        pause, longest = BACKOFF
+        while True:
+            try:
+                await report()
+            except StoreError as error:
+                log.warning("could not report, trying again: %s", error)
+                await asyncio.sleep(pause)
+                pause = min(pause * 2, longest)
+            except Conflict as error:
+                if error.code == "hold_lost":
+                    raise TurnLost("", 0) from error
+                raise
+            else:
+                return
+
+    # Beginning and end --------------------------------------------------------------------------
+
+    async def _adopt(self) -> None:
+        """Go on with what a former life has left at work."""
+        for job, turn, carrier in await self._carriers.found():
+            try:
+                mine = await self._desk.adopt(job.owner, turn, self._launcher.launcher_id)
+            except (TurnLost, NotFound):
+                await carrier.tell({"type": "stop"})
+                self._begin(turn, self._see_off(carrier))
+            else:
+                await carrier.adopted(mine)
+                await carrier.tell({"type": "renewed"})
+                self._begin(mine, self._attend(job.owner, mine, carrier))
+
+    async def _see_off(self, carrier: Carrier) -> None:
+        async for event in carrier.events():
+            if event["type"] == "result":
+                break
+        await carrier.close()
+
+    async def _beat(self) -> None:
+        while True:
+            with suppress(HoldfastError):
+                await self._desk.register(self._launcher)
+            await asyncio.sleep(HEARTBEAT)
+
+    async def _drain(self) -> None:
+        """Wait for turns to end, a while; what an agent still does is left to it and to whoever comes back."""
+        tasks = list(self._turns.values())
+        if tasks:
+            await asyncio.wait(tasks, timeout=DRAIN)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+def _ending(event: Event, said: list[str]) -> TurnEnd:
+    """A result as the end of a turn; its text is kept as a message, unless the log has it already."""
+    text = event.get("text") or ""
+    is_new = bool(text.strip()) and not event.get("said")
+    return TurnEnd(
+        outcome=TurnState(event.get("outcome", "completed")),
+        messages=(check_message({"role": "assistant", "content": cut(text, MAX_MESSAGE_BYTES)}),) if is_new else (),
+        result=text or (said[-1] if said else None),
+        error=event.get("error"),
+        reason=event.get("reason"),
+    )
+
+
+async def _first(*waits: Any) -> None:
+    """Until one of these is over."""
+    tasks = [asyncio.ensure_future(each) for each in waits]
+    try:
+        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)

@@ -1,0 +1,77 @@
+"""A launcher as a process of its own: it survives servers, and adopts what its former life has started."""
+
+from __future__ import annotations
+
+import asyncio
+import fcntl
+import os
+import signal
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+
+from holdfast.core.agent import AgentDefinition
+from holdfast.core.errors import StoreUnavailable
+from holdfast.core.turn import LEASE, LOST_AFTER, Launcher
+from holdfast.launcher.carriers import Carriers
+from holdfast.launcher.inside import inside
+from holdfast.launcher.loop import Loop
+from holdfast.service.deps import Deps
+from holdfast.service.turns import TurnDesk
+
+SLOTS = 16
+
+
+async def serve(
+    deps: Deps,
+    agents: Callable[[], dict[str, AgentDefinition]],
+    *,
+    folder: str,
+    name: str,
+    owners: tuple[str, ...] = ("local",),
+    slots: int = SLOTS,
+    environment: dict[str, str] | None = None,
+    lease: timedelta = LEASE,
+    lost_after: timedelta = LOST_AFTER,
+) -> None:
+    """Take turns until SIGTERM or SIGINT; then finish what ends soon and leave the rest to the next life."""
+    stop = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, stop.set)
+    with alone_in(folder):
+        now = deps.clock.now()
+        launcher = Launcher(
+            launcher_id=deps.new_id(),
+            name=name,
+            registered_at=now,
+            seen_at=now,
+            host=os.uname().nodename,
+            pid=os.getpid(),
+            slots=slots,
+            agents=tuple(agents()),
+        )
+        loop = Loop(
+            TurnDesk(deps, lease=lease, lost_after=lost_after),
+            launcher,
+            Carriers(os.path.join(folder, "turns"), inside),
+            agents,
+            owners=owners,
+            environment=environment,
+        )
+        await loop.run(stop)
+
+
+@contextmanager
+def alone_in(folder: str) -> Iterator[None]:
+    """One launcher for one folder: two would adopt each other's agents."""
+    os.makedirs(os.path.join(folder, "turns"), mode=0o700, exist_ok=True)
+    lock = os.open(os.path.join(folder, "lock"), os.O_RDWR | os.O_CREAT, 0o600)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(lock)
+        raise StoreUnavailable(f"another launcher uses {folder}; give this one another --name", store=folder) from None
+    try:
+        yield
+    finally:
+        os.close(lock)

@@ -1,0 +1,93 @@
+"""Agents that come with Holdfast."""
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from holdfast.agents.builtin import ANSWERS, DEFINITIONS
+from holdfast.agents.inside import run_inside
+from holdfast.agents.interface import Event
+from holdfast.core.agent import AgentDefinition, AgentKind
+from tests.agents.jobs import job_of, result_of
+
+HISTORY: list[dict[str, Any]] = [
+    {"role": "user", "content": "I like tea"},
+    {"role": "assistant", "content": "Echo Agent Response: I like tea"},
+    {"role": "user", "content": [{"type": "text", "text": "with milk"}]},
+]
+
+
+def test_every_definition_has_an_answer() -> None:
+    assert ANSWERS.keys() == DEFINITIONS.keys() == {"echo-agent", "hello-world", "itinerary-worker"}
+
+
+@pytest.mark.parametrize("prompt", ["hello", "", "two\nlines", "Parameters: no"])
+async def test_echo_repeats_exactly_what_was_said(prompt: str) -> None:
+    result = await result_of(job_of("echo-agent", prompt=prompt))
+    assert (result["outcome"], result["text"]) == ("completed", f"Echo Agent Response: {prompt}")
+
+
+async def test_echo_names_the_parameters() -> None:
+    job = job_of("echo-agent", prompt="Hello, remember my preferences", parameters={"preference": "italian food"})
+    expected = "Echo Agent Response: Hello, remember my preferences | Parameters: preference=italian food"
+    assert (await result_of(job))["text"] == expected
+
+
+async def test_echo_remembers_the_session() -> None:
+    first = await result_of(job_of("echo-agent"))
+    assert first["metadata"] == {"agent_id": "echo-agent", "session_id": "session-1", "task_number": 1}
+    third = await result_of(job_of("echo-agent", prompt="/recall", history=HISTORY))
+    assert third["text"] == "Echo Agent Response: /recall | Remembered: I like tea; with milk"
+    assert (third["metadata"]["task_number"], third["metadata"]["previous_input"]) == (3, "with milk")
+
+
+async def test_hello_world_greets_and_greets_again() -> None:
+    assert (await result_of(job_of("hello-world")))["text"] == "Hello! How can I help you today?"
+    again = await result_of(job_of("hello-world", history=HISTORY))
+    assert again["text"] == "Hello again! This is message 3 of our conversation. Before it you said: with milk"
+
+
+@pytest.mark.parametrize(
+    "facts",
+    [
+        {"parameters": {"destination": "Paris", "days": "2", "interests": "culture,food"}},
+        {"prompt": "destination: Paris; days: 2; interests: culture, food"},
+        {"prompt": "a trip to Paris for 2 days", "context": {"interests": "culture,food", "days": 9}},
+        {"prompt": "2 days in Paris", "parameters": {"interests": "Culture, food"}},
+    ],
+)
+async def test_the_itinerary_is_planned_day_by_day(facts: dict[str, Any]) -> None:
+    result = await result_of(job_of("itinerary-worker", **facts))
+    assert result["text"].splitlines() == [
+        "Itinerary for Paris, 2 days (from sample data):",
+        "Day 1: a walk through the old town, a market in the morning",
+        "Day 2: the main museum, lunch where the locals eat",
+    ]
+    assert result["metadata"]["session_id"] == "session-1"
+
+
+async def test_an_itinerary_needs_no_wishes() -> None:
+    result = await result_of(job_of("itinerary-worker", prompt="surprise me", parameters={"days": "many"}))
+    assert result["text"].startswith("Itinerary for your destination, 3 days")
+
+
+async def test_a_thousand_run_side_by_side_in_one_loop() -> None:
+    events: list[Event] = []
+    together = asyncio.Barrier(1000)
+
+    async def keep(event: Event) -> None:
+        async with asyncio.timeout(20):
+            await together.wait()  # nobody goes on before all are there
+        events.append(event)
+
+    jobs = [job_of("echo-agent", prompt=str(number)) for number in range(1000)]
+    await asyncio.gather(*(run_inside(job, keep, asyncio.Queue()) for job in jobs))
+    assert sorted(event["text"] for event in events) == sorted(f"Echo Agent Response: {n}" for n in range(1000))
+
+
+async def test_an_agent_that_does_not_come_along_is_told() -> None:
+    from msgspec.structs import replace
+
+    job = replace(job_of("echo-agent"), agent=AgentDefinition(name="nobody", kind=AgentKind.BUILTIN))
+    assert (await result_of(job))["reason"] == "not_found"

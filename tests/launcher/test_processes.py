@@ -1,0 +1,210 @@
+"""Launchers, supervisors and agents as processes, and what becomes of a turn when one of them is killed."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from holdfast import sync
+from holdfast.core.run import Run
+
+PATIENCE = 60.0
+LEASE, LOST_AFTER, PATIENT = "0.6s", "3s", "60s"
+AGENT = """\
+import os, sys, time
+prompt = sys.stdin.read()
+with open({journal!r}, "a") as journal:
+    journal.write(f"{{os.getpid()}}\\n")
+while not os.path.exists({signal_file!r}):
+    time.sleep(0.02)
+print("did " + prompt)
+"""
+
+
+class Works:
+    """A home with one slow agent, which ends when it is told to."""
+
+    def __init__(self, home: Path) -> None:
+        self.home = home
+        self.journal, self.go = home / "journal", home / "go"
+        script = home / "slow.py"
+        (home / "agents").mkdir(parents=True)
+        script.write_text(AGENT.format(journal=str(self.journal), signal_file=str(self.go)))
+        (home / "agents" / "slow.toml").write_text(
+            f'[agent]\nname = "slow"\nkind = "command"\ncommand = ["{sys.executable}", "{script}"]\n'
+        )
+        self.hf = sync.connect()
+
+    @property
+    def agents(self) -> list[int]:
+        """The process ids of all agents that were ever started."""
+        return [int(line) for line in self.journal.read_text().split()] if self.journal.exists() else []
+
+    @contextmanager
+    def launcher(self, name: str = "one", lost_after: str = LOST_AFTER) -> Iterator[subprocess.Popen[bytes]]:
+        """A launcher as a process; killed in the end if it still runs."""
+        command = [sys.executable, "-m", "holdfast", "launcher", "--name", name, "--lease", LEASE]
+        process = subprocess.Popen([*command, "--lost-after", lost_after], stderr=subprocess.DEVNULL)
+        try:
+            yield process
+        finally:
+            process.send_signal(signal.SIGCONT)
+            process.kill()
+            process.wait()
+
+    def ask(self) -> Run:
+        """Ask the slow agent, and leave it at that."""
+        done = subprocess.run(
+            [sys.executable, "-m", "holdfast", "run", "slow", "it", "--mode", "async_poll"],
+            capture_output=True,
+            text=True,
+            check=True,
+            timeout=PATIENCE,
+        )
+        run: Run = self.hf.get_run(done.stdout.strip())
+        return run
+
+    def result(self, run: Run) -> Run:
+        """The run, settled."""
+        over: Run = self.hf.result(run.run_id, wait=PATIENCE)
+        assert over.is_settled, over
+        return over
+
+
+@pytest.fixture
+def works(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Works]:
+    for name in ("AGENT_SESSION_ID", "AGENT_SESSION_NAME", "AGENT_RUN_ID", "HOLDFAST_URL"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("HOLDFAST_HOME", str(tmp_path / "home"))
+    made = Works(tmp_path / "home")
+    yield made
+    made.hf.close()
+    for pid in made.agents:
+        assert not is_alive(pid), f"agent {pid} was left behind"
+
+
+def until(holds: Callable[[], bool]) -> None:
+    """Until this holds; looked at often."""
+    deadline = time.monotonic() + PATIENCE
+    while not holds():
+        assert time.monotonic() < deadline, "it never came to that"
+        time.sleep(0.02)
+
+
+def is_alive(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+def parent_of(pid: int) -> int:
+    return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+
+
+def test_a_launcher_takes_what_was_asked_before_it_came(works: Works) -> None:
+    run = works.ask()
+    works.go.touch()
+    with works.launcher(lost_after=PATIENT):
+        assert works.result(run).result == "did it"
+    assert len(works.agents) == 1
+
+
+def test_an_agent_outlives_its_launcher_and_is_adopted(works: Works) -> None:
+    run = works.ask()
+    with works.launcher(lost_after=PATIENT) as first:
+        until(lambda: len(works.agents) == 1)
+        first.kill()
+        first.wait()
+        with works.launcher(lost_after=PATIENT):
+            until(lambda: works.hf.get(run.session_id).epoch == 2)
+            works.go.touch()
+            assert works.result(run).result == "did it"
+    assert len(works.agents) == 1
+    kinds = [entry.kind for entry in works.hf.log(run.session_id)]
+    assert (kinds.count("turn_started"), kinds.count("run_settled")) == (1, 1)
+
+
+def test_a_launcher_asked_to_end_leaves_its_agents_to_its_next_life(works: Works) -> None:
+    run = works.ask()
+    with works.launcher(lost_after=PATIENT) as first:
+        until(lambda: len(works.agents) == 1)
+        first.terminate()
+        works.go.touch()
+        first.wait(PATIENCE)
+    with works.launcher(lost_after=PATIENT):
+        assert works.result(run).result == "did it"
+    assert len(works.agents) == 1
+
+
+def test_an_agent_whose_launcher_never_comes_back_ends_and_another_turn_goes_on(works: Works) -> None:
+    run = works.ask()
+    with works.launcher("one") as first:
+        until(lambda: len(works.agents) == 1)
+        first.kill()
+        first.wait()
+        until(lambda: not is_alive(works.agents[0]))
+        with works.launcher("two"):
+            until(lambda: len(works.agents) == 2)
+            works.go.touch()
+            assert "cut off" in str(works.result(run).result)
+    kinds = [(entry.kind, (entry.data or {}).get("outcome")) for entry in works.hf.log(run.session_id)]
+    assert ("turn_ended", "lost") in kinds
+    assert kinds.count(("run_settled", "completed")) == 1
+
+
+def test_a_launcher_that_wakes_up_late_is_refused(works: Works) -> None:
+    run = works.ask()
+    with works.launcher("one") as first:
+        until(lambda: len(works.agents) == 1)
+        first.send_signal(signal.SIGSTOP)
+        with works.launcher("two"):
+            until(lambda: len(works.agents) == 2)
+            assert not is_alive(works.agents[0])
+            works.go.touch()
+            works.result(run)
+            first.send_signal(signal.SIGCONT)
+            other = works.ask()
+            works.result(other)
+    said = [entry.text for entry in works.hf.messages(run.session_id) if entry.role == "assistant"]
+    assert len(said) == 1
+
+
+@pytest.mark.parametrize("victim", ["agent", "supervisor"])
+def test_an_agent_or_supervisor_that_is_killed_costs_a_turn_not_the_run(works: Works, victim: str) -> None:
+    run = works.ask()
+    with works.launcher(lost_after=PATIENT):
+        until(lambda: len(works.agents) == 1)
+        agent = works.agents[0]
+        os.kill(agent if victim == "agent" else parent_of(agent), signal.SIGKILL)
+        until(lambda: len(works.agents) == 2)
+        works.go.touch()
+        assert works.result(run).state.value == "completed"
+    assert not is_alive(agent)
+    outcomes = [(entry.data or {}).get("outcome") for entry in works.hf.log(run.session_id, kinds=["turn_ended"])]
+    assert outcomes == ["failed", "completed"]
+
+
+def test_what_a_one_off_run_has_started_dies_with_it(works: Works) -> None:
+    process = subprocess.Popen([sys.executable, "-m", "holdfast", "run", "slow", "it"], stdout=subprocess.DEVNULL)
+    until(lambda: len(works.agents) == 1)
+    process.kill()
+    process.wait()
+    until(lambda: not is_alive(works.agents[0]))
+
+
+def test_a_run_that_is_stopped_ends_its_agent(works: Works) -> None:
+    run = works.ask()
+    with works.launcher(lost_after=PATIENT):
+        until(lambda: len(works.agents) == 1)
+        works.hf.stop_run(run.run_id)
+        assert works.result(run).state.value == "stopped"
+        until(lambda: not is_alive(works.agents[0]))
