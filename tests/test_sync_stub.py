@@ -12,7 +12,7 @@ from typing import Any, assert_type
 import pytest
 
 import holdfast
-from holdfast import client, sync
+from holdfast import client, config, sync
 from holdfast.core.query import Page
 from holdfast.core.session import Session
 
@@ -31,7 +31,8 @@ def generator() -> ModuleType:
 
 
 @pytest.fixture
-def hf() -> Iterator[sync.Holdfast]:
+def hf(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[sync.Holdfast]:
+    monkeypatch.setenv("HOLDFAST_HOME", str(tmp_path / "home"))
     with sync.connect("memory://") as hf:
         hf.create(agent="a", name="one", parent=None)
         hf.append("one", "Hello")
@@ -68,6 +69,20 @@ def test_type_checkers_know_the_answers(hf: sync.Holdfast) -> None:
     assert_type(hf.context.put("one", "a", 1).version, int)
 
 
+def _asked(hf: sync.Holdfast) -> str:
+    """A run that nobody has taken yet."""
+    return hf.run("echo-agent", "hello", mode="async_poll").run.run_id
+
+
+def _set_aside(hf: sync.Holdfast) -> str:
+    """What an agent that cannot be started was told three times."""
+    folder = Path(config.home()) / "agents"
+    folder.mkdir(parents=True)
+    (folder / "broken.toml").write_text('[agent]\nname = "broken"\nkind = "command"\ncommand = ["no-such-program"]\n')
+    assert hf.run("broken", "hello", parent=None).status == "failed"
+    return hf.inbox(set_aside=True).items[0].item_id
+
+
 # A call of each method, so that none is forgotten.
 CALLS: dict[str, Callable[[sync.Holdfast], object]] = {
     "ancestors": lambda hf: hf.ancestors("one"),
@@ -94,8 +109,11 @@ CALLS: dict[str, Callable[[sync.Holdfast], object]] = {
     "finalize": lambda hf: hf.finalize("one"),
     "fork": lambda hf: hf.fork("one"),
     "get": lambda hf: hf.get("one"),
+    "get_run": lambda hf: hf.get_run(_asked(hf)),
     "import_": lambda hf: hf.import_(list(hf.export("one"))),
     "import_files": lambda hf: hf.import_files([Path(__file__).parent / "data" / "state"]),
+    "inbox": lambda hf: hf.inbox("one"),
+    "launchers": lambda hf: hf.launchers(),
     "list": lambda hf: hf.list(),
     "log": lambda hf: hf.log("one"),
     "messages": lambda hf: hf.messages("one", last=1),
@@ -103,13 +121,19 @@ CALLS: dict[str, Callable[[sync.Holdfast], object]] = {
     "release": lambda hf: hf.release("one", token=str(hf.resume("one").hold.token)),
     "request_approval": lambda hf: hf.request_approval("one", "Go?"),
     "resolve": lambda hf: hf.resolve("one"),
+    "result": lambda hf: hf.result(_asked(hf)),
     "resumable": lambda hf: hf.resumable(),
     "resume": lambda hf: hf.resume("one"),
+    "run": lambda hf: hf.run("echo-agent", "hello"),
+    "runs": lambda hf: hf.runs(),
     "save_checkpoint": lambda hf: hf.save_checkpoint("one", {"step": 2}),
     "search": lambda hf: hf.search("hello"),
     "send": lambda hf: hf.send("one", "text"),
+    "send_again": lambda hf: hf.send_again(_set_aside(hf)),
     "should_resume": lambda hf: hf.should_resume("one"),
     "stats": lambda hf: hf.stats(by="agent"),
+    "stop": lambda hf: hf.stop("one"),
+    "stop_run": lambda hf: hf.stop_run(_asked(hf)),
     "suspend": lambda hf: hf.suspend("one"),
     "tree": lambda hf: hf.tree("one"),
     "update": lambda hf: hf.update("one", phase="planning"),
@@ -138,6 +162,6 @@ def test_every_method_answers_at_once(hf: sync.Holdfast, call: Callable[[sync.Ho
 
 def test_there_is_nothing_besides(hf: sync.Holdfast) -> None:
     with pytest.raises(AttributeError):
-        hf.no_such_method  # type: ignore[attr-defined]  # noqa: B018
+        hf.no_such_method  # noqa: B018
     with pytest.raises(AttributeError):
         hf.context.no_such_method  # type: ignore[attr-defined]  # noqa: B018

@@ -11,7 +11,8 @@ Each method checks nothing and decides nothing: it calls one service function.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator
+from contextlib import contextmanager
 from datetime import datetime
 from typing import Any
 
@@ -53,8 +54,13 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from asyncio import Task
 
+    from holdfast.core.inbox import Item
+    from holdfast.core.run import Run
+    from holdfast.core.turn import Launcher, Turn
     from holdfast.files.finding import Source
+    from holdfast.launcher.embedded import Embedded
     from holdfast.service.analytics import Analytics
+    from holdfast.service.runs import RunReply
 
 # `list` is a method below, so the answers that are lists have names of their own.
 Sessions = list[Session]
@@ -62,14 +68,23 @@ Entries = list[Entry]
 Hits = list[Hit]
 Approvals = list[Approval]
 Problems = list[str]
+Stopped = list[str]
+Hearer = Callable[[str, dict[str, Any]], None]  # of a session's id, and of what happens in it
+Hearers = list[Hearer]
 
 
 class Holdfast:
     """Sessions on one store. Opened on first use or by `async with`."""
 
-    def __init__(self, open_deps: Callable[[], Deps], caller: Caller, *, threaded: bool = True) -> None:
-        self._open_deps, self._caller, self._threaded = open_deps, caller, threaded
+    def __init__(
+        self, open_deps: Callable[[], Deps], caller: Caller, *, threaded: bool = True, url: str | None = None
+    ) -> None:
+        self._open_deps, self._caller, self._threaded, self._url = open_deps, caller, threaded, url
         self._deps: Deps | None = None
+        self._launchers: dict[str | None, Embedded] = {}  # by the family they serve; None: all
+        self._hearers: Hearers = []
+        self.launches = threaded  # whether runs get a launcher of this connection
+        self.one_family = False  # whether that launcher leaves other families' turns alone
         self._opening: Task[Deps] | None = None
         self._closed = False
         self.context = ContextDoor(self)
@@ -89,6 +104,8 @@ class Holdfast:
             from asyncio import wait
 
             await wait([self._opening])
+        while self._launchers:
+            await self._launchers.popitem()[1].__aexit__()
         deps, self._deps = self._deps, None
         if deps is not None:
             await deps.store.close()
@@ -394,10 +411,196 @@ class Holdfast:
     async def send(
         self, ref: str, content: object, *, client_key: str | None = None, token: str | None = None
     ) -> Reply:
-        """Say something to the agent as its user."""
-        return await conversation.send_message(
-            await self._ready(), self._caller, ref, content, client_key=client_key, token=token
+        """Say something to the agent as its user: a run, if the agent can be started."""
+        deps = await self._ready()
+        if token is None and deps.find_agent is not None:
+            from holdfast.service import runs
+
+            asked = await runs.send(deps, self._caller, ref, content, client_key=client_key)
+            if asked is not None:
+                await self._launch((await self.get(asked.session_id)).root_session_id)
+                return asked
+        return await conversation.send_message(deps, self._caller, ref, content, client_key=client_key, token=token)
+
+    # Runs ---------------------------------------------------------------------------------------
+
+    async def run(
+        self,
+        agent: str,
+        prompt: object,
+        *,
+        mode: str = "sync",
+        session: str | None = None,
+        parent: str | UnsetType | None = UNSET,
+        join: str = "each",
+        correlation: str | None = None,
+        idempotency_key: str | None = None,
+        expires_in: object = None,
+        timeout: float | None = None,
+        name: str | None = None,
+        purpose: str | None = None,
+        metadata: dict[str, Any] | None = None,
+        task_id: str | None = None,
+        session_id: str | None = None,
+        project_dir: str | None = None,
+        ttl: object = None,
+        on_event: Hearer | None = None,
+    ) -> RunReply:
+        """Ask an agent for something, in a session of its own or in `session`; with mode `sync`, wait for the answer.
+
+        Inside an agent its parent is that agent's session. A launcher does the work: one that is
+        running, or one of this connection. `on_event` is told the session's id and what happens until
+        this call ends: first `asked`, with the `run_id`; then, if the launcher is this connection's,
+        what its agents say while they say it.
+        """
+        from holdfast.service import runs
+
+        deps = await self._ready()
+        asked_by = config.parent_from_environment() if parent is UNSET else parent
+        wish = runs.Wish(
+            mode=mode,
+            join=join,
+            parent=asked_by,
+            parent_run=config.run_from_environment() if asked_by is not None else None,
+            correlation=correlation,
+            idempotency_key=idempotency_key,
+            expires_in=expires_in,
         )
+        if session is not None:
+            asked = await runs.ask(deps, self._caller, session, prompt, wish=wish, agent=agent)
+        else:
+            asked = await runs.start_run(
+                deps,
+                self._caller,
+                agent,
+                prompt,
+                wish=wish,
+                name=name,
+                purpose=purpose,
+                metadata=metadata,
+                task_id=task_id,
+                session_id=session_id,
+                project_dir=project_dir,
+                ttl=ttl,
+            )
+        run = asked.run
+        with self._heard_by(on_event):
+            if on_event is not None:
+                on_event(run.session_id, {"type": "asked", "run_id": run.run_id})
+            if asked_by is None or config.run_from_environment() is None:  # inside an agent, its launcher does the work
+                await self._launch(asked.session.root_session_id)
+            if run.mode == "sync":
+                run = await runs.wait_for_run(deps, self._caller, run.run_id, timeout=timeout)
+        return runs.RunReply(
+            session=await self.get(run.session_id), run=run, status=run.state.value, result=run.result, error=run.error
+        )
+
+    def _for_a_loop(self) -> Holdfast:
+        """The same caller on the same store, for an event loop of its own."""
+        deps = self._deps
+        if deps is not None and config.pick_url(self._url).startswith("memory://"):
+            return Holdfast(lambda: deps, self._caller, url=self._url)
+        return Holdfast(lambda: config.open_deps(self._url, threaded=True), self._caller, url=self._url)
+
+    @contextmanager
+    def _heard_by(self, hearer: Hearer | None) -> Iterator[None]:
+        """For as long as the block lasts, somebody hears what agents say."""
+        if hearer is not None:
+            self._hearers.append(hearer)
+        try:
+            yield
+        finally:
+            if hearer is not None:
+                self._hearers.remove(hearer)
+
+    def _hear(self, turn: Turn, event: dict[str, Any]) -> None:
+        for hearer in tuple(self._hearers):
+            hearer(turn.session_id, event)
+
+    async def _launch(self, root: str) -> None:
+        """Make sure that somebody takes the turns: a launcher of this connection, until it is closed."""
+        family = root if self.one_family else None
+        if self.launches and family not in self._launchers and self._deps is not None:
+            from holdfast.launcher.embedded import Embedded
+
+            launcher = self._launchers[family] = Embedded(
+                self._deps,
+                config.agents,
+                owner=self._caller.owner,
+                root=family,
+                environment=config.agent_environment(self._url),
+                listener=self._hear,
+            )
+            await launcher.__aenter__()
+
+    async def get_run(self, run_id: str) -> Run:
+        """One run as it stands."""
+        from holdfast.service import runs
+
+        return await runs.get_run(await self._ready(), self._caller, run_id)
+
+    async def runs(
+        self,
+        *,
+        session: str | None = None,
+        parent: str | None = None,
+        agent: str | None = None,
+        state: str | None = None,
+        open_only: bool = False,
+        limit: int = 50,
+        cursor: str | None = None,
+    ) -> Page[Run]:
+        """A page of runs, newest first."""
+        from holdfast.core.run import RunQuery
+        from holdfast.service import runs
+
+        query = RunQuery(
+            session_id=session,
+            parent_session_id=parent,
+            agent=agent,
+            state=state,
+            open_only=open_only,
+            limit=limit,
+            cursor=cursor,
+        )
+        return await runs.list_runs(await self._ready(), self._caller, query)
+
+    async def result(self, run_id: str, *, wait: float | None = None) -> Run:
+        """A run once it has settled, or when `wait` seconds are over."""
+        from holdfast.service import runs
+
+        return await runs.wait_for_run(await self._ready(), self._caller, run_id, timeout=wait or 0.0)
+
+    async def stop(self, ref: str, *, tree: bool = True) -> Stopped:
+        """Stop what runs in a session, and in all that hang on it; the ids of those told to."""
+        from holdfast.service import runs
+
+        return await runs.stop_session(await self._ready(), self._caller, ref, tree=tree)
+
+    async def stop_run(self, run_id: str) -> Run:
+        """Stop one run."""
+        from holdfast.service import runs
+
+        return await runs.stop_run(await self._ready(), self._caller, run_id)
+
+    async def inbox(
+        self, ref: str | None = None, *, set_aside: bool = False, limit: int = 100, cursor: str | None = None
+    ) -> Page[Item]:
+        """What waits for a session's next turn, or what was set aside; of one session, or of all."""
+        from holdfast.service import runs
+
+        deps = await self._ready()
+        return await runs.inbox(deps, self._caller, ref=ref, set_aside=set_aside, limit=limit, cursor=cursor)
+
+    async def send_again(self, item_id: str) -> Item:
+        """Let what was set aside wait for the next turn again."""
+        from holdfast.service import runs
+
+        return await runs.send_again(await self._ready(), self._caller, item_id)
+
+    async def launchers(self) -> Page[Launcher]:
+        """Launchers, newest first."""
+        return Page(await (await self._ready()).store.launchers())
 
     async def messages(
         self,
@@ -461,8 +664,12 @@ class Holdfast:
     async def events(
         self, ref: str | None = None, *, after: int | str = 0, follow: bool = True
     ) -> AsyncIterator[Event]:
-        """What happened after the cursor, then what comes: of one session, or of all."""
-        deps, cursor = await self._ready(), _number(after) or 0
+        """What happened after the cursor, then what comes: of one session, or of all. `end` is after the newest."""
+        deps = await self._ready()
+        if after == "end":
+            cursor = await conversation.newest_event(deps, self._caller, ref)
+        else:
+            cursor = _number(after) or 0
         stream = (
             conversation.owner_events(deps, self._caller, after=cursor, follow=follow)
             if ref is None
@@ -713,7 +920,7 @@ def connect(
     Without a URL: HOLDFAST_URL, else an SQLite file in the user's data folder.
     """
     caller = caller_for(owner=owner, by=by, interface=interface, holder=holder)
-    return Holdfast(lambda: config.open_deps(url, threaded=True), caller)
+    return Holdfast(lambda: config.open_deps(url, threaded=True), caller, url=url)
 
 
 def caller_for(*, owner: str, by: str | None, interface: str, holder: str | None) -> Caller:

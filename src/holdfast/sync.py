@@ -8,6 +8,7 @@ test keeps it fresh.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from types import AsyncGeneratorType, CoroutineType
 from typing import Any
 
@@ -58,15 +59,43 @@ class ContextDoor(_Sync):
 class Holdfast(_Sync):
     """Sessions on one store."""
 
+    _target: AsyncHoldfast
+
     def __init__(self, target: AsyncHoldfast) -> None:
         super().__init__(target)
         self.context = ContextDoor(target.context)
+
+    def __getattr__(self, name: str) -> Any:
+        if name == "run":  # an agent needs an event loop: one is made, for as long as it takes
+            return partial(_run_apart, self._target)
+        return super().__getattr__(name)
 
     def __enter__(self) -> Holdfast:
         return self
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+def _run_apart(target: AsyncHoldfast, *args: Any, **kwargs: Any) -> Any:
+    from asyncio import get_running_loop, run
+
+    work = _apart(target, args, kwargs)
+    try:
+        get_running_loop()
+    except RuntimeError:
+        return run(work)
+    from concurrent.futures import ThreadPoolExecutor
+
+    with ThreadPoolExecutor(1) as thread:  # a loop runs here already, as in a notebook
+        return thread.submit(run, work).result()
+
+
+async def _apart(target: AsyncHoldfast, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    async with target._for_a_loop() as hf:
+        mode = str(kwargs.get("mode", "sync")).strip().lower()
+        hf.launches = mode == "sync"  # what is not waited for is left to others
+        return await hf.run(*args, **kwargs)
 
 
 def connect(
@@ -82,6 +111,6 @@ def connect(
     Without a URL: HOLDFAST_URL, else an SQLite file in the user's data folder.
     """
     caller = caller_for(owner=owner, by=by, interface=interface, holder=holder)
-    opened = AsyncHoldfast(lambda: config.open_deps(url, threaded=False), caller, threaded=False)
+    opened = AsyncHoldfast(lambda: config.open_deps(url, threaded=False), caller, threaded=False, url=url)
     drive(opened._open())
     return Holdfast(opened)

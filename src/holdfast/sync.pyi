@@ -6,7 +6,7 @@ from typing import Any
 
 from msgspec import UNSET, UnsetType
 
-from holdfast.client import Approvals, Entries, Hits, Problems, Sessions
+from holdfast.client import Approvals, Entries, Hearer, Hits, Problems, Sessions, Stopped
 from holdfast.client import Holdfast as AsyncHoldfast
 from holdfast.core.approval import Approval
 from holdfast.core.context import ContextItem
@@ -14,9 +14,12 @@ from holdfast.core.delegation import Delegation
 from holdfast.core.entry import Entry
 from holdfast.core.event import Event
 from holdfast.core.family import Deletion, Tombstone
+from holdfast.core.inbox import Item
 from holdfast.core.policy import Verdict
 from holdfast.core.query import Page
+from holdfast.core.run import Run
 from holdfast.core.session import Session
+from holdfast.core.turn import Launcher
 from holdfast.core.window import TokenCounter, rough_tokens
 from holdfast.files.finding import Source
 from holdfast.service.analytics import Analytics
@@ -26,6 +29,7 @@ from holdfast.service.delegation import Delegated
 from holdfast.service.family import TreeNode
 from holdfast.service.importing import ImportReport
 from holdfast.service.retention import Cleanup
+from holdfast.service.runs import RunReply
 from holdfast.service.sessions import Checkpoint, ResumePacket
 
 class ContextDoor:
@@ -59,6 +63,7 @@ class Holdfast:
     context: ContextDoor
 
     def __init__(self, target: AsyncHoldfast) -> None: ...
+    def __getattr__(self, name: str) -> Any: ...
     def __enter__(self) -> Holdfast: ...
     def __exit__(self, *_: object) -> None: ...
     def close(self) -> None:
@@ -228,7 +233,73 @@ class Holdfast:
         """Say something; the entries with their numbers. Starts nothing."""
 
     def send(self, ref: str, content: object, *, client_key: str | None = None, token: str | None = None) -> Reply:
-        """Say something to the agent as its user."""
+        """Say something to the agent as its user: a run, if the agent can be started."""
+
+    def run(
+        self,
+        agent: str,
+        prompt: object,
+        *,
+        mode: str = "sync",
+        session: str | None = None,
+        parent: str | UnsetType | None = UNSET,
+        join: str = "each",
+        correlation: str | None = None,
+        idempotency_key: str | None = None,
+        expires_in: object = None,
+        timeout: float | None = None,
+        name: str | None = None,
+        purpose: str | None = None,
+        metadata: dict[str, Any] | None = None,
+        task_id: str | None = None,
+        session_id: str | None = None,
+        project_dir: str | None = None,
+        ttl: object = None,
+        on_event: Hearer | None = None,
+    ) -> RunReply:
+        """Ask an agent for something, in a session of its own or in `session`; with mode `sync`, wait for the answer.
+
+        Inside an agent its parent is that agent's session. A launcher does the work: one that is
+        running, or one of this connection. `on_event` is told the session's id and what happens until
+        this call ends: first `asked`, with the `run_id`; then, if the launcher is this connection's,
+        what its agents say while they say it.
+        """
+
+    def get_run(self, run_id: str) -> Run:
+        """One run as it stands."""
+
+    def runs(
+        self,
+        *,
+        session: str | None = None,
+        parent: str | None = None,
+        agent: str | None = None,
+        state: str | None = None,
+        open_only: bool = False,
+        limit: int = 50,
+        cursor: str | None = None,
+    ) -> Page[Run]:
+        """A page of runs, newest first."""
+
+    def result(self, run_id: str, *, wait: float | None = None) -> Run:
+        """A run once it has settled, or when `wait` seconds are over."""
+
+    def stop(self, ref: str, *, tree: bool = True) -> Stopped:
+        """Stop what runs in a session, and in all that hang on it; the ids of those told to."""
+
+    def stop_run(self, run_id: str) -> Run:
+        """Stop one run."""
+
+    def inbox(
+        self, ref: str | None = None, *, set_aside: bool = False, limit: int = 100, cursor: str | None = None
+    ) -> Page[Item]:
+        """What waits for a session's next turn, or what was set aside; of one session, or of all."""
+
+    def send_again(self, item_id: str) -> Item:
+        """Let what was set aside wait for the next turn again."""
+
+    def launchers(self) -> Page[Launcher]:
+        """Launchers, newest first."""
 
     def messages(
         self,
@@ -269,7 +340,7 @@ class Holdfast:
         """Entries that have all these words."""
 
     def events(self, ref: str | None = None, *, after: int | str = 0, follow: bool = True) -> Iterator[Event]:
-        """What happened after the cursor, then what comes: of one session, or of all."""
+        """What happened after the cursor, then what comes: of one session, or of all. `end` is after the newest."""
 
     def children(self, ref: str, *, limit: int = 50, cursor: str | None = None) -> Page[Session]:
         """The session's children, oldest first."""

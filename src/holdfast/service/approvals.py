@@ -11,7 +11,7 @@ from holdfast.core.context import check_ttl
 from holdfast.core.errors import ApprovalClosed, ApprovalNotFound, InvalidField, NotFound, SessionCorrupt, TooLarge
 from holdfast.core.ids import check_label, looks_like_ref
 from holdfast.core.query import check_limit
-from holdfast.core.session import MAX_CHECKPOINT_BYTES, Change, View, check_text
+from holdfast.core.session import MAX_CHECKPOINT_BYTES, Change, Stamp, View, check_text
 from holdfast.service.deps import Caller, Deps, stamp_of
 
 MAX_OPTIONS = 20
@@ -26,8 +26,9 @@ async def request_approval(
     plan: Any = None,
     options: list[str] | tuple[str, ...] = (),
     expires_in: object = None,
+    waits: bool = False,
 ) -> Approval:
-    """Put a question to a person; the session waits in phase `approval`."""
+    """Put a question to a person; the session waits in phase `approval`, and so does a live turn if it can."""
     lifetime, stamp = check_ttl(expires_in, "expires_in"), stamp_of(deps, caller)
     session = await deps.store.get(caller.owner, ref)
     approval = Approval(
@@ -40,6 +41,7 @@ async def request_approval(
         asked_at=stamp.at,
         asked_by=caller.by,
         expires_at=None if lifetime is None else stamp.at + lifetime,
+        waits=waits,
     )
     await deps.store.apply(caller.owner, session.session_id, lambda view: view.session.ask(approval, stamp))
     deps.expect_end(approval.expires_at)
@@ -98,11 +100,21 @@ async def decide_approval(
     def decide(view: View) -> Change:
         assert view.approval is not None
         decided = view.approval.decided(decision, by=who, at=stamp.at, note=text, plan_hash=plan_hash)
-        return Change(session=view.session) if decided == view.approval else view.session.settle(decided, stamp)
+        return Change(session=view.session) if decided == view.approval else _settled(view, decided, stamp)
 
     change = await deps.store.apply(caller.owner, asked.session_id, decide, approval=approval_id)
     deps.expect_end(change.session.expires_at)
     return change.approvals[0] if change.approvals else await deps.store.approval(caller.owner, approval_id)
+
+
+def _settled(view: View, approval: Approval, stamp: Stamp) -> Change:
+    """The approval's end; of a session that a launcher works on, the answer goes into its inbox."""
+    change = view.session.settle(approval, stamp)
+    if not change.session.launched:
+        return change
+    from holdfast.core import work  # only whoever starts agents needs it
+
+    return work.decided(view, change, approval, stamp)
 
 
 def _check_id(approval_id: str) -> str:
@@ -125,7 +137,7 @@ async def _expired(deps: Deps, caller: Caller, approval: Approval) -> Approval:
         assert view.approval is not None
         if view.approval.state is not ApprovalState.PENDING:  # somebody was faster
             return Change(session=view.session)
-        return view.session.settle(view.approval.expired(stamp.at), stamp)
+        return _settled(view, view.approval.expired(stamp.at), stamp)
 
     await deps.store.apply(caller.owner, approval.session_id, decide, approval=approval.approval_id)
     return await deps.store.approval(caller.owner, approval.approval_id)

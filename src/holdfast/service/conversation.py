@@ -44,6 +44,7 @@ class Reply(Struct, frozen=True, kw_only=True):
 
     session_id: str
     message: Entry
+    run_id: str | None = None  # of the work that was asked for, if the agent can be started
 
 
 async def send_message(
@@ -201,6 +202,13 @@ async def _append_after(deps: Deps, caller: Caller, session_id: str, last_entry:
 
 
 # Streams ----------------------------------------------------------------------------------------
+
+
+async def newest_event(deps: Deps, caller: Caller, ref: str | None) -> int:
+    """The cursor after all that has happened: in one session, or in all."""
+    if ref is None:
+        return await deps.store.feed_end(caller.owner)
+    return (await deps.store.get(caller.owner, ref)).last_entry
 
 
 async def session_events(

@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import datetime
 
 from msgspec import UNSET, Struct, field
 from msgspec.structs import replace
 
+from holdfast.core.errors import AgentNotFound
 from holdfast.core.family import FamilyLimits
 from holdfast.core.ids import uuid7
 from holdfast.core.policy import ResumePolicy, RetentionPolicy
 from holdfast.core.redact import SECRET_WORDS, Redactor
-from holdfast.core.session import Session, Stamp
+from holdfast.core.session import Change, Session, Stamp, View
 from holdfast.core.window import WindowSize
 from holdfast.ports import Clock, Entropy, Store
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from holdfast.core.agent import AgentDefinition
 
 
 class HookSettings(Struct, frozen=True, kw_only=True):
@@ -36,11 +42,26 @@ class Settings(Struct, frozen=True, kw_only=True):
 class Deps:
     """The outside world, as service functions see it."""
 
-    def __init__(self, store: Store, clock: Clock, entropy: Entropy, settings: Settings | None = None) -> None:
+    def __init__(
+        self,
+        store: Store,
+        clock: Clock,
+        entropy: Entropy,
+        settings: Settings | None = None,
+        find_agent: Callable[[str], AgentDefinition | None] | None = None,
+    ) -> None:
         self.store, self.clock, self.entropy = store, clock, entropy
+        self.find_agent = find_agent
         self.settings = settings or Settings()
         self.redactor = Redactor(self.settings.secret_words)
         self.look_again_at = clock.now()  # for what has run out of time; see retention.expire_due
+
+    def agent(self, name: str) -> AgentDefinition:
+        """An agent that can be started. Raises AgentNotFound."""
+        found = None if self.find_agent is None else self.find_agent(name)
+        if found is None or not found.enabled:
+            raise AgentNotFound(name)
+        return found
 
     def expect_end(self, at: datetime | None) -> None:
         """Look again when this ends, if not before."""
@@ -68,6 +89,15 @@ class Caller(Struct, frozen=True, kw_only=True):
 def stamp_of(deps: Deps, caller: Caller) -> Stamp:
     """Now, by this caller, by this door."""
     return Stamp(deps.clock.now(), caller.by, caller.interface)
+
+
+def with_what_follows(view: View, change: Change, stamp: Stamp) -> Change:
+    """A change with what it means for runs and turns, if the session has any."""
+    if not change.session.launched:
+        return change
+    from holdfast.core import work  # only whoever starts agents needs it
+
+    return work.after(view, change, stamp)
 
 
 def shown(session: Session) -> Session:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+import time
 from collections.abc import AsyncIterator, Coroutine, Iterator
 from typing import Any, TypeVar
 
@@ -27,3 +29,18 @@ def drive_each(stream: AsyncIterator[T]) -> Iterator[T]:
             yield drive(stream.__anext__())  # type: ignore[arg-type]  # an async generator's step is a coroutine to us
         except StopAsyncIteration:
             return
+
+
+async def pause(seconds: float) -> None:
+    """Wait a moment: in an event loop for others to work meanwhile, without one as anybody would."""
+    if "asyncio" in sys.modules:
+        from asyncio import get_running_loop, sleep
+
+        try:
+            get_running_loop()
+        except RuntimeError:
+            pass
+        else:
+            await sleep(seconds)
+            return
+    time.sleep(seconds)  # noqa: ASYNC251  # there is no event loop to block

@@ -38,7 +38,7 @@ from holdfast.core.session import (
 )
 from holdfast.service.context import read_context
 from holdfast.service.conversation import read_log, repair, window
-from holdfast.service.deps import Caller, Deps, shown, stamp_of
+from holdfast.service.deps import Caller, Deps, shown, stamp_of, with_what_follows
 
 MAX_PURPOSE = 4096
 
@@ -61,7 +61,7 @@ async def create_session(
 
     Raises ParentNotFound, IdTaken, NameTaken, FamilyLimit, or InvalidRequest; nothing is written then.
     """
-    new, redacted = _new_session(
+    new, redacted = new_session(
         deps,
         caller,
         agent=agent,
@@ -81,7 +81,7 @@ async def create_session(
     return replace(session, redacted=redacted) if redacted else session
 
 
-def _new_session(
+def new_session(
     deps: Deps,
     caller: Caller,
     *,
@@ -94,6 +94,7 @@ def _new_session(
     project_dir: str | None,
     ttl: object,
 ) -> tuple[NewSession, tuple[str, ...]]:
+    """A request for a session, checked; and the paths of secrets that were taken out of its metadata."""
     lifetime = check_ttl(ttl)
     cleaned, redacted = deps.redactor.clean(check_metadata(metadata)) if metadata is not None else ({}, ())
     made = deps.new_id() if session_id is None else check_session_id(session_id)
@@ -240,7 +241,11 @@ async def resume_session(
 async def release_session(deps: Deps, caller: Caller, ref: str, *, token: str | None = None) -> Session:
     """Give the hold up, so that others may resume."""
     stamp = stamp_of(deps, caller)
-    return await _changed(deps, caller, ref, lambda view: view.session.release(stamp, token=token))
+
+    def decide(view: View) -> Change:
+        return with_what_follows(view, view.session.release(stamp, token=token), stamp)
+
+    return await _changed(deps, caller, ref, decide)
 
 
 async def finalize_session(
@@ -258,7 +263,8 @@ async def finalize_session(
     stamp = stamp_of(deps, caller)
 
     def decide(view: View) -> Change:
-        return view.session.finalize(outcome, stamp, summary=text, pending=view.pending, token=token)
+        change = view.session.finalize(outcome, stamp, summary=text, pending=view.pending, token=token)
+        return with_what_follows(view, change, stamp)
 
     return await _changed(deps, caller, ref, decide, version)
 
@@ -292,7 +298,7 @@ async def fork_session(
     """Start a new session from entry `at` of another, without copying what came before."""
     if at is not None and (type(at) is not int or at < 1):
         raise InvalidField("at", f"is {at!r}; give an entry's number, from 1")
-    new, redacted = _new_session(
+    new, redacted = new_session(
         deps,
         caller,
         agent=agent,

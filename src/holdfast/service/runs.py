@@ -1,0 +1,289 @@
+"""Runs: work asked of agents, waited for, stopped.
+
+A run is asked of a session, an existing one or one made for it. Nothing here starts an agent:
+a launcher takes the turn that is queued, and reports its end (`turns`).
+"""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from typing import Any
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from holdfast.core import work
+from holdfast.core.context import check_ttl
+from holdfast.core.entry import Message, check_message
+from holdfast.core.errors import AgentNotFound, AsksAncestor, InvalidField, ItemNotFound, NotFound, ParentNotFound
+from holdfast.core.family import born
+from holdfast.core.ids import check_label
+from holdfast.core.inbox import Item, ItemState
+from holdfast.core.query import Page
+from holdfast.core.run import MAX_ASKED, Join, Mode, Run, RunQuery, check_join, check_mode
+from holdfast.core.session import Birth, Change, Session, View
+from holdfast.service.conversation import Reply
+from holdfast.service.deps import Caller, Deps, shown, stamp_of
+from holdfast.service.family import MAX_TREE
+from holdfast.service.inline import pause
+from holdfast.service.sessions import new_session
+
+MOST_PAUSE = 0.25  # seconds between two looks at a run that takes long
+LOOK_AGAIN = 1.0  # seconds: a wake-up is a hint and may get lost
+MAX_CORRELATION = 256
+WAITING = (ItemState.HELD.value, ItemState.WAITING.value, ItemState.GIVEN.value)
+SET_ASIDE = (ItemState.SET_ASIDE.value,)
+
+
+class Asked(Struct, frozen=True, kw_only=True):
+    """A run as it was taken down, and the session it was asked of."""
+
+    session: Session
+    run: Run
+
+
+class RunReply(Struct, frozen=True, kw_only=True):
+    """What came of asking an agent: the session, the run, and its result if it has settled."""
+
+    session: Session
+    run: Run
+    status: str
+    result: str | None = None
+    error: str | None = None
+
+
+class Wish(Struct, frozen=True, kw_only=True):
+    """How whoever asks wants to hear of the end."""
+
+    mode: str = Mode.ASYNC_POLL.value
+    join: str = Join.EACH.value
+    parent: str | None = None  # the session that asks
+    parent_run: str | None = None
+    correlation: str | None = None
+    idempotency_key: str | None = None
+    expires_in: object = None  # how long it may wait for a launcher
+
+
+async def start_run(
+    deps: Deps,
+    caller: Caller,
+    agent: str,
+    prompt: object,
+    *,
+    wish: Wish | None = None,
+    name: str | None = None,
+    purpose: str | None = None,
+    metadata: dict[str, Any] | None = None,
+    task_id: str | None = None,
+    session_id: str | None = None,
+    project_dir: str | None = None,
+    ttl: object = None,
+) -> Asked:
+    """Open a session for an agent, under the session that asks, and put a run to it; both or neither.
+
+    Raises AgentNotFound; asked twice with one idempotency key, the same run answers.
+    """
+    wish, message = wish or Wish(), check_message(prompt)
+    deps.agent(agent)
+    if (known := await _known(deps, caller, wish)) is not None:
+        return known
+    new, redacted = new_session(
+        deps,
+        caller,
+        agent=agent,
+        name=name,
+        purpose=purpose,
+        metadata=metadata,
+        task_id=task_id,
+        session_id=session_id,
+        project_dir=project_dir,
+        ttl=ttl,
+    )
+    parent = None if wish.parent is None else await _parent(deps, caller, wish.parent)
+    run = _new_run(deps, caller, wish, agent, message, parent)
+    stamp, limits = stamp_of(deps, caller), deps.settings.family
+
+    def decide(birth: Birth) -> Change:
+        change = born(new, birth, stamp, limits)
+        return change.then(lambda head: work.ask(View(head), run, message, stamp))
+
+    ref = None if parent is None else parent.session_id
+    session = await deps.store.create(caller.owner, decide, parent=ref)
+    deps.expect_end(session.expires_at)
+    asked = replace(session, redacted=redacted) if redacted else session
+    return Asked(session=shown(asked), run=await deps.store.run(caller.owner, run.run_id))
+
+
+async def ask(
+    deps: Deps, caller: Caller, ref: str, prompt: object, *, wish: Wish | None = None, agent: str | None = None
+) -> Asked:
+    """Put a run to a session that is there; if `agent` is named, only to a session of that agent.
+
+    Raises AgentNotFound if its agent cannot be started, AsksAncestor if it would wait for whom it serves.
+    """
+    wish, message = wish or Wish(), check_message(prompt)
+    if (known := await _known(deps, caller, wish)) is not None:
+        return known
+    session = await deps.store.get(caller.owner, ref)
+    if agent not in (None, session.agent_name):
+        why = f"is {agent!r}, but session {session.session_id} is one of {session.agent_name or 'no agent'}"
+        raise InvalidField("agent", why)
+    deps.agent(session.agent_name or "")
+    parent = None if wish.parent is None else await _parent(deps, caller, wish.parent)
+    if parent is not None and check_mode(wish.mode) is not Mode.ASYNC_POLL:
+        await _check_not_above(deps, caller, parent, session)
+    run = _new_run(deps, caller, wish, session.agent_name, message, parent)
+    stamp = stamp_of(deps, caller)
+    change = await deps.store.apply(caller.owner, session.session_id, lambda view: work.ask(view, run, message, stamp))
+    return Asked(session=shown(change.session), run=await deps.store.run(caller.owner, run.run_id))
+
+
+async def send(deps: Deps, caller: Caller, ref: str, content: object, *, client_key: str | None = None) -> Reply | None:
+    """Say something to a session's agent as a run; None if the agent cannot be started."""
+    session = await deps.store.get(caller.owner, ref)
+    if not can_be_launched(deps, session):
+        return None
+    key = None if client_key is None else f"send:{session.session_id}:{check_label('client_key', client_key)}"
+    asked = await ask(deps, caller, session.session_id, content, wish=Wish(idempotency_key=key))
+    said = await deps.store.log(caller.owner, session.session_id, after=(asked.run.asked_entry or 1) - 1, limit=1)
+    return Reply(session_id=session.session_id, message=said[0], run_id=asked.run.run_id)
+
+
+async def _known(deps: Deps, caller: Caller, wish: Wish) -> Asked | None:
+    """What was asked before with the same key."""
+    if wish.idempotency_key is None:
+        return None
+    run = await deps.store.run_by_key(caller.owner, check_label("idempotency_key", wish.idempotency_key))
+    if run is None:
+        return None
+    return Asked(session=shown(await deps.store.get(caller.owner, run.session_id)), run=run)
+
+
+async def _parent(deps: Deps, caller: Caller, ref: str) -> Session:
+    try:
+        return await deps.store.get(caller.owner, ref)
+    except NotFound:
+        raise ParentNotFound(ref) from None
+
+
+async def _check_not_above(deps: Deps, caller: Caller, parent: Session, asked: Session) -> None:
+    above = [parent, *await deps.store.ancestors(caller.owner, parent.session_id)]
+    if asked.session_id in {session.session_id for session in above}:
+        raise AsksAncestor(parent.session_id, asked.session_id)
+
+
+def _new_run(
+    deps: Deps, caller: Caller, wish: Wish, agent: str | None, message: Message, parent: Session | None
+) -> Run:
+    now, lifetime = deps.clock.now(), check_ttl(wish.expires_in)
+    text = message.content if isinstance(message.content, str) else ""
+    return Run(
+        run_id=deps.new_id(),
+        session_id="",
+        created_at=now,
+        agent_name=agent,
+        mode=check_mode(wish.mode),
+        join=check_join(wish.join),
+        asked=text[:MAX_ASKED],
+        parent_session_id=None if parent is None else parent.session_id,
+        parent_run_id=wish.parent_run,
+        correlation=None if wish.correlation is None else check_label("correlation", wish.correlation, MAX_CORRELATION),
+        idempotency_key=wish.idempotency_key,
+        by=caller.by,
+        expires_at=None if lifetime is None else now + lifetime,
+    )
+
+
+def can_be_launched(deps: Deps, session: Session) -> bool:
+    """Whether its agent is known and switched on."""
+    try:
+        deps.agent(session.agent_name or "")
+    except AgentNotFound:
+        return False
+    return True
+
+
+# Looking ----------------------------------------------------------------------------------------
+
+
+async def get_run(deps: Deps, caller: Caller, run_id: str) -> Run:
+    """One run. Raises RunNotFound."""
+    return await deps.store.run(caller.owner, run_id)
+
+
+async def list_runs(deps: Deps, caller: Caller, query: RunQuery) -> Page[Run]:
+    """A page of runs, newest first."""
+    return await deps.store.runs(caller.owner, query)
+
+
+async def wait_for_run(deps: Deps, caller: Caller, run_id: str, *, timeout: float | None = None) -> Run:
+    """The run, once it has settled or when time is up.
+
+    Looked at whenever something was committed, but the longer it takes the less often: a thousand
+    who wait must not read the store a thousand times for every commit.
+    """
+    began = deps.clock.now()
+    ends = None if timeout is None else began + timedelta(seconds=timeout)
+    while True:
+        seen = deps.store.pulse()
+        run = await deps.store.run(caller.owner, run_id)
+        now = deps.clock.now()
+        left = _left(ends, now)
+        if run.is_settled or left <= 0:
+            return run
+        await deps.store.wait(seen, min(left, LOOK_AGAIN))
+        await pause(min(left, (now - began).total_seconds() / 20, MOST_PAUSE))
+
+
+def _left(ends: datetime | None, now: datetime) -> float:
+    return LOOK_AGAIN if ends is None else (ends - now).total_seconds()
+
+
+async def inbox(
+    deps: Deps,
+    caller: Caller,
+    *,
+    ref: str | None = None,
+    set_aside: bool = False,
+    limit: int = 100,
+    cursor: str | None = None,
+) -> Page[Item]:
+    """What waits, or what was set aside: of one session, or of all."""
+    states = SET_ASIDE if set_aside else WAITING
+    return await deps.store.inbox(caller.owner, ref=ref, states=states, limit=limit, cursor=cursor)
+
+
+# Acting -----------------------------------------------------------------------------------------
+
+
+async def stop_run(deps: Deps, caller: Caller, run_id: str) -> Run:
+    """Stop a run: one that waits ends at once, one at work is told to."""
+    run = await deps.store.run(caller.owner, run_id)
+    stamp = stamp_of(deps, caller)
+    await deps.store.apply(caller.owner, run.session_id, lambda view: work.stop(view, run_id, stamp))
+    return await deps.store.run(caller.owner, run_id)
+
+
+async def stop_session(deps: Deps, caller: Caller, ref: str, *, tree: bool = True) -> list[str]:
+    """Stop whatever runs in a session, and in all that hang on it; the ids of those told to stop, children first."""
+    root = await deps.store.get(caller.owner, ref)
+    members = await deps.store.tree(caller.owner, root.session_id, MAX_TREE) if tree else [root]
+    stamp, stopped = stamp_of(deps, caller), []
+    for session in reversed(members):
+        if session.launched and not session.is_final:
+            await deps.store.apply(caller.owner, session.session_id, lambda view: work.stop(view, None, stamp))
+            stopped.append(session.session_id)
+    return stopped
+
+
+async def send_again(deps: Deps, caller: Caller, item_id: str) -> Item:
+    """Let an item that was set aside wait for the next turn again."""
+    page = await deps.store.inbox(caller.owner, states=SET_ASIDE, limit=1000)
+    found = next((item for item in page.items if item.item_id == item_id), None)
+    if found is None:
+        raise ItemNotFound(item_id)
+    stamp = stamp_of(deps, caller)
+    change = await deps.store.apply(
+        caller.owner, found.session_id, lambda view: work.sent_again(view, stamp), item=item_id
+    )
+    return change.items[0] if change.items else found

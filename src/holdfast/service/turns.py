@@ -1,0 +1,206 @@
+"""Turns: what a launcher asks and reports. The same object whether it speaks to the store or to a server.
+
+Every report carries the turn and its epoch, and is refused with TurnLost once somebody else
+has the turn. Each may be repeated: an answer that got lost on the way is asked for again.
+"""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from functools import partial
+from typing import Any
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from holdfast.core import work
+from holdfast.core.approval import Approval
+from holdfast.core.entry import check_messages
+from holdfast.core.errors import NotFound, StoreError
+from holdfast.core.session import (
+    Change,
+    Session,
+    Stamp,
+    Update,
+    check_checkpoint,
+    check_metadata,
+    check_phase,
+    check_said,
+)
+from holdfast.core.turn import LEASE, LOST_AFTER, Launcher, Retry, Turn
+from holdfast.core.work import Claim, TurnEnd, fence
+from holdfast.ports import Claimed, Decision
+from holdfast.service.context import read_context
+from holdfast.service.conversation import repair, window
+from holdfast.service.deps import Caller, Deps, stamp_of
+from holdfast.service.sessions import checkpoint_of
+
+EXPIRE_EVERY = timedelta(milliseconds=200)
+EXPIRE_AT_ONCE = 50  # sessions a claim looks at for what time has done
+
+
+class Given(Struct, frozen=True, kw_only=True):
+    """A turn with all that an agent needs to go on."""
+
+    claimed: Claimed
+    history: list[dict[str, Any]]
+    checkpoint: dict[str, Any] | None
+    context: dict[str, Any]
+
+
+class TurnDesk:
+    """A launcher's way to turns, on a store of its own."""
+
+    def __init__(self, deps: Deps, *, lease: timedelta = LEASE, lost_after: timedelta = LOST_AFTER) -> None:
+        self._deps, self._lease, self._lost_after = deps, lease, lost_after
+        self._expire_at = deps.clock.now()
+
+    async def register(self, launcher: Launcher) -> None:
+        """Say that this launcher is there, or still there."""
+        await self._deps.store.save_launcher(replace(launcher, seen_at=self._deps.clock.now()))
+
+    async def claim(
+        self,
+        launcher_id: str,
+        owners: tuple[str, ...],
+        agents: dict[str, Retry],
+        *,
+        full: tuple[str, ...] = (),
+        root: str | None = None,
+    ) -> Claimed | None:
+        """The next turn, if there is one; now and then, what time has done meanwhile is seen to first."""
+        now = self._deps.clock.now()
+        if now >= self._expire_at:
+            self._expire_at = now + EXPIRE_EVERY
+            await self.expire()
+        wish = Claim(launcher_id=launcher_id, lease=self._lease, lost_after=self._lost_after, retries=agents)
+        stamp = stamp_of(self._deps, Caller(by=f"launcher:{launcher_id}", interface="launcher"))
+        return await self._deps.store.claim(owners, tuple(agents), wish, stamp, full=full, root=root)
+
+    async def given(self, claimed: Claimed) -> Given:
+        """All that the agent of a claimed turn needs to go on."""
+        caller, session_id = _caller(claimed.owner, claimed.turn), claimed.session.session_id
+        if claimed.turn.cut_off:
+            await repair(self._deps, caller, session_id)
+        messages = await window(self._deps, caller, session_id, self._deps.settings.window)
+        new = {item.entry for item in claimed.items}  # what the turn is about is told apart from what came before
+        return Given(
+            claimed=claimed,
+            history=[{"role": each.role, "content": each.content} for each in messages.items if each.number not in new],
+            checkpoint=await checkpoint_of(self._deps, caller, claimed.session),
+            context=await read_context(self._deps, caller, session_id) if claimed.session.context_version else {},
+        )
+
+    async def expire(self) -> int:
+        """Give out again what was not started, give up what fell silent; how many sessions that concerned."""
+        now = self._deps.clock.now()
+        due = await self._deps.store.overdue(now, EXPIRE_AT_ONCE)
+        for owner, session_id in due:
+            stamp = stamp_of(self._deps, Caller(owner=owner, by="holdfast", interface="launcher"))
+            try:
+                await self._deps.store.apply(owner, session_id, partial(work.expired, stamp=stamp))
+            except NotFound:
+                continue
+        return len(due)
+
+    async def started(self, owner: str, turn: Turn) -> None:
+        """The agent is about to be started."""
+        stamp = self._stamp(owner, turn)
+        await self._apply(owner, turn, lambda view: work.started(view, turn.turn_id, turn.epoch, stamp))
+
+    async def renew(self, owner: str, turn: Turn) -> Turn:
+        """The launcher is at it; the turn as it is now: somebody may want it stopped."""
+        stamp = self._stamp(owner, turn)
+        change = await self._apply(owner, turn, lambda view: work.renewed(view, turn.turn_id, turn.epoch, stamp))
+        return change.turns[0]
+
+    async def is_unwanted(self, owner: str, turn: Turn) -> bool:
+        """Whether somebody wants the turn to stop, or it is gone; False if that cannot be told now."""
+        try:
+            return (await self._deps.store.find_turn(owner, turn.turn_id)).stop_requested
+        except NotFound:
+            return True
+        except StoreError:
+            return False
+
+    async def adopt(self, owner: str, turn: Turn, launcher_id: str) -> Turn:
+        """Go on with a turn of a former life of this launcher, under a new epoch."""
+        stamp = self._stamp(owner, turn)
+        change = await self._apply(
+            owner, turn, lambda view: work.adopted(view, turn.turn_id, turn.epoch, launcher_id, stamp)
+        )
+        return change.turns[0]
+
+    async def say(self, owner: str, turn: Turn, messages: object) -> None:
+        """Keep what the agent said."""
+        await self._deps.store.append(
+            owner, turn.session_id, check_messages(messages), self._stamp(owner, turn), token=fence(turn)
+        )
+
+    async def update(
+        self,
+        owner: str,
+        turn: Turn,
+        *,
+        phase: object = None,
+        metadata: dict[str, Any] | None = None,
+        error: str | None = None,
+    ) -> Session:
+        """Keep what the agent says of itself."""
+        cleaned = None if metadata is None else self._deps.redactor.clean(check_metadata(metadata))[0]
+        update = Update(
+            phase=None if phase is None else check_phase(phase),
+            metadata=cleaned,
+            error=None if error is None else check_said("error", error),
+        )
+        stamp = self._stamp(owner, turn)
+        change = await self._apply(owner, turn, lambda view: view.session.update(update, stamp, token=fence(turn)))
+        return change.session
+
+    async def checkpoint(self, owner: str, turn: Turn, state: object) -> None:
+        """Keep a checkpoint of the agent's."""
+        kept, stamp = check_checkpoint(state), self._stamp(owner, turn)
+        await self._apply(owner, turn, lambda view: view.session.save_checkpoint(kept, stamp, token=fence(turn)))
+
+    async def request_approval(self, owner: str, turn: Turn, question: str, **options: Any) -> Approval:
+        """Ask a person in the agent's name."""
+        from holdfast.service.approvals import request_approval
+
+        return await request_approval(self._deps, _caller(owner, turn), turn.session_id, question, **options)
+
+    async def approval(self, owner: str, approval_id: str) -> Approval:
+        """An approval as it stands."""
+        return await self._deps.store.approval(owner, approval_id)
+
+    async def finish(self, owner: str, turn: Turn, end: TurnEnd) -> Session:
+        """The turn is over: all of it is kept, settled and called back at once."""
+        stamp = self._stamp(owner, turn)
+        change = await self._apply(owner, turn, lambda view: work.finished(view, turn.turn_id, turn.epoch, end, stamp))
+        return change.session
+
+    async def release(self, owner: str, turn: Turn) -> None:
+        """Give a turn back unfinished, for whoever comes next."""
+        stamp = self._stamp(owner, turn)
+        await self._apply(owner, turn, lambda view: work.released(view, turn.turn_id, turn.epoch, stamp))
+
+    async def waiting(self, launcher_id: str) -> set[str]:
+        """Turns that wait for a sync child, and need no slot meanwhile."""
+        return set(await self._deps.store.waiting_turns(launcher_id))
+
+    def pulse(self) -> int:
+        """Changes when there may be something new."""
+        return self._deps.store.pulse()
+
+    async def wait(self, seen: int, timeout: float) -> None:
+        """Until there may be something new, or time is up."""
+        await self._deps.store.wait(seen, timeout)
+
+    async def _apply(self, owner: str, turn: Turn, decide: Decision) -> Change:
+        return await self._deps.store.apply(owner, turn.session_id, decide, turn=turn.turn_id)
+
+    def _stamp(self, owner: str, turn: Turn) -> Stamp:
+        return stamp_of(self._deps, _caller(owner, turn))
+
+
+def _caller(owner: str, turn: Turn) -> Caller:
+    return Caller(owner=owner, by=turn.agent_name, interface="launcher", holder=f"launcher:{turn.launcher_id}")
