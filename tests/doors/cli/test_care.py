@@ -271,7 +271,7 @@ def test_doctor_creates_nothing(cli: Cli, home: Path) -> None:
 def test_doctor_looks_at_memory_too(cli: Cli) -> None:
     found = cli("doctor", "--url", "memory://", "--json").json
     waiting = {"spooled_events": 0, "refused_events": 0}
-    assert found == {"url": "memory://", "problems": [], "ok": True, "set_aside": None, **waiting}
+    assert found == {"url": "memory://", "problems": [], "notes": [], "ok": True, "set_aside": None, **waiting}
 
 
 def test_doctor_says_what_is_wrong(cli: Cli, plan: str, database: Path) -> None:

@@ -16,8 +16,8 @@ from tests.doors.hooks.test_events import recorded
 
 RULES = {
     *("holdfast", "holdfast.config", "holdfast.ports", "holdfast.core", "holdfast.service", "holdfast.stores"),
-    *(f"holdfast.core.{name}" for name in "approval bundle codec context delegation entry errors event".split()),
-    *(f"holdfast.core.{name}" for name in "fact family ids policy query redact session window".split()),
+    *(f"holdfast.core.{name}" for name in "approval bundle codec context delegation duration entry errors".split()),
+    *(f"holdfast.core.{name}" for name in "event fact family ids policy query redact session window".split()),
     *(f"holdfast.service.{name}" for name in "approvals delegation deps inline retention".split()),
 }
 STORE = {

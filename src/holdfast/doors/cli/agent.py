@@ -8,13 +8,14 @@ from holdfast.doors.cli.app import group
 @group(
     "agent",
     places={
+        "run": "runs:run",
         "list-sessions": "sessions:list_",
         "show-session": "sessions:get",
         "resume": "holds:resume",
         "suspend": "holds:suspend",
         "cleanup": "care:cleanup",
     },
-    examples=("holdfast agent list-sessions --active-only", "holdfast agent resume plan-prod"),
+    examples=('holdfast agent run echo-agent "hello"', "holdfast agent list-sessions --active-only"),
 )
 def agent() -> None:
-    """Other names for list, show, resume, suspend and cleanup."""
+    """Other names for run, list, show, resume, suspend and cleanup."""

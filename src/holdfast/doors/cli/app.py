@@ -47,8 +47,20 @@ COMMANDS: dict[str, dict[str, str]] = {
     "Conversation and memory": {
         "send": "conversation:send",
         "log": "conversation:log",
+        "watch": "watch:watch",
+        "replay": "watch:replay",
         "search": "conversation:search",
         "context": "context:context",
+    },
+    "Agents": {
+        "agents": "agents:agents",
+        "run": "runs:run",
+        "runs": "runs:runs",
+        "result": "runs:result",
+        "stop": "runs:stop",
+        "inbox": "runs:inbox",
+        "launcher": "launcher:launcher",
+        "launchers": "runs:launchers",
     },
     "Families": {
         "tree": "family:tree",

@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from typing import Any
 
 import click
+from msgspec import to_builtins
 
 from holdfast.core.errors import HoldfastError, Unsupported
 from holdfast.core.session import State
@@ -105,11 +106,13 @@ def duration_text(seconds: float) -> str:
 def migrate(app: App, dry_run: bool) -> None:
     """Bring the database to the newest schema. Twice is harmless.
 
-    Every command does so by itself; this one tells what it did.
+    Every command does so by itself; this one tells what it did. The database of an older
+    orchestrator is brought in: its sessions become ours, its own tables are kept beside them.
     """
     from holdfast.stores.sqlite.migrate import LATEST
 
-    before = schema_of(sqlite_file(app))
+    brought_in = _bring_in_older(sqlite_file(app), dry_run)
+    before = 0 if brought_in else schema_of(sqlite_file(app))
     missing = list(range(before + 1, LATEST + 1))
     if not dry_run:
         connect(app.url).close()  # opening the store applies what is missing, or says why it cannot
@@ -119,7 +122,27 @@ def migrate(app: App, dry_run: bool) -> None:
         "schema": before if dry_run else LATEST,
         "missing" if dry_run else "applied": missing,
     }
-    app.show(done, lambda: say(facts((name, value or "nothing") for name, value in done.items())))
+    if brought_in:
+        done["to_bring_in" if dry_run else "brought_in"] = brought_in
+    app.show(done, lambda: say(facts(_flat(done))))
+
+
+def _flat(done: dict[str, Any]) -> Iterator[tuple[str, object]]:
+    for name, value in done.items():
+        if isinstance(value, dict):
+            yield from ((f"{name}.{part}", number) for part, number in value.items())
+        else:
+            yield name, value or "nothing"
+
+
+def _bring_in_older(path: str, dry_run: bool) -> dict[str, Any] | None:
+    """What became, or would become, of an older orchestrator's database; None if this is none."""
+    from holdfast.stores.sqlite import legacy
+
+    if not legacy.is_older_file(path):
+        return None
+    done = legacy.rehearse(path) if dry_run else legacy.bring_in_file(path)
+    return None if done is None else to_builtins(done)
 
 
 def sqlite_file(app: App) -> str:

@@ -26,6 +26,10 @@ _COUNTS = {
 }
 _BESIDE = ("-wal", "-shm")
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    import apsw
+
 
 class Findings:
     """What the doctor saw."""
@@ -33,6 +37,7 @@ class Findings:
     def __init__(self, url: str) -> None:
         self.facts: dict[str, Any] = {"url": url}
         self.problems: list[str] = []
+        self.notes: list[str] = []  # what is worth knowing, and nothing wrong
         self.is_damaged = False
 
     def blame(self, error: StoreError) -> None:
@@ -51,7 +56,8 @@ def doctor(ctx: click.Context, set_aside: bool) -> None:
     _look(app, found)
     _look_at_spool(found)
     moved = _set_aside(sqlite_file(app)) if set_aside and found.is_damaged else None
-    answer = found.facts | {"problems": found.problems, "ok": not found.problems, "set_aside": moved}
+    told = {"problems": found.problems, "notes": found.notes, "ok": not found.problems, "set_aside": moved}
+    answer = found.facts | told
     app.show(answer, lambda: _show(found, moved, set_aside))
     ctx.exit(NO if found.problems and moved is None else 0)
 
@@ -66,6 +72,8 @@ def _look(app: App, found: Findings) -> None:
             if not found.facts["exists"]:
                 return  # the doctor looks, and creates nothing
             found.facts["bytes"] = sum(_size(path + suffix) for suffix in ("", *_BESIDE))
+            if _is_older(path, found):
+                return
             _look_into(path, found)
         problems = app.hf.check()
     except StoreError as error:
@@ -73,6 +81,18 @@ def _look(app: App, found: Findings) -> None:
     else:
         found.problems += problems
         found.is_damaged = any(problem.startswith("integrity:") for problem in problems)
+
+
+def _is_older(path: str, found: Findings) -> bool:
+    """An older orchestrator's database is only told of: the doctor brings nothing in."""
+    from holdfast.stores.sqlite.legacy import is_older_file
+
+    if is_older := is_older_file(path):
+        found.notes.append(
+            "this is the database of an older orchestrator; `holdfast migrate --dry-run` says what would come in, "
+            "any command brings it in"
+        )
+    return is_older
 
 
 def _look_at_spool(found: Findings) -> None:
@@ -102,8 +122,28 @@ def _look_into(path: str, found: Findings) -> None:
             found.facts["journal_mode"] = db.raw.pragma("journal_mode")
             if found.facts["schema"] == LATEST:
                 found.facts |= {name: db.raw.execute(sql).get for name, sql in _COUNTS.items()}
+                _look_for_orphans(db.raw, found)
     finally:
         db.close()
+
+
+# Only an older orchestrator could make any; ours deletes a tree, or refuses to.
+_ORPHANS = "FROM sessions WHERE parent IS NULL AND json_valid(metadata) AND metadata ->> 'orphaned' = 1"
+_NAMED = 20  # orphans whose ids are told
+
+
+def _look_for_orphans(raw: apsw.Connection, found: Findings) -> None:
+    count = raw.execute(f"SELECT count(*) {_ORPHANS}").get
+    found.facts["orphaned"] = count
+    if not count:
+        return
+    ids = [id_ for (id_,) in raw.execute(f"SELECT id {_ORPHANS} ORDER BY pk LIMIT {_NAMED}")]
+    found.facts["orphaned_sessions"] = ids
+    found.notes.append(
+        f"{count} sessions are orphaned: their parent was deleted before they came here, and only its name is known "
+        f"({', '.join(map(str, ids))}{', …' if count > _NAMED else ''}); delete them, or say that it is well with "
+        """`holdfast update ID --metadata '{"orphaned": false}'`"""
+    )
 
 
 def _size(path: str) -> int:
@@ -128,6 +168,8 @@ def _set_aside(path: str) -> str:
 
 def _show(found: Findings, moved: str | None, set_aside: bool) -> None:
     say(facts(found.facts.items()))
+    for remark in found.notes:
+        say(remark)
     for problem in found.problems:
         complain(problem)
     if moved is not None:

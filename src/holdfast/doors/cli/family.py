@@ -3,29 +3,66 @@
 from __future__ import annotations
 
 import sys
+import time
 from collections.abc import Iterator
+from contextlib import suppress
 
 import click
 
+from holdfast.core.codec import encode_text
+from holdfast.core.errors import SessionGone
 from holdfast.core.family import Deletion
 from holdfast.core.query import MAX_LIMIT, Page
+from holdfast.core.render import to_json
 from holdfast.core.session import Session
 from holdfast.doors.cli.app import App, command, pass_app
 from holdfast.doors.cli.arguments import session_argument
-from holdfast.doors.cli.output import is_terminal, note, page_of, printable, say, show_sessions
+from holdfast.doors.cli.output import is_terminal, note, page_of, printable, say, show_sessions, standing
 from holdfast.doors.cli.verdicts import NO
 from holdfast.service.family import TreeNode
 
 SHOWN = 20  # ids a question lists
+LOOK_EVERY = 0.3  # seconds, to see whether a tree has changed
+CLEAR = "\x1b[2J\x1b[H"  # what a terminal takes for an empty screen
 
 
-@command("tree", examples=("holdfast tree plan-prod", "holdfast --json tree plan-prod"))
+@command("tree", examples=("holdfast tree plan-prod", "holdfast tree plan-prod --watch"))
 @session_argument()
+@click.option("--watch", is_flag=True, help="Draw it again whenever it changes, until Ctrl-C.")
 @pass_app
-def tree(app: App, session: str) -> None:
-    """Draw a session with all that hangs on it."""
+def tree(app: App, session: str, watch: bool) -> None:
+    """Draw a session with all that hangs on it.
+
+    With --watch and --json, a document in each line.
+    """
+    if watch:
+        _watch(app, app.id_of(session))
+        return
     root = app.hf.tree(app.id_of(session))
     app.show(root, lambda: say("\n".join(_drawn(root))))
+
+
+def _watch(app: App, session_id: str) -> None:
+    """Draw the tree as it is, and again after every change, until it is deleted."""
+    shown = ""
+    with suppress(SessionGone):
+        while True:
+            root = app.hf.tree(session_id)
+            if (drawn := "\n".join(_drawn(root))) != shown:
+                _draw_again(root, drawn, as_json=app.as_json)
+                shown = drawn
+            time.sleep(LOOK_EVERY)
+
+
+def _draw_again(root: TreeNode, drawn: str, *, as_json: bool) -> None:
+    if as_json:
+        drawn = encode_text(to_json(root))
+    elif is_terminal():
+        sys.stdout.write(CLEAR)
+    else:
+        drawn += "\n"  # an empty line between two
+    say(drawn)
+    sys.stdout.flush()
 
 
 def _drawn(node: TreeNode, lead: str = "", below: str = "") -> Iterator[str]:
@@ -36,7 +73,7 @@ def _drawn(node: TreeNode, lead: str = "", below: str = "") -> Iterator[str]:
 
 
 def _label(session: Session) -> str:
-    words = (session.session_id, session.session_name, session.agent_name, f"[{session.state}, {session.phase}]")
+    words = (session.session_id, session.session_name, session.agent_name, f"[{standing(session)}, {session.phase}]")
     return "  ".join(word for word in words if word)
 
 

@@ -6,9 +6,19 @@ from typing import Any
 
 import click
 
-from holdfast.core.errors import utc_text
+from holdfast.config import find_agent
+from holdfast.core.errors import AgentNotFound, utc_text
 from holdfast.doors.cli.app import App, command, pass_app
-from holdfast.doors.cli.arguments import FOLDER, OBJECT, SESSION, session_argument, token_option, version_option
+from holdfast.doors.cli.arguments import (
+    FOLDER,
+    OBJECT,
+    SESSION,
+    STDIN,
+    read_stdin,
+    session_argument,
+    token_option,
+    version_option,
+)
 from holdfast.doors.cli.output import (
     called,
     entry_paragraph,
@@ -54,23 +64,47 @@ def suspend(
         "holdfast resume",
         "holdfast resume plan-prod",
         "holdfast --json resume plan-prod --holder nightly-job",
+        'holdfast resume plan-prod "Go on"',
     ),
 )
 @session_argument(required=False)
+@click.argument("prompt", required=False, metavar="[PROMPT|-]")
 @click.option("--holder", metavar="NAME", help="Who takes it; this terminal, or this process, if not given.")
 @version_option
-@pass_app
-def resume(app: App, session: str | None, holder: str | None, expected_version: int | None) -> None:
+@click.pass_context
+def resume(
+    ctx: click.Context, session: str | None, prompt: str | None, holder: str | None, expected_version: int | None
+) -> None:
     """Take a session to drive: its hold, checkpoint, context and last messages.
 
     Without SESSION: what could be picked up. Somebody else's hold keeps you away until it
     ends; asking again from the same terminal renews your own.
+
+    With PROMPT the session's agent drives it: it is asked that, as by `run`, and its answer is
+    printed; exit code 1 if the run did not complete.
     """
+    app = ctx.ensure_object(App)
     if session is None:
         _suggest(app)
         return
-    packet = app.hf.resume(app.id_of(session), holder=holder, version=expected_version)
+    known: dict[str, Any] = {"holder": holder, "version": expected_version}
+    if prompt is not None:
+        ctx.exit(_go_on(app, app.id_of(session), prompt, known))
+    packet = app.hf.resume(app.id_of(session), **known)
     app.show(packet, lambda: _show_packet(packet))
+
+
+def _go_on(app: App, session_id: str, prompt: str, known: dict[str, Any]) -> int:
+    """Take the session, hand it to its agent, and print the answer."""
+    from holdfast.doors.cli.runs import ask_and_show
+
+    said = read_stdin("prompt").removesuffix("\n") if prompt == STDIN else prompt
+    agent = app.hf.get(session_id).agent_name or ""
+    if find_agent(agent) is None:  # before anything is changed
+        raise AgentNotFound(agent)
+    packet = app.hf.resume(session_id, **known)
+    app.hf.release(session_id, token=str(packet.hold.token))
+    return ask_and_show(app, agent, said, {"session": session_id})
 
 
 def _suggest(app: App) -> None:
@@ -105,6 +139,8 @@ def _show_packet(packet: ResumePacket) -> None:
         say(entry_paragraph(message))
     if is_terminal():
         note(f"To give it back: holdfast release {session.session_id}")
+        if session.agent_name and find_agent(session.agent_name) is not None:
+            note(f"To talk to its agent then: holdfast run {session.agent_name} --session {session.session_id}")
 
 
 @command("release", examples=("holdfast release plan-prod", "holdfast release plan-prod --token 5f2c9a"))

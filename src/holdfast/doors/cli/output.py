@@ -160,11 +160,16 @@ def called(session: Session) -> str:
     return f"{session.session_id} ({session.session_name})" if session.session_name else session.session_id
 
 
+def standing(session: Session) -> str:
+    """Where a session stands: `running` while an agent is at work on it, else its state."""
+    return "running" if session.status == "running" else session.state.value
+
+
 def session_line(session: Session) -> str:
     """A session as one line of a pipe."""
     return fields(
         session.session_id,
-        session.state,
+        standing(session),
         session.phase,
         session.agent_name,
         session.session_name,
@@ -177,7 +182,7 @@ def session_row(session: Session, now: datetime | None = None) -> tuple[object, 
     age = ((now or datetime.now(UTC)) - session.updated_at).total_seconds()
     return (
         session.session_id,
-        session.state,
+        standing(session),
         session.phase,
         session.agent_name,
         session.session_name,

@@ -1,0 +1,44 @@
+"""Ending early: what a person or the system does to a command that waits."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from collections.abc import Coroutine, Iterator
+from contextlib import contextmanager, suppress
+from typing import Any, TypeVar
+
+T = TypeVar("T")
+
+ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+
+@contextmanager
+def cancelled_by_signals() -> Iterator[None]:
+    """Within the block, Ctrl-C, SIGTERM and a hang-up cancel this task, once; later ones change nothing."""
+    loop, task = asyncio.get_running_loop(), asyncio.current_task()
+    assert task is not None
+    was_told = False
+
+    def tell() -> None:
+        nonlocal was_told
+        if not was_told:
+            was_told = True
+            task.cancel()
+
+    for number in ENDING:
+        loop.add_signal_handler(number, tell)
+    try:
+        yield
+    finally:
+        for number in ENDING:
+            loop.remove_signal_handler(number)
+
+
+async def undisturbed(work: Coroutine[Any, Any, T]) -> T:
+    """Do the work to its end, whoever cancels meanwhile: a terminal that goes ends the input, and sends a signal."""
+    task = asyncio.ensure_future(work)
+    while not task.done():
+        with suppress(asyncio.CancelledError):
+            await asyncio.wait([task])
+    return task.result()

@@ -1,0 +1,334 @@
+"""Runs: ask an agent for something, see what became of it, stop it."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from contextlib import suppress
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from holdfast.core.errors import InvalidField, RunNotFound, RunSettled, utc_text
+from holdfast.core.ids import MIN_PREFIX
+from holdfast.core.inbox import Item
+from holdfast.core.query import MAX_LIMIT
+from holdfast.core.run import Join, Mode, Run, RunState, check_mode
+from holdfast.core.turn import Launcher
+from holdfast.doors.cli.app import App, command, pass_app
+from holdfast.doors.cli.arguments import DURATION, FOLDER, OBJECT, SESSION, STDIN, one_of, read_stdin, session_argument
+from holdfast.doors.cli.edge import UsageProblem
+from holdfast.doors.cli.output import complain, facts, fields, hint, is_terminal, note, page_of, printable, say, table
+from holdfast.doors.cli.verdicts import NO
+from holdfast.service.runs import RunReply
+
+if TYPE_CHECKING:
+    from holdfast.client import Holdfast
+
+STOP_WITHIN = 20.0  # seconds: an agent has five from being asked to being made to
+SILENT = timedelta(seconds=30)  # after which a launcher is taken for gone
+FOREVER = 10 * 365 * 24 * 3600  # seconds
+MAX_SHOWN = 5
+
+
+@command(
+    "run",
+    examples=(
+        'holdfast run echo-agent "hello"',
+        'holdfast run planner "Plan the change" --name plan-prod --mode async_poll',
+        "git diff | holdfast run reviewer -",
+    ),
+)
+@click.argument("agent", metavar="AGENT")
+@click.argument("prompt", required=False, metavar="[PROMPT|-]")
+@click.option("--name", metavar="NAME", help="What the session is called.")
+@click.option("--session", type=SESSION, metavar="SESSION", help="Ask in this session, not in one of its own.")
+@click.option("--parent", type=SESSION, metavar="SESSION", help="The session that asks; inside an agent, its own.")
+@click.option("--mode", default=Mode.SYNC.value, show_default=True, shell_complete=one_of(*Mode), help=", ".join(Mode))
+@click.option("--join", default=Join.EACH.value, show_default=True, shell_complete=one_of(*Join), help=", ".join(Join))
+@click.option("--correlation", metavar="TEXT", help="Handed back with the callback.")
+@click.option("--idempotency-key", metavar="KEY", help="Asking twice with one key asks once.")
+@click.option("--purpose", metavar="TEXT", help="Why.")
+@click.option("--task-id", metavar="ID", help="What it belongs to.")
+@click.option("--metadata", type=OBJECT, metavar="JSON", help="Anything to remember.")
+@click.option("--project-dir", type=FOLDER, metavar="FOLDER", help="Where the agent works.")
+@click.option("--no-session", is_flag=True, help="Keep nothing.")
+@click.option("--timeout", type=click.FloatRange(0), metavar="SECONDS", help="Stop the run if it takes longer.")
+@click.pass_context
+def run(ctx: click.Context, /, agent: str, prompt: str | None, **options: Any) -> None:
+    """Ask an agent for something and print its answer; on a terminal without a prompt, chat with it.
+
+    Without a launcher running, this command is one until it ends; Ctrl-C stops the run. Exit code 1
+    if the run did not complete.
+    """
+    app = ctx.ensure_object(App)
+    options = {name: value for name, value in options.items() if value is not None}
+    if options.pop("no_session"):
+        _keep_nothing(app, options)
+    for name in ("session", "parent"):
+        if options.get(name) is not None:
+            options[name] = app.id_of(options[name])
+    if prompt is None:
+        _chat(app, agent, options)
+        return
+    said = read_stdin("prompt").removesuffix("\n") if prompt == STDIN else prompt
+    ctx.exit(ask_and_show(app, agent, said, options))
+
+
+def _keep_nothing(app: App, options: dict[str, Any]) -> None:
+    if "session" in options or "parent" in options:
+        raise UsageProblem("--no-session keeps nothing: leave --session and --parent out")
+    if check_mode(options["mode"]) is not Mode.SYNC:
+        raise UsageProblem("--no-session keeps nothing to ask for later: use --mode sync")
+    app.url, options["parent"] = "memory://", None
+
+
+def _chat(app: App, agent: str, options: dict[str, Any]) -> None:
+    if not (sys.stdin.isatty() and is_terminal()) or app.as_json:
+        raise UsageProblem("say what to ask: a prompt, or - to read it from standard input")
+    from holdfast.doors.cli.chat import chat
+
+    asyncio.run(chat(app.url, agent, options))
+
+
+# One answer -------------------------------------------------------------------------------------
+
+
+def ask_and_show(app: App, agent: str, prompt: str, options: dict[str, Any]) -> int:
+    """Ask, print what comes of it, and give the exit code that says how it went."""
+    stream = Stream() if is_terminal() and not app.as_json else None
+    reply = asyncio.run(_ask(app, agent, prompt, options, stream))
+    app.show(reply, lambda: _show_reply(app, reply, stream))
+    return NO if reply.status in ("failed", "stopped", "expired") else 0
+
+
+async def _ask(app: App, agent: str, prompt: str, options: dict[str, Any], stream: Stream | None) -> RunReply:
+    from holdfast import connect
+    from holdfast.doors.cli.patience import cancelled_by_signals
+
+    seen = stream or Stream(silent=True)
+    mode, limit = check_mode(options.get("mode", Mode.SYNC)), options.pop("timeout", None)
+    async with connect(app.url, interface="cli") as hf:
+        hf.launches, hf.one_family = mode is Mode.SYNC, True
+        with cancelled_by_signals():
+            if await _would_wait_for_a_person(hf, options.get("session")):
+                return await hf.run(agent, prompt, on_event=seen.see, timeout=0, **options)
+            try:
+                reply = await hf.run(agent, prompt, on_event=seen.see, timeout=limit, **options)
+                if mode is not Mode.SYNC or reply.run.is_settled:
+                    return reply
+                return await _stopped(hf, reply.run.run_id)
+            except asyncio.CancelledError:
+                if seen.run_id is not None:
+                    over = await _stopped(hf, seen.run_id)
+                    complain(f"run {over.run.run_id} is {over.status}; its session is {over.session.session_id}")
+                raise KeyboardInterrupt from None
+
+
+async def _would_wait_for_a_person(hf: Holdfast, session: str | None) -> bool:
+    """Whether nothing runs in that session before somebody resumes it."""
+    return session is not None and (await hf.get(session)).state == "suspended"
+
+
+async def _stopped(hf: Holdfast, run_id: str) -> RunReply:
+    """Stop a run, and see it end."""
+    with suppress(RunSettled):
+        await hf.stop_run(run_id)
+    over = await hf.result(run_id, wait=STOP_WITHIN)
+    session = await hf.get(over.session_id)
+    return RunReply(session=session, run=over, status=over.state.value, result=over.result, error=over.error)
+
+
+class Stream:
+    """What an agent says, printed while it says it."""
+
+    def __init__(self, *, silent: bool = False) -> None:
+        self.run_id: str | None = None
+        self.text = ""
+        self._session_id, self._silent = "", silent
+
+    def see(self, session_id: str, event: dict[str, Any]) -> None:
+        """Print the words of the agent that was asked; its children speak for themselves."""
+        if event["type"] == "asked":
+            self.run_id, self._session_id = event["run_id"], session_id
+        elif event["type"] == "chunk" and session_id == self._session_id and not self._silent:
+            words = str(event.get("text") or "")
+            self.text += words
+            sys.stdout.write(printable(words))
+            sys.stdout.flush()
+        elif event["type"] == "approval":
+            hint(f"It asks a person: {event.get('question')} See holdfast approvals --session {session_id}")
+
+    def end(self, result: str | None) -> None:
+        """Close the line, and print the result unless it has been said."""
+        if self.text and not self.text.endswith("\n"):
+            sys.stdout.write("\n")
+        if result and result.strip() not in self.text:
+            say(result)
+
+
+def _show_reply(app: App, reply: RunReply, stream: Stream | None) -> None:
+    session_id, run_id = reply.session.session_id, reply.run.run_id
+    if not reply.run.is_settled:
+        say(run_id)
+        if reply.session.state == "suspended":
+            hint(f"Session {session_id} is suspended; the run waits until it goes on: holdfast resume {session_id}")
+        else:
+            note(f"Session {session_id}. Next: holdfast result {run_id} --wait")
+            _hint_at_launcher(app)
+        return
+    (stream or Stream()).end(reply.result)
+    if reply.error:
+        complain(reply.error)
+    elif reply.status != "completed":
+        complain(f"run {run_id} is {reply.status}")
+    if not app.full_url.startswith("memory://"):
+        note(f"Session {session_id}: {reply.status}.")
+
+
+def _hint_at_launcher(app: App) -> None:
+    """Say so if nobody is there to take turns."""
+    now = datetime.now(UTC)
+    if not any(now - each.seen_at < SILENT for each in app.hf.launchers()):
+        hint("No launcher is running to take it: holdfast launcher")
+
+
+@command("runs", examples=("holdfast runs --open", "holdfast runs --session plan-prod --json"))
+@click.option("--session", type=SESSION, metavar="SESSION", help="Only of this session.")
+@click.option("--parent", type=SESSION, metavar="SESSION", help="Only those that this session has asked for.")
+@click.option("--agent", metavar="NAME", help="Only of this agent.")
+@click.option("--state", metavar="STATE", shell_complete=one_of(*RunState), help=", ".join(RunState))
+@click.option("--open", "open_only", is_flag=True, help="Only those that have not settled.")
+@click.option("--limit", type=int, default=50, show_default=True, metavar="N", help="How many.")
+@click.option("--cursor", metavar="CURSOR", help="Where the last page ended.")
+@pass_app
+def runs(app: App, /, session: str | None, parent: str | None, **filters: Any) -> None:
+    """List runs, newest first."""
+    page = app.hf.runs(
+        session=None if session is None else app.id_of(session),
+        parent=None if parent is None else app.id_of(parent),
+        **filters,
+    )
+    app.show(page_of(page.items, page.next), lambda: _show_runs(page.items))
+
+
+def _show_runs(found: list[Run]) -> None:
+    rows = [(run.run_id, run.state.value, run.agent_name, run.session_id, utc_text(run.created_at)) for run in found]
+    if is_terminal():
+        table(("run", "state", "agent", "session", "asked"), rows)
+    else:
+        for row in rows:
+            say(fields(*row))
+
+
+@command("result", examples=("holdfast result 019a4c1e --wait", "holdfast result 019a4c1e --wait 60"))
+@click.argument("run_id", metavar="RUN")
+@click.option(
+    "--wait",
+    type=DURATION,
+    is_flag=False,
+    flag_value=str(FOREVER),
+    metavar="[SECONDS]",
+    help="Wait for its end: as long as it takes, or so long.",
+)
+@click.pass_context
+def result(ctx: click.Context, /, run_id: str, wait: Any) -> None:
+    """Print what a run came to: exit code 0 if it completed, 1 if it did not, or not yet."""
+    app = ctx.ensure_object(App)
+    seconds = wait.total_seconds() if isinstance(wait, timedelta) else wait
+    found = app.hf.result(_run_id(app, run_id), wait=seconds)
+    app.show(found, lambda: _show_result(app, found))
+    ctx.exit(0 if found.state is RunState.COMPLETED else NO)
+
+
+def _run_id(app: App, given: str) -> str:
+    """The run that is meant by its id, or by the beginning of it, if that is one of the newest."""
+    try:
+        return str(app.hf.get_run(given).run_id)
+    except RunNotFound:
+        newest: list[Run] = app.hf.runs(limit=MAX_LIMIT).items if len(given) >= MIN_PREFIX else []
+        fitting = [run.run_id for run in newest if run.run_id.startswith(given)]
+        if not fitting:
+            raise
+    if len(fitting) > 1:
+        shown = ", ".join(fitting[:MAX_SHOWN])
+        raise InvalidField("run", f"{given!r} fits {len(fitting)} runs ({shown} …); give more characters")
+    return fitting[0]
+
+
+def _show_result(app: App, run: Run) -> None:
+    if run.result:
+        say(run.result)
+    if run.error:
+        complain(run.error)
+    if not run.is_settled:
+        complain(f"run {run.run_id} is {run.state.value}")
+        if run.state is RunState.QUEUED:
+            _hint_at_launcher(app)
+    elif run.state is not RunState.COMPLETED and not run.error:
+        complain(f"run {run.run_id} is {run.state.value}" + (f" ({run.reason})" if run.reason else ""))
+
+
+@command("stop", examples=("holdfast stop plan-prod", "holdfast stop --run 019a4c1e"))
+@session_argument(required=False)
+@click.option("--run", "run_id", metavar="RUN", help="Stop one run, not all of a session.")
+@click.option("--no-tree", is_flag=True, help="Leave what the session has started alone.")
+@pass_app
+def stop(app: App, session: str | None, run_id: str | None, no_tree: bool) -> None:
+    """Stop what runs in a session, and in all that hang on it."""
+    if (session is None) is (run_id is None):
+        raise UsageProblem("say what to stop: a session, or --run RUN")
+    if run_id is not None:
+        one = app.hf.stop_run(_run_id(app, run_id))
+        app.show(one, lambda: say(fields(one.run_id, one.state.value)))
+        return
+    told = app.hf.stop(app.id_of(str(session)), tree=not no_tree)
+    app.show({"session_ids": told}, lambda: say("\n".join(told)) if told else None)
+
+
+@command("inbox", examples=("holdfast inbox", "holdfast inbox --set-aside", "holdfast inbox --send-again ITEM"))
+@session_argument(required=False)
+@click.option("--set-aside", is_flag=True, help="What could not be delivered, rather than what waits.")
+@click.option("--send-again", "item_id", metavar="ITEM", help="Let an item that was set aside wait again.")
+@click.option("--limit", type=int, default=100, show_default=True, metavar="N", help="How many.")
+@pass_app
+def inbox(app: App, session: str | None, set_aside: bool, item_id: str | None, limit: int) -> None:
+    """List what waits for sessions' next turns."""
+    if item_id is not None:
+        again = app.hf.send_again(item_id)
+        app.show(again, lambda: say(fields(again.item_id, again.state.value)))
+        return
+    page = app.hf.inbox(None if session is None else app.id_of(session), set_aside=set_aside, limit=limit)
+    app.show(page_of(page.items, page.next), lambda: _show_items(page.items))
+
+
+def _show_items(found: list[Item]) -> None:
+    rows = [(item.item_id, item.state.value, item.kind.value, item.session_id, item.given) for item in found]
+    if is_terminal():
+        table(("item", "state", "kind", "session", "given"), rows)
+    else:
+        for row in rows:
+            say(fields(*row))
+
+
+@command("launchers", examples=("holdfast launchers",))
+@pass_app
+def launchers(app: App) -> None:
+    """List launchers, newest first."""
+    found = app.hf.launchers().items
+    app.show(page_of(found), lambda: _show_launchers(found))
+
+
+def _show_launchers(found: list[Launcher]) -> None:
+    for each in found:
+        say(
+            facts(
+                (
+                    ("launcher", each.launcher_id),
+                    ("name", each.name),
+                    ("slots", each.slots),
+                    ("seen", utc_text(each.seen_at)),
+                )
+            )
+        )

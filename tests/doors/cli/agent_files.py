@@ -1,0 +1,42 @@
+"""Agents for tests of the command line, as files in the home of the test."""
+
+from pathlib import Path
+
+SLOW = """
+[agent]
+name = "slow"
+kind = "command"
+command = ["sh", "-c", "echo started; sleep 60; echo done"]
+"""
+FAILING = """
+[agent]
+name = "failing"
+kind = "command"
+command = ["sh", "-c", "echo out of luck >&2; exit 7"]
+"""
+ASKING = """
+[agent]
+name = "asking"
+kind = "command"
+protocol = "jsonl"
+command = ["python3", "-c", '''
+import json, sys
+def tell(**event): print(json.dumps(event), flush=True)
+next(sys.stdin)
+tell(type="message", content="Let me see.")
+tell(type="approval", id="1", question="Apply it?", wait=True)
+answer = json.loads(next(sys.stdin))
+while answer["type"] != "decision":
+    answer = json.loads(next(sys.stdin))
+tell(type="result", text="You said " + answer["decision"])
+''']
+"""
+
+
+def define(home: Path, *texts: str) -> None:
+    """Put definitions where agents are looked for."""
+    folder = home / "agents"
+    folder.mkdir(parents=True, exist_ok=True)
+    for number, text in enumerate(texts):
+        name = text.partition('name = "')[2].partition('"')[0] or f"file-{number}"
+        (folder / f"{name}.toml").write_text(text, encoding="utf-8")

@@ -1,0 +1,89 @@
+"""agents list, show, add, remove."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.doors.cli.agent_files import SLOW, define
+from tests.doors.cli.running import Cli
+
+
+def test_list_tells_of_those_that_come_along_and_of_those_defined(cli: Cli, home: Path) -> None:
+    define(home, SLOW)
+    rows = [line.split("\t") for line in cli("agents", "list").lines]
+    assert [row[0] for row in rows] == ["echo-agent", "hello-world", "itinerary-worker", "slow"]
+    assert rows[3][1:3] == ["command", "yes"]
+    document = cli("agents", "list", "--json").json
+    assert [agent["name"] for agent in document["items"]] == [row[0] for row in rows]
+    assert document["problems"] == []
+
+
+def test_a_broken_file_is_a_warning_with_its_line_and_the_others_are_there(cli: Cli, home: Path) -> None:
+    define(home, SLOW, '[agent]\nname = "broken"\nkind = "comand"\n')
+    done = cli("agents", "list", "--json")
+    assert done.code == 0
+    assert "slow" in {agent["name"] for agent in done.json["items"]}
+    [problem] = done.json["problems"]
+    assert (problem["code"], problem["line"]) == ("invalid_definition", 3)
+    assert "broken.toml, line 3" in done.err
+    shown = cli("agents", "show", "broken")
+    assert (shown.code, "line 3" in shown.err) == (2, True)
+
+
+def test_show_tells_what_the_definition_says(cli: Cli, home: Path) -> None:
+    define(home, SLOW)
+    agent = cli("agents", "show", "slow", "--json").json
+    assert agent["command"] == ["sh", "-c", "echo started; sleep 60; echo done"]
+    assert agent["source"].endswith("slow.toml")
+    assert "builtin" in cli("agents", "show", "echo-agent").out
+    assert cli("agents", "show", "nobody").code == 3
+
+
+def test_an_agent_is_added_from_a_file_used_and_removed(cli: Cli, home: Path) -> None:
+    Path("greeter.toml").write_text('[agent]  # ours\nname = "greeter"\nkind = "command"\ncommand = ["cat"]\n')
+    assert cli("agents", "add", "greeter.toml").out == "greeter\n"
+    assert "# ours" in (home / "agents" / "greeter.toml").read_text()
+    assert cli("run", "greeter", "hello").out == "hello\n"
+    assert cli("agents", "remove", "greeter").out == "greeter\n"
+    assert cli("run", "greeter", "hello").code == 3
+    assert cli("agents", "remove", "greeter").code == 3
+
+
+def test_an_agent_is_added_from_standard_input_and_replaced_only_on_demand(cli: Cli) -> None:
+    text = b'[agent]\nname = "greeter"\nkind = "command"\ncommand = ["%s"]\n'
+    assert cli("agents", "add", "-", stdin=text % b"cat").out == "greeter\n"
+    refused = cli("agents", "add", "-", "--json", stdin=text % b"true")
+    assert (refused.code, refused.json["code"]) == (4, "agent_exists")
+    assert cli("agents", "show", "greeter", "--json").json["command"] == ["cat"]
+    assert cli("agents", "add", "-", "--replace", stdin=text % b"true").code == 0
+    assert cli("agents", "show", "greeter", "--json").json["command"] == ["true"]
+
+
+@pytest.mark.parametrize(
+    ("text", "line", "word"),
+    [
+        (b'[agent]\nname = "x"\nkind = "command"\n', 1, "command"),
+        (b'[agent]\nname = "x"\nkind = "command"\ncommand = ["cat"]\ncolour = "red"\n', 5, "colour"),
+        (b'[agent]\nname = "../x"\nkind = "command"\ncommand = ["cat"]\n', 2, "name"),
+        (b"[agent\n", 1, "TOML"),
+        (b'[agent]\nname = "\xff"\n', 2, "UTF-8"),
+    ],
+)
+def test_what_is_wrong_is_told_with_file_and_line_and_nothing_is_added(
+    cli: Cli, home: Path, text: bytes, line: int, word: str
+) -> None:
+    Path("x.toml").write_bytes(text)
+    refused = cli("agents", "add", "x.toml", "--json")
+    assert (refused.code, refused.json["code"], refused.json["line"]) == (2, "invalid_definition", line)
+    assert f"x.toml, line {line}" in refused.err
+    assert word in refused.err
+    assert not (home / "agents").exists()
+
+
+def test_a_file_that_is_not_there_is_refused(cli: Cli) -> None:
+    assert cli("agents", "add", "nothing.toml").code == 2
+
+
+def test_what_comes_with_holdfast_cannot_be_removed(cli: Cli) -> None:
+    assert cli("agents", "remove", "echo-agent").code == 4
+    assert cli("run", "echo-agent", "hi").out == "Echo Agent Response: hi\n"

@@ -1,0 +1,164 @@
+"""A chat on a terminal: whatever ends it, the session is suspended and nothing is lost."""
+
+import signal
+from pathlib import Path
+
+import pytest
+
+from tests.doors.cli.agent_files import ASKING, SLOW, define
+from tests.doors.cli.running import Cli
+from tests.doors.cli.talking import CTRL_C, CTRL_D, Talk, a_talk
+
+
+def started(talk: Talk) -> str:
+    """The id of the session it tells of."""
+    talk.wait_for("Session created: ")
+    return talk.wait_for("\n").strip()
+
+
+def messages(cli: Cli, session_id: str) -> list[tuple[str, str]]:
+    entries = cli("log", session_id, "--kind", "message", "--json").json["items"]
+    return [(entry["role"], entry["content"]) for entry in entries]
+
+
+def test_a_chat_answers_remembers_and_is_kept(cli: Cli) -> None:
+    with a_talk("run", "echo-agent", "--name", "talk") as talk:
+        session_id = started(talk)
+        talk.say("hello")
+        assert talk.wait_for("Agent: Echo Agent Response: hello\n")
+        talk.say("/recall")
+        assert talk.wait_for("Remembered: hello\n")
+        talk.say("/quit")
+        talk.wait_for(f"Session suspended: {session_id}")
+        assert talk.end() == 0
+    assert talk.shown.count("Agent: ") == 2
+    session = cli("get", "talk", "--json").json
+    assert (session["session_id"], session["state"], session["agent_name"]) == (session_id, "suspended", "echo-agent")
+    assert [role for role, _ in messages(cli, session_id)] == ["user", "assistant"] * 2
+
+
+def test_a_chat_that_was_left_goes_on(cli: Cli) -> None:
+    with a_talk("run", "echo-agent") as talk:
+        session_id = started(talk)
+        talk.say("first")
+        talk.say("/suspend")
+        assert talk.end() == 0
+    with a_talk("run", "echo-agent", "--session", session_id) as talk:
+        talk.wait_for(f"Session resumed: {session_id}")
+        talk.say("/recall")
+        talk.wait_for("Remembered: first\n")
+        talk.say("/quit")
+        assert talk.end() == 0
+    assert [run["state"] for run in cli("runs", "--session", session_id, "--json").json["items"]] == ["completed"] * 2
+
+
+@pytest.mark.parametrize("key", [CTRL_C, CTRL_D])
+def test_ctrl_c_and_ctrl_d_at_the_prompt_suspend(cli: Cli, key: str) -> None:
+    with a_talk("run", "echo-agent") as talk:
+        session_id = started(talk)
+        talk.say("hello")
+        talk.wait_for("Agent: ")
+        talk.wait_for("You: ")
+        talk.type(key)
+        talk.wait_for(f"Session suspended: {session_id}")
+        assert talk.end() == 0
+    assert cli("get", session_id, "--json").json["state"] == "suspended"
+    assert messages(cli, session_id)[-1] == ("assistant", "Echo Agent Response: hello")
+
+
+def test_ctrl_c_in_the_middle_of_an_answer_keeps_what_was_said(cli: Cli, home: Path) -> None:
+    define(home, SLOW)
+    with a_talk("run", "slow") as talk:
+        session_id = started(talk)
+        talk.say("take your time")
+        talk.wait_for("Agent: started")
+        talk.type(CTRL_C)
+        talk.wait_for(f"Session suspended: {session_id}")
+        assert talk.end() == 0
+    assert cli("get", session_id, "--json").json["state"] == "suspended"
+    [run] = cli("runs", "--session", session_id, "--json").json["items"]
+    assert (run["state"], run["result"].strip()) == ("stopped", "started")
+    assert messages(cli, session_id)[0] == ("user", "take your time")
+
+
+@pytest.mark.parametrize("is_answering", [False, True])
+def test_a_hang_up_suspends(cli: Cli, home: Path, is_answering: bool) -> None:
+    define(home, SLOW)
+    with a_talk("run", "slow") as talk:
+        session_id = started(talk)
+        if is_answering:
+            talk.say("take your time")
+            talk.wait_for("Agent: started")
+        else:
+            talk.wait_for("You: ")
+        talk.hang_up()
+    assert cli("get", session_id, "--json").json["state"] == "suspended"
+    assert [run["state"] for run in cli("runs", "--session", session_id, "--json").json["items"]] == (
+        ["stopped"] if is_answering else []
+    )
+
+
+def test_sigterm_suspends(cli: Cli) -> None:
+    with a_talk("run", "echo-agent") as talk:
+        session_id = started(talk)
+        talk.wait_for("You: ")
+        talk.process.send_signal(signal.SIGTERM)
+        talk.wait_for(f"Session suspended: {session_id}")
+        assert talk.end() == 0
+    assert cli("get", session_id, "--json").json["state"] == "suspended"
+
+
+@pytest.mark.parametrize(("word", "decision"), [("/approve", "approve"), ("/reject", "reject")])
+def test_a_question_of_the_agent_is_answered_in_the_chat(cli: Cli, home: Path, word: str, decision: str) -> None:
+    define(home, ASKING)
+    with a_talk("run", "asking") as talk:
+        session_id = started(talk)
+        talk.say("do it")
+        talk.wait_for("Question: Apply it?")
+        talk.say(word)
+        talk.wait_for(f"You said {decision}\n")
+        talk.say("/quit")
+        assert talk.end() == 0
+    [run] = cli("runs", "--session", session_id, "--json").json["items"]
+    assert (run["state"], run["result"]) == ("completed", f"You said {decision}")
+
+
+def test_a_fork_goes_on_and_leaves_the_first_as_it_was(cli: Cli) -> None:
+    with a_talk("run", "echo-agent") as talk:
+        first = started(talk)
+        talk.say("one")
+        talk.say("/fork")
+        talk.wait_for("Session forked: ")
+        second = talk.wait_for("\n").strip()
+        talk.say("/recall")
+        talk.wait_for("Remembered: one\n")
+        talk.say("/quit")
+        assert talk.end() == 0
+    assert [content for role, content in messages(cli, first) if role == "user"] == ["one"]
+    assert [content for role, content in messages(cli, second) if role == "user"] == ["one", "/recall"]
+    assert {cli("get", each, "--json").json["state"] for each in (first, second)} == {"suspended"}
+
+
+def test_a_chat_without_a_session_keeps_nothing(home: Path) -> None:
+    with a_talk("run", "echo-agent", "--no-session") as talk:
+        talk.say("hello")
+        talk.wait_for("Agent: Echo Agent Response: hello")
+        talk.say("/quit")
+        assert talk.end() == 0
+    assert "Session" not in talk.shown
+    assert not (home / "holdfast.db").exists()
+
+
+def test_a_chat_with_nobody_is_refused_before_anything_is_created(cli: Cli) -> None:
+    with a_talk("run", "nobody") as talk:
+        assert talk.end() == 3
+    assert "no agent 'nobody'" in talk.shown
+    assert cli("list").out == ""
+
+
+def test_somebody_elses_session_is_refused(cli: Cli) -> None:
+    session_id = cli("create", "--agent", "echo-agent").id
+    cli("resume", session_id, "--holder", "somebody")
+    with a_talk("run", "echo-agent", "--session", session_id) as talk:
+        assert talk.end() == 4
+    assert "held by somebody" in talk.shown

@@ -1,0 +1,378 @@
+"""run, runs, result, stop, inbox, launcher, launchers, resume with a prompt."""
+
+import json
+import os
+import shlex
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.doors.cli.agent_files import ASKING, FAILING, SLOW, define
+from tests.doors.cli.running import Cli, Terminal, run
+from tests.doors.cli.talking import CTRL_C, a_talk
+
+PATIENCE = 30.0
+HOLDFAST = f"{shlex.quote(sys.executable)} -m holdfast"
+MODES = ("sync", "ASYNC_POLL", "Async_Callback")
+
+
+def until(holds: Callable[[], Any]) -> Any:
+    """What the condition gives, once it gives something."""
+    end = time.monotonic() + PATIENCE
+    while not (found := holds()):
+        assert time.monotonic() < end, "it did not come true"
+        time.sleep(0.05)
+    return found
+
+
+@contextmanager
+def a_launcher(*args: str) -> Iterator[subprocess.Popen[bytes]]:
+    process = subprocess.Popen([sys.executable, "-m", "holdfast", "launcher", *args], stderr=subprocess.DEVNULL)
+    try:
+        yield process
+    finally:
+        process.kill() if sys.exc_info()[0] else process.terminate()
+        process.wait(PATIENCE)
+
+
+def parent_agent(name: str, script: str) -> str:
+    return f'[agent]\nname = "{name}"\nkind = "command"\ncommand = ["sh", "-c", {json.dumps(script)}]\n'
+
+
+# run --------------------------------------------------------------------------------------------
+
+
+def test_run_prints_the_answer_and_keeps_the_session(cli: Cli) -> None:
+    done = cli("run", "echo-agent", "hello", "--name", "greeting", "--purpose", "trying", "--task-id", "T1")
+    assert (done.code, done.out, done.err) == (0, "Echo Agent Response: hello\n", "")
+    session = cli("get", "greeting", "--json").json
+    assert (session["agent_name"], session["purpose"], session["task_id"]) == ("echo-agent", "trying", "T1")
+    assert (session["state"], session["status"], session["parent_session_id"]) == ("active", "idle", None)
+
+
+def test_run_as_a_document(cli: Cli) -> None:
+    reply = cli("run", "echo-agent", "hello", "--metadata", '{"a": 1}', "--json").json
+    assert (reply["status"], reply["result"]) == ("completed", "Echo Agent Response: hello")
+    assert reply["session"]["metadata"] == {"a": 1}
+    assert reply["run"]["mode"] == "sync"
+
+
+def test_run_reads_the_prompt_from_standard_input(cli: Cli) -> None:
+    assert cli("run", "echo-agent", "-", stdin=b"from a pipe\n").out == "Echo Agent Response: from a pipe\n"
+
+
+def test_run_in_a_session_remembers(cli: Cli) -> None:
+    session_id = cli("run", "echo-agent", "one", "--json").json["session"]["session_id"]
+    assert "Remembered: one" in cli("run", "echo-agent", "/recall", "--session", session_id).out
+
+
+def test_another_agents_session_is_refused(cli: Cli) -> None:
+    session_id = cli("create", "--agent", "hello-world").id
+    refused = cli("run", "echo-agent", "hi", "--session", session_id, "--json")
+    assert (refused.code, refused.json["code"]) == (2, "invalid_agent")
+    assert cli("runs").out == ""
+
+
+@pytest.mark.parametrize(
+    ("args", "code"),
+    [
+        (["run", "nobody", "hi"], 3),
+        (["run", "echo-agent"], 2),
+        (["run", "echo-agent", "hi", "--mode", "later"], 2),
+        (["run", "echo-agent", "hi", "--join", "some"], 2),
+        (["run", "echo-agent", "hi", "--parent", "nothing"], 3),
+        (["run", "echo-agent", "hi", "--no-session", "--session", "x"], 2),
+        (["run", "echo-agent", "hi", "--no-session", "--mode", "async_poll"], 2),
+        (["result", "nothing"], 3),
+        (["stop"], 2),
+        (["stop", "--run", "nothing"], 3),
+        (["inbox", "--send-again", "nothing"], 3),
+        (["runs", "--state", "odd"], 2),
+    ],
+)
+def test_what_is_wrong_is_refused_and_changes_nothing(cli: Cli, args: list[str], code: int) -> None:
+    assert cli(*args).code == code
+    assert cli("list").out == cli("runs").out == ""
+
+
+def test_a_run_that_fails_is_exit_code_1_and_says_why(cli: Cli, home: Path) -> None:
+    define(home, FAILING)
+    done = cli("run", "failing", "hi")
+    assert (done.code, done.out) == (1, "")
+    assert "out of luck" in done.err
+    assert cli("run", "failing", "hi", "--json").json["run"]["state"] == "failed"
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_modes_are_understood_in_any_case(cli: Cli, mode: str) -> None:
+    reply = cli("run", "echo-agent", "hi", "--mode", mode, "--json").json
+    assert reply["run"]["mode"] == mode.lower()
+    assert reply["status"] == ("completed" if mode == "sync" else "queued")
+
+
+def test_asking_twice_with_one_key_asks_once(cli: Cli) -> None:
+    first, again = (cli("run", "echo-agent", "hi", "--idempotency-key", "k1", "--json").json for _ in range(2))
+    assert first["run"] == again["run"]
+    assert len(cli("list").lines) == 1
+
+
+def test_without_a_session_nothing_is_kept(cli: Cli, home: Path) -> None:
+    assert cli("run", "echo-agent", "hi", "--no-session").out == "Echo Agent Response: hi\n"
+    assert not (home / "holdfast.db").exists()
+
+
+def test_without_a_session_works_inside_an_agent_too(home: Path) -> None:
+    inside = {"AGENT_SESSION_ID": "some-session", "AGENT_RUN_ID": "some-run"}
+    done = run("run", "echo-agent", "hi", "--no-session", env=inside)
+    assert (done.code, done.out) == (0, "Echo Agent Response: hi\n")
+
+
+def test_a_run_that_takes_too_long_is_stopped(cli: Cli, home: Path) -> None:
+    define(home, SLOW)
+    reply = cli("run", "slow", "hi", "--timeout", "1", "--json")
+    assert (reply.code, reply.json["status"]) == (1, "stopped")
+
+
+def test_ctrl_c_stops_the_run_and_keeps_what_was_said(cli: Cli, home: Path) -> None:
+    define(home, SLOW)
+    with a_talk("run", "slow", "hi") as talk:
+        talk.wait_for("started")
+        talk.type(CTRL_C)
+        assert talk.end() == 130
+    assert "is stopped" in talk.shown
+    [found] = cli("runs", "--json").json["items"]
+    assert (found["state"], found["result"].strip()) == ("stopped", "started")
+
+
+def test_a_terminal_shows_the_answer_once(terminal: Terminal, home: Path) -> None:
+    define(home, parent_agent("two-lines", "echo one; sleep 0.3; echo two"))
+    out = terminal.run("run", "two-lines", "hi").out
+    assert out.startswith("one\ntwo\nSession ")
+    assert terminal.run("run", "echo-agent", "hi").out.count("Echo Agent Response") == 1
+
+
+def test_run_leaves_other_families_work_alone(cli: Cli, home: Path) -> None:
+    define(home, SLOW)
+    other = cli("run", "slow", "hi", "--mode", "async_poll", "--json").json["run"]
+    assert cli("run", "echo-agent", "hi").code == 0
+    assert cli("result", other["run_id"], "--json").json["state"] == "queued"
+    assert cli("log", other["session_id"], "--kind", "turn_started").out == ""
+
+
+def test_a_suspended_session_is_not_waited_for(cli: Cli) -> None:
+    session_id = cli("run", "echo-agent", "one", "--json").json["session"]["session_id"]
+    cli("suspend", session_id)
+    done = cli("run", "echo-agent", "two", "--session", session_id)
+    assert (done.code, "is suspended" in done.err) == (0, True)
+    assert cli("result", done.id, "--json").json["state"] == "queued"
+
+
+def test_an_approval_that_a_run_waits_for_is_told(cli: Cli, home: Path) -> None:
+    define(home, ASKING)
+    with a_talk("run", "asking", "do it", "--name", "asked") as talk:
+        talk.wait_for("It asks a person: Apply it?")
+        until(lambda: cli("get", "asked", "--json").json["status"] == "waiting")
+        assert cli("approve", "asked").code == 0
+        talk.wait_for("You said approve")
+        assert talk.end() == 0
+
+
+def test_the_other_name_of_run(cli: Cli) -> None:
+    assert cli("agent", "run", "echo-agent", "hi").out == "Echo Agent Response: hi\n"
+
+
+# resume SESSION PROMPT --------------------------------------------------------------------------
+
+
+def test_resume_with_a_prompt_goes_on_with_the_agent(cli: Cli) -> None:
+    session_id = cli("run", "echo-agent", "one", "--json").json["session"]["session_id"]
+    cli("suspend", session_id)
+    done = cli("resume", session_id, "/recall")
+    assert (done.code, "Remembered: one" in done.out) == (0, True)
+    session = cli("get", session_id, "--json").json
+    assert (session["state"], session["hold"]) == ("active", None)
+    assert cli("resume", session_id, "-", stdin=b"hi\n").out == "Echo Agent Response: hi\n"
+
+
+def test_resume_with_a_prompt_needs_an_agent_and_a_free_session(cli: Cli, plan: str) -> None:
+    cli("suspend", plan)
+    assert cli("resume", plan, "go on").code == 3
+    assert cli("get", plan, "--json").json["state"] == "suspended"
+    session_id = cli("create", "--agent", "echo-agent").id
+    cli("resume", session_id, "--holder", "somebody")
+    assert cli("resume", session_id, "go on").code == 4
+    cli("finalize", session_id, "completed")
+    assert cli("resume", session_id, "go on").code == 4
+    assert cli("runs").out == ""
+
+
+# runs, result, stop -----------------------------------------------------------------------------
+
+
+def test_runs_are_listed_newest_first_and_filtered(cli: Cli) -> None:
+    old = cli("run", "echo-agent", "a", "--json").json["run"]
+    new = cli("run", "hello-world", "b", "--mode", "async_poll", "--json").json["run"]
+    ids = [old["run_id"], new["run_id"]]
+    assert [line.split("\t")[:3] for line in cli("runs").lines] == [
+        [ids[1], "queued", "hello-world"],
+        [ids[0], "completed", "echo-agent"],
+    ]
+    for args, wanted in (
+        (["--open"], ids[1]),
+        (["--state", "completed"], ids[0]),
+        (["--agent", "hello-world"], ids[1]),
+        (["--session", old["session_id"]], ids[0]),
+        (["--limit", "1"], ids[1]),
+    ):
+        assert [line.split("\t")[0] for line in cli("runs", *args).lines] == [wanted]
+    page = cli("runs", "--limit", "1", "--json").json
+    assert cli("runs", "--limit", "1", "--cursor", page["next"], "--json").json["items"][0]["run_id"] == ids[0]
+
+
+def test_result_tells_what_it_came_to_by_id_and_prefix(cli: Cli, home: Path) -> None:
+    define(home, FAILING)
+    good = cli("run", "echo-agent", "a", "--json").json["run"]["run_id"]
+    assert cli("result", good).out == "Echo Agent Response: a\n"
+    assert cli("result", good[:-2], "--json").json["run_id"] == good
+    bad = cli("run", "failing", "a", "--json").json["run"]["run_id"]
+    told = cli("result", bad)
+    assert (told.code, told.out, "out of luck" in told.err) == (1, "", True)
+    assert cli("result", good[:4]).code == 2  # it fits both
+
+
+def test_a_result_that_is_not_there_yet_is_a_no_and_names_the_way(cli: Cli) -> None:
+    asked = cli("run", "echo-agent", "a", "--mode", "async_poll")
+    done = cli("result", asked.id)
+    assert (done.code, done.out) == (1, "")
+    assert "holdfast launcher" in done.err
+    started = time.monotonic()
+    assert cli("result", asked.id, "--wait", "0.3").code == 1
+    assert time.monotonic() - started >= 0.3
+
+
+def test_result_waits_for_as_long_as_it_takes(cli: Cli) -> None:
+    asked = cli("run", "echo-agent", "a", "--mode", "async_poll").id
+    waiting = subprocess.Popen([sys.executable, "-m", "holdfast", "result", asked, "--wait"], stdout=subprocess.PIPE)
+    with a_launcher():
+        out, _ = waiting.communicate(timeout=PATIENCE)
+    assert (waiting.returncode, out) == (0, b"Echo Agent Response: a\n")
+
+
+def test_stop_ends_what_waits_at_once(cli: Cli) -> None:
+    asked = cli("run", "echo-agent", "a", "--mode", "async_poll", "--json").json["run"]
+    assert cli("stop", asked["session_id"]).out == f"{asked['session_id']}\n"
+    assert cli("result", asked["run_id"], "--json").json["state"] == "stopped"
+    refused = cli("stop", "--run", asked["run_id"], "--json")
+    assert (refused.code, refused.json["code"]) == (4, "run_settled")
+
+
+def test_stop_ends_what_runs_soon_and_children_show_it_running(cli: Cli, home: Path) -> None:
+    define(home, SLOW)
+    root = cli("create", "--agent", "planner").id
+    with a_launcher():
+        asked = cli("run", "slow", "a", "--mode", "async_poll", "--parent", root, "--json").json["run"]
+        until(lambda: cli("children", root).out.split("\t")[1:2] == ["running"])
+        assert "[running, " in cli("tree", root).out
+        assert cli("delete", root).code == 4
+        started = time.monotonic()
+        assert cli("stop", root).lines == [asked["session_id"]]
+        assert cli("result", asked["run_id"], "--wait", "20", "--json").json["state"] == "stopped"
+        assert time.monotonic() - started < 8  # it does not wait for the next renewal
+        assert cli("children", root).out.split("\t")[1] == "active"
+
+
+def test_delete_with_force_takes_a_tree_at_work_and_its_agent_ends(cli: Cli, home: Path) -> None:
+    define(home, parent_agent("noted", f"echo $$ > '{home}/pid'; sleep 60"))
+    with a_launcher():
+        root = cli("run", "noted", "a", "--mode", "async_poll", "--json").json["session"]["session_id"]
+        pid = int(until(lambda: (home / "pid").exists() and (home / "pid").read_text()))
+        assert cli("delete", root, "--yes", "--json").json["code"] == "session_running"
+        assert cli("delete", root, "--yes", "--force").out == f"{root}\n"
+        until(lambda: not _lives(pid))
+    assert cli("get", root).code == 3
+
+
+def _lives(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+# Families ---------------------------------------------------------------------------------------
+
+
+def test_a_run_inside_an_agent_becomes_a_child_by_itself(cli: Cli, home: Path) -> None:
+    define(home, parent_agent("planner", f'{HOLDFAST} run echo-agent "from $AGENT_SESSION_NAME"'))
+    reply = cli("run", "planner", "go", "--name", "plan")
+    assert (reply.code, reply.out) == (0, "Echo Agent Response: from plan\n")
+    plan = cli("get", "plan", "--json").json
+    [child] = cli("children", "plan", "--json").json["items"]
+    assert (child["parent_session_id"], child["parent_session_name"]) == (plan["session_id"], "plan")
+    assert plan["parent_session_id"] is None
+    assert [line.split("\t")[0] for line in cli("runs", "--parent", "plan").lines]
+
+
+def test_a_callback_comes_back_with_its_correlation(cli: Cli, home: Path) -> None:
+    ask = f"{HOLDFAST} run echo-agent hi --mode async_callback --join all --correlation colour-7 > /dev/null"
+    script = f'read -r line || true; case "$line" in *Callbacks*) echo "heard: "; cat;; *) {ask}; echo asked;; esac'
+    define(home, parent_agent("planner", script))
+    done = cli("run", "planner", "go", "--name", "plan")
+    assert done.code == 0, done.err
+    callback = json.loads(done.out.splitlines()[-1])
+    assert callback["correlation"] == "colour-7"
+    assert callback["result"] == "Echo Agent Response: hi"
+    kinds = [entry["kind"] for entry in cli("log", "plan", "--json").json["items"]]
+    assert kinds.count("callback") == 1
+    assert kinds.count("turn_started") == 2
+
+
+# inbox ------------------------------------------------------------------------------------------
+
+
+def test_what_waits_and_what_was_set_aside_is_seen_and_sent_again(cli: Cli, home: Path) -> None:
+    define(home, FAILING)
+    waiting = cli("run", "echo-agent", "hi", "--mode", "async_poll", "--json").json["session"]["session_id"]
+    [row] = [line.split("\t") for line in cli("inbox", waiting).lines]
+    assert row[1:4] == ["waiting", "message", waiting]
+    assert cli("inbox", "--set-aside").out == ""
+
+    failed = cli("run", "failing", "keep this", "--json").json["session"]["session_id"]
+    [item] = cli("inbox", "--set-aside", "--json").json["items"]
+    assert (item["session_id"], item["body"]["content"]) == (failed, "keep this")
+    assert cli("inbox", "--send-again", item["item_id"]).out == f"{item['item_id']}\twaiting\n"
+    assert cli("inbox", "--set-aside").out == ""
+    assert cli("inbox", failed, "--json").json["items"][0]["given"] == 0
+
+
+# launcher ---------------------------------------------------------------------------------------
+
+
+def test_a_launcher_takes_turns_until_sigterm(cli: Cli) -> None:
+    asked = cli("run", "echo-agent", "hi", "--mode", "async_poll").id
+    with a_launcher("--name", "build-box", "--slots", "3") as launcher:
+        assert cli("result", asked, "--wait", "20").out == "Echo Agent Response: hi\n"
+        [known] = cli("launchers", "--json").json["items"]
+        assert (known["name"], known["slots"], known["pid"]) == ("build-box", 3, launcher.pid)
+        assert "build-box" in cli("launchers").out
+        launcher.send_signal(signal.SIGTERM)
+        assert launcher.wait(PATIENCE) == 0
+
+
+def test_two_launchers_of_one_name_are_refused(cli: Cli) -> None:
+    with a_launcher("--name", "one"):
+        until(lambda: cli("launchers").out)
+        assert run("launcher", "--name", "one").code == 5
+
+
+@pytest.mark.parametrize("args", [["--slots", "0"], ["--lease", "soon"], ["--name", "../x"]])
+def test_a_launcher_that_is_told_nonsense_does_not_start(args: list[str]) -> None:
+    assert run("launcher", *args).code == 2
