@@ -140,7 +140,8 @@ class Store(Protocol):
         The view holds the session's pending approvals, its work (of a session that was ever
         launched), and, if named, `approval`, `turn` and `item` of this session, whatever became
         of them (raises ApprovalNotFound, TurnNotFound, ItemNotFound). Raises VersionConflict if
-        the session is not at `expected`. A change that changes nothing is not written.
+        the session is not at `expected`, KeyReused if another run was asked for with the idempotency
+        key of a new one. A change that changes nothing is not written.
 
         Callbacks of the change are delivered in the same commit: for each, `deliver` of
         `core.work` decides on the parent's view as it then is. Of a settled run, `callback` says

@@ -11,6 +11,7 @@ import pytest
 from holdfast.core.delegation import Delegation, Span
 from holdfast.core.errors import (
     ApprovalNotFound,
+    ItemNotFound,
     NotFound,
     ParentNotFound,
     RunNotFound,
@@ -205,6 +206,16 @@ class OwnerRules:
         await store.create(OTHER, look, parent="theirs")
 
         assert counted[0] == 1
+
+    async def test_anothers_turn_and_item_cannot_be_named(self, store: Store) -> None:
+        await _theirs(store)
+        await store.create(OTHER, a_session("mine", owner=OTHER))
+
+        async with nothing_changes(store, OWNER):
+            with pytest.raises(TurnNotFound):
+                await store.apply(OTHER, "mine", refusing, turn="at-work:t1")
+            with pytest.raises(ItemNotFound):
+                await store.apply(OTHER, "mine", refusing, item="message:run-1")
 
     async def test_owners_may_use_the_same_runs_keys_and_turns(self, store: Store) -> None:
         await _theirs(store)
