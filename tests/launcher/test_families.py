@@ -373,3 +373,13 @@ async def test_a_deleted_child_calls_back_and_a_deleted_parent_hears_nothing(sta
         await stage.quiet()
     with pytest.raises(NotFound):
         await stage.session(again.session.session_id)
+
+
+async def test_asked_at_once_with_one_key_the_same_run_answers(stage: Stage) -> None:
+    asked = await asyncio.gather(*[stage.ask("echo", "hello", idempotency_key="k-1") for _ in range(8)])
+    assert len({each.run.run_id for each in asked}) == 1
+    session_id = asked[0].session.session_id
+    wish = runs.Wish(idempotency_key="k-2")
+    again = await asyncio.gather(*[runs.ask(stage.deps, stage.caller, session_id, "more", wish=wish) for _ in range(8)])
+    assert len({each.run.run_id for each in again}) == 1
+    assert len(await stage.log(session_id, "message")) == 2

@@ -15,7 +15,15 @@ from msgspec.structs import replace
 from holdfast.core import work
 from holdfast.core.context import check_ttl
 from holdfast.core.entry import Message, check_message
-from holdfast.core.errors import AgentNotFound, AsksAncestor, InvalidField, ItemNotFound, NotFound, ParentNotFound
+from holdfast.core.errors import (
+    AgentNotFound,
+    AsksAncestor,
+    InvalidField,
+    ItemNotFound,
+    KeyReused,
+    NotFound,
+    ParentNotFound,
+)
 from holdfast.core.family import born
 from holdfast.core.ids import check_label
 from holdfast.core.inbox import Item, ItemState
@@ -108,7 +116,10 @@ async def start_run(
         return change.then(lambda head: work.ask(View(head), run, message, stamp))
 
     ref = None if parent is None else parent.session_id
-    session = await deps.store.create(caller.owner, decide, parent=ref)
+    try:
+        session = await deps.store.create(caller.owner, decide, parent=ref)
+    except KeyReused:
+        return await _faster(deps, caller, wish)
     deps.expect_end(session.expires_at)
     asked = replace(session, redacted=redacted) if redacted else session
     return Asked(session=shown(asked), run=await deps.store.run(caller.owner, run.run_id))
@@ -134,7 +145,12 @@ async def ask(
         await _check_not_above(deps, caller, parent, session)
     run = _new_run(deps, caller, wish, session.agent_name, message, parent)
     stamp = stamp_of(deps, caller)
-    change = await deps.store.apply(caller.owner, session.session_id, lambda view: work.ask(view, run, message, stamp))
+    try:
+        change = await deps.store.apply(
+            caller.owner, session.session_id, lambda view: work.ask(view, run, message, stamp)
+        )
+    except KeyReused:
+        return await _faster(deps, caller, wish)
     return Asked(session=shown(change.session), run=await deps.store.run(caller.owner, run.run_id))
 
 
@@ -157,6 +173,13 @@ async def _known(deps: Deps, caller: Caller, wish: Wish) -> Asked | None:
     if run is None:
         return None
     return Asked(session=shown(await deps.store.get(caller.owner, run.session_id)), run=run)
+
+
+async def _faster(deps: Deps, caller: Caller, wish: Wish) -> Asked:
+    """What somebody has asked with the same key at the same time, and was faster."""
+    known = await _known(deps, caller, wish)
+    assert known is not None  # a key is refused only because it is there
+    return known
 
 
 async def _parent(deps: Deps, caller: Caller, ref: str) -> Session:
