@@ -139,6 +139,14 @@ class Holdfast:
         if not opening.cancelled() and opening.exception() is None:
             self._deps = opening.result()
 
+    def _surrounding_session(self) -> str | None:
+        """The session that asks, if nobody names one: that of the agent this process is."""
+        return config.parent_from_environment()
+
+    def _surrounding_run(self) -> str | None:
+        """The run that asks, likewise."""
+        return config.run_from_environment()
+
     # Sessions -----------------------------------------------------------------------------------
 
     async def create(
@@ -162,7 +170,7 @@ class Holdfast:
             name=name,
             purpose=purpose,
             metadata=metadata,
-            parent=config.parent_from_environment() if parent is UNSET else parent,
+            parent=self._surrounding_session() if parent is UNSET else parent,
             task_id=task_id,
             session_id=session_id,
             project_dir=project_dir,
@@ -333,7 +341,7 @@ class Holdfast:
             holder=holder,
             delegation_id=delegation_id,
             create=create,
-            parent=config.parent_from_environment() if create and host is None else None,
+            parent=self._surrounding_session() if create and host is None else None,
             new_id=new_id,
             purpose=purpose,
             metadata=metadata,
@@ -426,7 +434,7 @@ class Holdfast:
 
     async def run(
         self,
-        agent: str,
+        agent: str | None,
         prompt: object,
         *,
         mode: str = "sync",
@@ -448,20 +456,20 @@ class Holdfast:
     ) -> RunReply:
         """Ask an agent for something, in a session of its own or in `session`; with mode `sync`, wait for the answer.
 
-        Inside an agent its parent is that agent's session. A launcher does the work: one that is
-        running, or one of this connection. `on_event` is told the session's id and what happens until
-        this call ends: first `asked`, with the `run_id`; then, if the launcher is this connection's,
-        what its agents say while they say it.
+        The agent of `session` need not be named. Inside an agent its parent is that agent's session. A
+        launcher does the work: one that is running, or one of this connection. `on_event` is told the
+        session's id and what happens until this call ends: first `asked`, with the `run_id`; then, if
+        the launcher is this connection's, what its agents say while they say it.
         """
         from holdfast.service import runs
 
         deps = await self._ready()
-        asked_by = config.parent_from_environment() if parent is UNSET else parent
+        asked_by = self._surrounding_session() if parent is UNSET else parent
         wish = runs.Wish(
             mode=mode,
             join=join,
             parent=asked_by,
-            parent_run=config.run_from_environment() if asked_by is not None else None,
+            parent_run=self._surrounding_run() if asked_by is not None else None,
             correlation=correlation,
             idempotency_key=idempotency_key,
             expires_in=expires_in,
@@ -472,7 +480,7 @@ class Holdfast:
             asked = await runs.start_run(
                 deps,
                 self._caller,
-                agent,
+                agent or "",
                 prompt,
                 wish=wish,
                 name=name,
@@ -487,7 +495,7 @@ class Holdfast:
         with self._heard_by(on_event):
             if on_event is not None:
                 on_event(run.session_id, {"type": "asked", "run_id": run.run_id})
-            if asked_by is None or config.run_from_environment() is None:  # inside an agent, its launcher does the work
+            if asked_by is None or self._surrounding_run() is None:  # inside an agent, its launcher does the work
                 await self._launch(asked.session.root_session_id)
             if run.mode == "sync":
                 run = await runs.wait_for_run(deps, self._caller, run.run_id, timeout=timeout)

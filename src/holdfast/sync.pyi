@@ -237,7 +237,7 @@ class Holdfast:
 
     def run(
         self,
-        agent: str,
+        agent: str | None,
         prompt: object,
         *,
         mode: str = "sync",
@@ -259,10 +259,10 @@ class Holdfast:
     ) -> RunReply:
         """Ask an agent for something, in a session of its own or in `session`; with mode `sync`, wait for the answer.
 
-        Inside an agent its parent is that agent's session. A launcher does the work: one that is
-        running, or one of this connection. `on_event` is told the session's id and what happens until
-        this call ends: first `asked`, with the `run_id`; then, if the launcher is this connection's,
-        what its agents say while they say it.
+        The agent of `session` need not be named. Inside an agent its parent is that agent's session. A
+        launcher does the work: one that is running, or one of this connection. `on_event` is told the
+        session's id and what happens until this call ends: first `asked`, with the `run_id`; then, if
+        the launcher is this connection's, what its agents say while they say it.
         """
 
     def get_run(self, run_id: str) -> Run:

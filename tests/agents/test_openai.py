@@ -247,4 +247,4 @@ def test_the_http_client_is_not_loaded_before_it_is_needed() -> None:
 async def test_without_the_http_client_it_is_told_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "httpx2", None)
     with serving(saying("ok")) as chat:
-        assert "pip install 'holdfast[openai]'" in (await result_of(job_of(table(chat))))["error"]
+        assert "pip install httpx2" in (await result_of(job_of(table(chat))))["error"]

@@ -56,7 +56,7 @@ class OpenAi:
         try:
             import httpx2
         except ImportError:
-            raise Trouble("agents of kind openai need one more package: pip install 'holdfast[openai]'") from None
+            raise Trouble("agents of kind openai need one more package: pip install httpx2") from None
 
         timeout = httpx2.Timeout(job.limits.idle_timeout or READ_TIMEOUT, connect=CONNECT_TIMEOUT)
         async with httpx2.AsyncClient(timeout=timeout) as client:

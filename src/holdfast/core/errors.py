@@ -136,6 +136,42 @@ class StoreError(HoldfastError):
     family = "store"
 
 
+class AccessError(HoldfastError):
+    """Whoever asks may not."""
+
+    code = "access"
+    family = "access"
+
+
+class Unauthorized(AccessError):
+    """Nobody knows who is asking."""
+
+    code = "unauthorized"
+
+    def __init__(self, why: str = "no key, or one that is not valid; send `Authorization: Bearer KEY`") -> None:
+        super().__init__(why)
+
+
+class Forbidden(AccessError):
+    """Known, but not allowed that."""
+
+    code = "forbidden"
+
+    def __init__(self, scope: str) -> None:
+        super().__init__(f"this key lacks the scope {scope!r}; use one that has it", scope=scope)
+
+
+class OutOfReach(AccessError):
+    """A session's token reaches that session and its descendants, nothing else."""
+
+    code = "out_of_reach"
+
+    def __init__(self, session_id: str) -> None:
+        super().__init__(
+            f"the token of session {session_id} reaches that session and its descendants only", session_id=session_id
+        )
+
+
 # Fix the request --------------------------------------------------------------------------------
 
 
@@ -668,6 +704,7 @@ _EDGES = {
     "not_found": Edge(http=404, grpc="NOT_FOUND", exit_code=3),
     "conflict": Edge(http=409, grpc="FAILED_PRECONDITION", exit_code=4),
     "store": Edge(http=503, grpc="UNAVAILABLE", exit_code=5),
+    "access": Edge(http=403, grpc="PERMISSION_DENIED", exit_code=4),
     "error": Edge(http=500, grpc="INTERNAL", exit_code=1),
 }
 _EXCEPTIONS_TO_THE_FAMILY = {"session_gone": Edge(http=410, grpc="NOT_FOUND", exit_code=3)}

@@ -1,0 +1,176 @@
+"""The HTTP door as one ASGI application.
+
+Every request passes the same way: found in the tree of routes, let in at the gate, read, answered
+by one call, or by the error that call ended with. Nothing here decides anything about sessions.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable
+from time import perf_counter
+from typing import Any
+
+from holdfast.core.errors import Forbidden, HoldfastError, VersionConflict
+from holdfast.core.session import Session
+from holdfast.doors.http.answers import answer_of, etag_of
+from holdfast.doors.http.exchange import App, Exchange, Gone, Receive, Scope, Send
+from holdfast.doors.http.gate import Gate
+from holdfast.doors.http.reach import check_reach
+from holdfast.doors.http.reading import arguments_of
+from holdfast.doors.http.refusals import NoSuchPath, Unexpected, WrongVerb
+from holdfast.doors.http.routing import Node, Routes
+from holdfast.doors.http.visit import Visit, Visitor
+from holdfast.remote import operations
+from holdfast.remote.operations import OPERATIONS, Operation
+from holdfast.service.deps import Caller, Deps
+
+log = logging.getLogger(__name__)
+
+Endpoint = Callable[[Exchange, Visitor], Awaitable[None]]
+Watcher = Callable[[Exchange, str, float], None]  # what was asked, the route that answered, the seconds it took
+
+NAMED_BY_HEADERS = (b"x-agent-session-id", b"x-agent-session-name")
+
+
+class Route:
+    """How one thing is asked for, and what answers it."""
+
+    __slots__ = ("endpoint", "is_open", "name", "scope")
+
+    def __init__(
+        self, name: str, endpoint: Endpoint, scope: operations.Scope | None = None, *, is_open: bool = False
+    ) -> None:
+        """Without a scope, any visitor may ask; what is open is answered before the gate."""
+        self.name, self.endpoint, self.scope, self.is_open = name, endpoint, scope, is_open
+
+
+class Door:
+    """Answers HTTP requests on one store."""
+
+    def __init__(self, deps: Deps, gate: Gate, *, rest: App | None = None, watcher: Watcher | None = None) -> None:
+        """`rest` answers what is on no route of ours: pages, other doors."""
+        self.deps, self._gate, self._rest, self._watcher = deps, gate, rest, watcher
+        self._by_owner: dict[str, Deps] = {}
+        self._routes = Routes()
+        for operation in OPERATIONS:
+            self.add(operation.verb, operation.path, Route(operation.name, self._calling(operation), operation.scope))
+
+    def add(self, verb: str, path: str, route: Route) -> None:
+        """Answer `verb path` from now on."""
+        self._routes.add(verb, path, route)
+
+    def visit(self, exchange: Exchange, visitor: Visitor) -> Visit:
+        """Holdfast as this visitor sees it; the headers name the session and the run that ask, if any do."""
+        session = next((name for name in map(exchange.header, NAMED_BY_HEADERS) if _is_filled_in(name)), None)
+        run = exchange.header(b"x-agent-run-id")
+        return Visit(self.deps_of(visitor.caller.owner), visitor, session=session, run=run)
+
+    def deps_of(self, owner: str) -> Deps:
+        """The same store and settings; whose time runs out is looked at for each owner alone."""
+        known = self._by_owner.get(owner)
+        if known is None:
+            mine = self.deps
+            known = self._by_owner[owner] = Deps(mine.store, mine.clock, mine.entropy, mine.settings, mine.find_agent)
+        return known
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """ASGI: one request."""
+        found = self._routes.find(_raw_path(scope)) if scope["type"] == "http" else None
+        if found is None and self._rest is not None:
+            await self._rest(scope, receive, send)
+            return
+        exchange = Exchange(scope, receive, send, _request_id(scope, self.deps))
+        began, name = perf_counter(), "none"
+        try:
+            route = _chosen(exchange, found)
+            name = route.name
+            await self._answer(exchange, route)
+        except Gone:
+            exchange.status = exchange.status or 499
+        except HoldfastError as error:
+            await self._refuse(exchange, error)
+        except Exception:
+            log.exception("%s %s failed", exchange.verb, exchange.path, extra={"request_id": exchange.request_id})
+            await self._refuse(exchange, Unexpected())
+        finally:
+            if self._watcher is not None:
+                self._watcher(exchange, name, perf_counter() - began)
+
+    async def _answer(self, exchange: Exchange, route: Route) -> None:
+        if route.is_open:
+            await route.endpoint(exchange, STRANGER)
+            return
+        visitor = await self._gate.admit(exchange)
+        if route.scope is not None and route.scope not in visitor.scopes:
+            raise Forbidden(route.scope.value)
+        await route.endpoint(exchange, visitor)
+
+    async def _refuse(self, exchange: Exchange, error: HoldfastError) -> None:
+        if exchange.status:  # the answer has begun: all that is left is to break it off
+            raise error
+        status = 412 if isinstance(error, VersionConflict) and b"if-match" in exchange.headers else None
+        allow = [(b"allow", ", ".join(error.allowed).encode())] if isinstance(error, WrongVerb) else None
+        await exchange.problem(error, status=status, headers=allow)
+
+    def _calling(self, operation: Operation) -> Endpoint:
+        """An endpoint that calls one method."""
+        door, _, method = operation.name.rpartition(".")
+
+        async def endpoint(exchange: Exchange, visitor: Visitor) -> None:
+            arguments = await arguments_of(operation, exchange)
+            hf = self.visit(exchange, visitor)
+            if visitor.session_id is not None:
+                await check_reach(hf, visitor, operation, arguments)
+            target: Any = hf.context if door else hf
+            value = await getattr(target, method)(**arguments)
+            if type(value) is not Session:
+                await exchange.answer(answer_of(operation, value), status=operation.status)
+                return
+            await _answer_session(exchange, operation, value)
+
+        return endpoint
+
+
+async def _answer_session(exchange: Exchange, operation: Operation, session: Session) -> None:
+    tag = etag_of(session)
+    if operation.verb == "GET" and exchange.headers.get(b"if-none-match") == tag:
+        await exchange.answer(b"", status=304, headers=[(b"etag", tag)])
+        return
+    await exchange.answer(answer_of(operation, session), status=operation.status, headers=[(b"etag", tag)])
+
+
+STRANGER = Visitor(Caller(owner="", by=None, interface="rest", holder=""), frozenset())  # who passed no gate
+
+
+def _chosen(exchange: Exchange, found: tuple[Node, dict[str, str]] | None) -> Route:
+    """The route for what is asked. Raises NoSuchPath, WrongVerb."""
+    if found is None:
+        raise NoSuchPath(exchange.path)
+    node, exchange.params = found
+    route: Route | None = node.routes.get("GET" if exchange.verb == "HEAD" else exchange.verb)
+    if route is None:
+        raise WrongVerb(exchange.verb, sorted(node.routes))
+    return route
+
+
+def _is_filled_in(name: str | None) -> bool:
+    """Whether a header names something; a template that nobody filled in names nothing."""
+    if name and name.startswith("${"):
+        log.warning("a header still reads %s: nobody filled it in; it counts as absent", name[:100])
+        return False
+    return bool(name)
+
+
+def _raw_path(scope: Scope) -> str:
+    """The path as it was sent: an encoded slash parts nothing."""
+    raw = scope.get("raw_path")
+    return str(scope["path"]) if raw is None else str(raw.decode("latin-1").partition("?")[0])
+
+
+def _request_id(scope: Scope, deps: Deps) -> str:
+    """The id the caller gave the request, else one of ours."""
+    for name, value in scope["headers"]:
+        if name == b"x-request-id" and 0 < len(value) <= 128 and value.isascii() and value.decode().isprintable():
+            return str(value.decode())
+    return deps.entropy(8).hex()

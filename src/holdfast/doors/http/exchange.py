@@ -1,0 +1,162 @@
+"""One request and its answer, on bare ASGI: what every route needs and nothing else.
+
+A request's body is read once, up to a limit, whatever its length claims; a compressed one is
+unpacked up to the same limit. An answer is sent whole, compressed where that is worth it.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Awaitable, Callable, MutableMapping
+from typing import Any
+
+import msgspec
+
+from holdfast.core.codec import encode
+from holdfast.core.errors import HoldfastError, InvalidJson, edge_of
+from holdfast.doors.http.refusals import STATUS, BodyTooLarge
+
+Scope = MutableMapping[str, Any]
+Message = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[Message]]
+Send = Callable[[Message], Awaitable[None]]
+App = Callable[[Scope, Receive, Send], Awaitable[None]]
+
+JSON = b"application/json"
+PROBLEM = b"application/problem+json"
+WORTH_PACKING = 1400  # bytes: below, an answer fits into one packet anyway
+MAX_BODY = 8 * 1024 * 1024
+
+Headers = list[tuple[bytes, bytes]]
+
+
+class Gone(Exception):
+    """Whoever asked has hung up; there is nobody to answer."""
+
+
+class Exchange:
+    """A request, and the way its answer goes."""
+
+    __slots__ = ("_extra", "_receive", "_send", "headers", "params", "path", "request_id", "scope", "status", "verb")
+
+    def __init__(self, scope: Scope, receive: Receive, send: Send, request_id: str) -> None:
+        self.scope, self._receive, self._send, self.request_id = scope, receive, send, request_id
+        self.verb: str = scope["method"]
+        self.path: str = scope["path"]
+        self.headers: dict[bytes, bytes] = dict(scope["headers"])
+        self.params: dict[str, str] = {}
+        self.status = 0
+        self._extra: Headers = []
+
+    def header(self, name: bytes) -> str | None:
+        """A header's value, or None."""
+        value = self.headers.get(name)
+        return None if value is None else value.decode("latin-1").strip()
+
+    def add(self, name: bytes, value: bytes) -> None:
+        """A header that the answer has besides its own."""
+        self._extra.append((name, value))
+
+    # The request --------------------------------------------------------------------------------
+
+    async def body(self, limit: int = MAX_BODY) -> bytes:
+        """All of the body. Raises BodyTooLarge before more than `limit` was kept."""
+        if int(self.headers.get(b"content-length", b"0") or b"0") > limit:
+            raise BodyTooLarge(limit)
+        message = await self._receive()
+        whole: bytes = message.get("body", b"")
+        if message.get("more_body"):
+            whole = await self._rest(whole, limit)
+        if message["type"] == "http.disconnect":
+            raise Gone
+        return self._unpacked(whole, limit) if b"content-encoding" in self.headers else whole
+
+    async def _rest(self, begun: bytes, limit: int) -> bytes:
+        parts, size, more = [begun], len(begun), True
+        while more:
+            message = await self._receive()
+            if message["type"] == "http.disconnect":
+                raise Gone
+            parts.append(message.get("body", b""))
+            size += len(parts[-1])
+            if size > limit:
+                raise BodyTooLarge(limit)
+            more = message.get("more_body", False)
+        return b"".join(parts)
+
+    def _unpacked(self, packed: bytes, limit: int) -> bytes:
+        if self.headers[b"content-encoding"].lower() not in (b"gzip", b"identity"):
+            raise InvalidJson("body", "its content-encoding is not known; send it plain or with gzip")
+        if self.headers[b"content-encoding"].lower() == b"identity":
+            return packed
+        unpacker = zlib.decompressobj(wbits=31)
+        try:
+            whole = unpacker.decompress(packed, limit + 1)
+        except zlib.error:
+            raise InvalidJson("body", "it is not gzip though its content-encoding says so") from None
+        if len(whole) > limit:
+            raise BodyTooLarge(limit)
+        if not unpacker.eof:
+            raise InvalidJson("body", "its gzip is cut off")
+        return whole
+
+    async def disconnected(self) -> None:
+        """Return when whoever asked has hung up."""
+        while (await self._receive())["type"] != "http.disconnect":
+            continue
+
+    # The answer ---------------------------------------------------------------------------------
+
+    async def answer(
+        self, body: bytes, *, status: int = 200, kind: bytes = JSON, headers: Headers | None = None
+    ) -> None:
+        """Send an answer whole."""
+        every = [(b"content-type", kind), *(headers or ()), *self._extra]
+        if len(body) >= WORTH_PACKING and b"gzip" in self.headers.get(b"accept-encoding", b""):
+            packer = zlib.compressobj(1, wbits=31)
+            body = packer.compress(body) + packer.flush()
+            every += [(b"content-encoding", b"gzip"), (b"vary", b"accept-encoding")]
+        every += [(b"content-length", str(len(body)).encode()), (b"x-request-id", self.request_id.encode())]
+        self.status = status
+        await self._send({"type": "http.response.start", "status": status, "headers": every})
+        await self._send({"type": "http.response.body", "body": b"" if self.verb == "HEAD" else body})
+
+    async def problem(self, error: HoldfastError, *, status: int | None = None, headers: Headers | None = None) -> None:
+        """Send an error: what went wrong, its code, its facts, and the request's id to ask about."""
+        status = status or STATUS.get(error.code) or edge_of(error).http
+        document = {"type": "about:blank", "title": _TITLES.get(status, "Error"), "status": status, **error.to_dict()}
+        document["request_id"] = self.request_id
+        await self.answer(_encoded(document), status=status, kind=PROBLEM, headers=headers)
+
+    async def begin(self, headers: Headers, *, status: int = 200) -> None:
+        """Begin an answer that is sent bit by bit."""
+        self.status = status
+        every = [*headers, *self._extra, (b"x-request-id", self.request_id.encode())]
+        await self._send({"type": "http.response.start", "status": status, "headers": every})
+
+    async def more(self, body: bytes, *, is_last: bool = False) -> None:
+        """The next bit."""
+        await self._send({"type": "http.response.body", "body": body, "more_body": not is_last})
+
+
+_TITLES = {
+    401: "Who are you?",
+    403: "Not allowed",
+    404: "Not found",
+    405: "Method not allowed",
+    409: "Refused as things stand",
+    410: "Deleted",
+    412: "It changed since you looked",
+    413: "Too large",
+    422: "The request is wrong",
+    429: "Too many requests",
+    500: "Internal error",
+    503: "Unavailable",
+}
+
+
+def _encoded(document: dict[str, Any]) -> bytes:
+    try:
+        return encode(document)
+    except (msgspec.EncodeError, UnicodeEncodeError):  # a fact that JSON cannot carry must not hide the error
+        return encode({key: str(value).encode("utf-8", "replace").decode() for key, value in document.items()})

@@ -1,0 +1,128 @@
+"""Requests as arguments: path, query, body and headers, checked against the table of operations."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+from urllib.parse import parse_qsl
+
+import msgspec
+
+from holdfast.core.codec import decode
+from holdfast.core.errors import HoldfastError, InvalidField, InvalidJson
+from holdfast.doors.http.exchange import Exchange
+from holdfast.remote.operations import Arguments, Operation
+
+MAX_QUERY = 100  # fields
+_PLACE = re.compile(r"^(?P<why>.*?)(?: - at `\$(?P<place>.*)`)?$")
+_UNKNOWN = re.compile(r"unknown field `(.*)`")
+_MISSING = re.compile(r"missing required field `(.*)`")
+
+
+async def arguments_of(operation: Operation, exchange: Exchange) -> Arguments:
+    """What a request calls the operation's method with."""
+    arguments: Arguments = {name: _from_path(operation, name, exchange.params[name]) for name in operation.in_path}
+    if operation.has_body:
+        request = read_body(await exchange.body(), operation.request)
+    elif operation.body is not None:
+        arguments[operation.body] = _whole_body(operation, await exchange.body())
+        request = read_query(operation, exchange)
+    else:
+        request = read_query(operation, exchange)
+    arguments.update(operation.arguments(request))
+    _read_headers(operation, exchange, arguments)
+    return arguments
+
+
+def _from_path(operation: Operation, name: str, text: str) -> Any:
+    if operation.hints[name] == int | None:
+        return _integer(name, text)
+    return text
+
+
+def _integer(name: str, text: str) -> int:
+    if not re.fullmatch(r"\d{1,18}", text):
+        raise InvalidField(name, f"is {text[:80]!r}; give a number")
+    return int(text)
+
+
+def read_body(body: bytes, kind: Any) -> Any:
+    """A JSON body as a value of that type; no body is an empty object."""
+    try:
+        return msgspec.json.decode(body or b"{}", type=kind)
+    except msgspec.ValidationError as error:
+        raise _explained(error) from None
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise InvalidJson("body", f"it is not JSON ({error})") from None
+
+
+def _whole_body(operation: Operation, body: bytes) -> Any:
+    assert operation.body is not None
+    try:
+        value = decode(body)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise InvalidJson("body", f"it is not JSON ({error})") from None
+    if operation.body == "values" and not isinstance(value, dict):
+        raise InvalidField("body", "must be an object: keys with their values")
+    return value
+
+
+def read_query(operation: Operation, exchange: Exchange) -> Any:
+    """The query as a value of the operation's request type."""
+    text = exchange.scope["query_string"].decode("latin-1")
+    if not text:
+        return read_fields({}, operation.request)
+    try:
+        pairs = parse_qsl(text, keep_blank_values=True, max_num_fields=MAX_QUERY, errors="strict")
+    except ValueError as error:
+        raise InvalidField("query", f"cannot be read ({error})") from None
+    given: dict[str, Any] = {}
+    for name, value in pairs:
+        if _is_many(operation, name):
+            given.setdefault(name, []).extend(value.split(","))
+        elif name in given:
+            raise InvalidField(name[:80], "is given twice")
+        else:
+            given[name] = _json_or_text(value) if name == "metadata_value" else value
+    return read_fields(given, operation.request)
+
+
+def _is_many(operation: Operation, name: str) -> bool:
+    parameter = operation.fields.get(name)
+    return parameter in ("kinds", "states")
+
+
+def _json_or_text(value: str) -> Any:
+    try:
+        return decode(value)
+    except msgspec.DecodeError:
+        return value
+
+
+def read_fields(given: dict[str, Any], kind: Any) -> Any:
+    """Texts by name as a value of that type."""
+    try:
+        return msgspec.convert(given, kind, strict=False)
+    except msgspec.ValidationError as error:
+        raise _explained(error) from None
+
+
+def _explained(error: msgspec.ValidationError) -> HoldfastError:
+    """What msgspec says of a value, as an error that names the field."""
+    told = _PLACE.match(str(error))
+    assert told is not None
+    why, place = told["why"], (told["place"] or "").lstrip(".")
+    if unknown := _UNKNOWN.search(why):
+        return InvalidField(unknown[1][:80] or "body", "is not a field of this request; check its spelling")
+    if missing := _MISSING.search(why):
+        return InvalidField(missing[1], "must be given")
+    return InvalidField(place or "body", f"is wrong: {why[:1].lower()}{why[1:]}")
+
+
+def _read_headers(operation: Operation, exchange: Exchange, arguments: Arguments) -> None:
+    """What headers say instead of fields: the version that is meant, the key of a request that may be repeated."""
+    parameters = operation.parameters
+    if (wanted := exchange.header(b"if-match")) is not None and "version" in parameters and wanted != "*":
+        arguments["version"] = _integer("if-match", wanted.strip('"').partition("-")[0])
+    if (key := exchange.header(b"idempotency-key")) is not None and "idempotency_key" in parameters:
+        arguments["idempotency_key"] = key

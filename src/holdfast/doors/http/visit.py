@@ -1,0 +1,106 @@
+"""A caller at the door: `Holdfast` as one visitor sees it, with the sessions their headers name as surroundings."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+from msgspec import Struct
+
+from holdfast.client import Holdfast
+from holdfast.core.entry import Entry
+from holdfast.core.errors import InvalidField
+from holdfast.core.run import Run
+from holdfast.remote.operations import Scope
+from holdfast.service import conversation, runs
+from holdfast.service.deps import Caller, Deps
+
+log = logging.getLogger(__name__)
+
+LONGEST_WAIT = 60.0  # seconds one request waits for an answer
+USUAL_WAIT = 30.0
+
+
+class Visitor(Struct, frozen=True):
+    """Who is asking, what they may do, and how far they reach."""
+
+    caller: Caller
+    scopes: frozenset[Scope] = frozenset(Scope)
+    session_id: str | None = None  # of a session's own token: it reaches that session and its descendants
+    key_id: str | None = None
+    owners: tuple[str, ...] = ()  # for whom a launcher with this key works
+
+
+class Posted(Struct, frozen=True, kw_only=True):
+    """What became of messages: the entries they are, and the work they asked for."""
+
+    session_id: str
+    entries: list[Entry]
+    run_id: str | None = None
+    run: Run | None = None  # as it is when the answer is sent
+    reply: Entry | None = None  # what the agent said last, if the run has completed
+
+
+class Visit(Holdfast):
+    """Holdfast for one visitor. Agents are the launcher's business, never this object's."""
+
+    def __init__(self, deps: Deps, visitor: Visitor, *, session: str | None = None, run: str | None = None) -> None:
+        super().__init__(lambda: deps, visitor.caller)
+        self._deps, self.launches = deps, False
+        self._session, self._run = session or visitor.session_id, run
+
+    def _surrounding_session(self) -> str | None:
+        return self._session
+
+    def _surrounding_run(self) -> str | None:
+        return self._run
+
+    async def run(self, agent: str | None, prompt: object, **options: Any) -> runs.RunReply:
+        """As `Holdfast.run`, but nobody keeps a connection waiting for ever."""
+        timeout = options.get("timeout")
+        options["timeout"] = min(USUAL_WAIT if timeout is None else timeout, LONGEST_WAIT)
+        return await super().run(agent, prompt, **options)
+
+    async def post(
+        self,
+        ref: str,
+        *,
+        messages: Any = None,
+        content: Any = None,
+        role: str = "user",
+        client_key: str | None = None,
+        token: str | None = None,
+        run: bool = True,
+        wait: float = 0.0,
+    ) -> Posted:
+        """Say something: a user's message asks for a run if the agent can be started, unless told not to."""
+        if (messages is None) == (content is None):
+            raise InvalidField("messages", "and content: give one of the two")
+        if messages is None and run and role == "user" and token is None:
+            return await self._ask(ref, content, client_key, wait)
+        said = [{"role": role, "content": content, "client_key": client_key}] if messages is None else messages
+        entries = await self.append(ref, said, token=token)
+        return Posted(session_id=str(entries[0].session_id), entries=entries)
+
+    async def _ask(self, ref: str, content: Any, client_key: str | None, wait: float) -> Posted:
+        reply = await self.send(ref, content, client_key=client_key)
+        if reply.run_id is None:
+            return Posted(session_id=reply.session_id, entries=[reply.message])
+        run = await self.result(reply.run_id, wait=min(wait, LONGEST_WAIT))
+        return Posted(
+            session_id=reply.session_id,
+            entries=[reply.message],
+            run_id=run.run_id,
+            run=run,
+            reply=await self._said(run),
+        )
+
+    async def _said(self, run: Run) -> Entry | None:
+        """The entry that a settled run's result is."""
+        if run.result_entry is None:
+            return None
+        deps = await self._ready()
+        page = await conversation.read_log(
+            deps, self._caller, run.session_id, after=run.result_entry - 1, before=run.result_entry + 1
+        )
+        return page.items[0] if page.items else None

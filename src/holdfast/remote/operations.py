@@ -1,0 +1,288 @@
+"""The one table of operations: what may be asked over HTTP, where, and by whom.
+
+Each row names a method of `Holdfast`. Its parameters, their types and its answer are read from
+that method's signature, so the routes, the OpenAPI document and the remote client cannot drift
+apart from the Python door or from each other. A parameter that the path does not have travels in
+the query of a GET or DELETE and in the JSON body of everything else.
+"""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Iterable
+from enum import StrEnum
+from functools import cached_property
+from types import NoneType, UnionType
+from typing import Any, Union, get_args, get_origin, get_type_hints
+
+from msgspec import UNSET, Meta, Struct, UnsetType, defstruct
+
+from holdfast import client
+from holdfast.client import ContextDoor, Holdfast
+
+Arguments = dict[str, Any]
+
+ID_PATTERN = "^[A-Za-z0-9][A-Za-z0-9._:-]{0,127}$"
+_IN_PATH = re.compile(r"{(\w+)}")
+
+
+class Scope(StrEnum):
+    """What a key may do."""
+
+    READ = "read"
+    WRITE = "write"
+    APPROVE = "approve"
+    LAUNCH = "launch"
+    ADMIN = "admin"
+
+
+class Operation:
+    """One thing a caller can ask for: a method of `Holdfast`, and how it travels."""
+
+    def __init__(
+        self,
+        name: str,
+        verb: str,
+        path: str,
+        scope: Scope,
+        *,
+        wire: dict[str, str] | None = None,
+        also: dict[str, str] | None = None,
+        local: Iterable[str] = (),
+        refs: Iterable[str] = ("ref",),
+        body: str | None = None,
+        wraps: str | None = None,
+        status: int = 200,
+        to_token: bool = True,
+    ) -> None:
+        """`wire` gives parameters their names on the wire, `also` names that stand for a parameter as well.
+
+        `local` parameters never travel. `refs` are those that name sessions, runs, approvals or items: a
+        session's token has to reach all that are given. `body` is the parameter that is the whole body;
+        the others are in the query then. `wraps` is the field in which a plain value travels. What is not
+        `to_token` is for keys only.
+        """
+        self.name, self.verb, self.path, self.scope = name, verb, path, scope
+        self.wire, self.also, self.local = wire or {}, also or {}, frozenset(local)
+        self.body, self.wraps, self.status, self.to_token = body, wraps, status, to_token
+        self.refs = tuple(ref for ref in refs if ref in self.parameters)
+
+    @cached_property
+    def function(self) -> Any:
+        """The method that answers."""
+        door, _, method = self.name.rpartition(".")
+        return getattr(ContextDoor if door == "context" else Holdfast, method)
+
+    @property
+    def summary(self) -> str:
+        """The first line of what the method says of itself."""
+        return str(inspect.getdoc(self.function)).splitlines()[0]
+
+    @cached_property
+    def hints(self) -> dict[str, Any]:
+        """The types of the method's parameters and of its answer."""
+        return get_type_hints(self.function, localns=_names())
+
+    @property
+    def answer(self) -> Any:
+        """The type of the answer."""
+        return self.hints["return"]
+
+    @property
+    def is_list(self) -> bool:
+        """Whether the answer is a plain list, which travels as the items of a page."""
+        return get_origin(self.answer) is list
+
+    @cached_property
+    def parameters(self) -> dict[str, inspect.Parameter]:
+        """The parameters that travel."""
+        every = dict(inspect.signature(self.function).parameters)
+        return {name: each for name, each in every.items() if name != "self" and name not in self.local}
+
+    @cached_property
+    def in_path(self) -> tuple[str, ...]:
+        """The parameters that stand in the path."""
+        return tuple(_IN_PATH.findall(self.path))
+
+    @property
+    def has_body(self) -> bool:
+        """Whether parameters travel in a JSON body rather than in the query."""
+        return self.body is None and self.verb in ("POST", "PUT", "PATCH")
+
+    @cached_property
+    def fields(self) -> dict[str, str]:
+        """Names on the wire of what is in the body or in the query, with the parameters they stand for."""
+        elsewhere = (*self.in_path, self.body)
+        own = {self.wire.get(name, name): name for name in self.parameters if name not in elsewhere}
+        return {**own, **self.also}
+
+    @cached_property
+    def request(self) -> type[Struct]:
+        """The body, or the query, as a type."""
+        fields: list[Any] = []
+        for wire, name in self.fields.items():
+            kind = on_the_wire(name, self.hints[name])
+            if self._is_required(name) and wire not in self.also:
+                fields.append((wire, kind))
+            else:
+                fields.append((wire, Union[kind, UnsetType], UNSET))  # noqa: UP007  kind is a value
+        fields.sort(key=len)  # what must be given comes first
+        title = "".join(part.title() for part in re.split(r"[._]", self.name))
+        return defstruct(f"{title}Request", fields, kw_only=True, forbid_unknown_fields=True)
+
+    def _is_required(self, name: str) -> bool:
+        return self.parameters[name].default is inspect.Parameter.empty and NoneType not in get_args(self.hints[name])
+
+    def arguments(self, request: Struct) -> Arguments:
+        """What the method is called with."""
+        given = {name: getattr(request, wire) for wire, name in self.fields.items() if wire not in self.also}
+        for wire, name in self.also.items():
+            if given[name] is UNSET:
+                given[name] = getattr(request, wire)
+        return {name: None if value is UNSET else value for name, value in given.items() if self._is_said(name, value)}
+
+    def _is_said(self, name: str, value: object) -> bool:
+        """Whether the method has to be told: what is given, and what has no default."""
+        return value is not UNSET or self.parameters[name].default is inspect.Parameter.empty
+
+
+def on_the_wire(name: str, kind: Any) -> Any:
+    """The type a parameter has in JSON, where Python's own says less, or more than JSON can carry."""
+    if name in _TYPES:
+        return _TYPES[name]
+    if get_origin(kind) in (Union, UnionType):
+        parts = [on_the_wire("", part) for part in get_args(kind) if part is not UnsetType]
+        return Union[tuple(parts)]  # noqa: UP007  made from values
+    if kind is object:
+        return Any
+    if get_origin(kind) is not None and getattr(get_origin(kind), "__name__", "") == "Iterable":
+        return list[get_args(kind)[0]]  # type: ignore[misc]
+    return kind
+
+
+def _meta(kind: Any, **limits: Any) -> Any:
+    from typing import Annotated
+
+    return Annotated[kind, Meta(**limits)]
+
+
+_SECONDS = _meta(float, ge=0)
+_SHORTLY = _meta(float, ge=0, le=60)
+_TYPES: dict[str, Any] = {
+    "limit": _meta(int, ge=1, le=1000),
+    "wait": _SHORTLY | None,
+    "timeout": _SHORTLY | None,
+    "ttl": _SECONDS | None,
+    "expires_in": _SECONDS | None,
+    "hours": _SECONDS | None,
+}
+
+
+def _names() -> dict[str, Any]:
+    """What the annotations of `Holdfast` speak of and its module imports for type checkers alone."""
+    from holdfast.core.inbox import Item
+    from holdfast.core.run import Run
+    from holdfast.core.turn import Launcher
+    from holdfast.service.analytics import Analytics
+    from holdfast.service.runs import RunReply
+
+    own = {name: value for name, value in vars(client).items() if not name.startswith("_")}
+    return {**own, "Item": Item, "Run": Run, "Launcher": Launcher, "Analytics": Analytics, "RunReply": RunReply}
+
+
+_R, _W, _A = Scope.READ, Scope.WRITE, Scope.APPROVE
+_NEW = {"agent": "agent_name", "name": "session_name", "ttl": "ttl_seconds"}
+_PARENT = {"parent_session_name": "parent"}
+_TASK = {"task_id": "task"}
+_OF = {"ref": "session"}
+_ONE = "/sessions/{ref}"
+_KEY = "/sessions/{ref}/context/{key}"
+
+OPERATIONS: tuple[Operation, ...] = (
+    # The busiest first: routes are looked for in this order.
+    Operation("get", "GET", _ONE, _R),
+    Operation("messages", "GET", f"{_ONE}/messages", _R, local=("count_tokens",)),
+    Operation(
+        "create",
+        "POST",
+        "/sessions",
+        _W,
+        wire={**_NEW, "parent": "parent_session_id"},
+        also=_PARENT,
+        refs=("parent",),
+        status=201,
+    ),
+    # Sessions
+    Operation("list", "GET", "/sessions", _R, wire=_TASK, refs=("parent",)),
+    Operation("update", "PATCH", _ONE, _W),
+    Operation("delete", "DELETE", _ONE, _W),
+    Operation("resolve", "GET", f"{_ONE}/id", _R, wraps="session_id"),
+    Operation("suspend", "POST", f"{_ONE}/suspend", _W),
+    Operation("resume", "POST", f"{_ONE}/resume", _W),
+    Operation("release", "POST", f"{_ONE}/release", _W),
+    Operation("finalize", "POST", f"{_ONE}/finalize", _W),
+    Operation("fork", "POST", f"{_ONE}/fork", _W, wire=_NEW, status=201, to_token=False),  # a fork is a root
+    Operation("stop", "POST", f"{_ONE}/stop", _W),
+    Operation("should_resume", "GET", f"{_ONE}/resume-verdict", _R, refs=("ref", "host")),
+    Operation("should_resume", "GET", "/resume-verdict", _R, local=("ref",), to_token=False),
+    Operation("resumable", "GET", "/resumable", _R, to_token=False),
+    Operation("delegate", "POST", "/delegations", _W, to_token=False),
+    Operation("delegations", "GET", "/delegations", _R, wire=_TASK, to_token=False),
+    # Families
+    Operation("children", "GET", f"{_ONE}/children", _R),
+    Operation("count_children", "GET", f"{_ONE}/children/count", _R, wraps="count"),
+    Operation("ancestors", "GET", f"{_ONE}/ancestors", _R),
+    Operation("tree", "GET", f"{_ONE}/tree", _R),
+    Operation("deleted", "GET", "/deleted", _R, to_token=False),
+    Operation("cleanup", "POST", "/cleanup", _W, local=("progress",), to_token=False),
+    # Conversation and memory
+    Operation("log", "GET", f"{_ONE}/log", _R),
+    Operation("compact", "POST", f"{_ONE}/compact", _W, status=201),
+    Operation("search", "GET", "/search", _R, wire={"text": "q"}, to_token=False),
+    Operation("context.get", "GET", f"{_ONE}/context", _R, local=("key",)),
+    Operation("context.replace", "PUT", f"{_ONE}/context", _W, body="values"),
+    Operation("context.merge", "PATCH", f"{_ONE}/context", _W, body="values"),
+    Operation("context.delete", "DELETE", f"{_ONE}/context", _W, local=("key",)),
+    Operation("context.items", "GET", f"{_ONE}/context-items", _R),
+    Operation("context.get", "GET", _KEY, _R),
+    Operation("context.put", "PUT", _KEY, _W, body="value"),
+    Operation("context.delete", "DELETE", _KEY, _W),
+    Operation("save_checkpoint", "POST", f"{_ONE}/checkpoints", _W, status=201),
+    Operation("checkpoints", "GET", f"{_ONE}/checkpoints", _R),
+    Operation("checkpoint", "GET", f"{_ONE}/checkpoints/newest", _R, local=("number",)),
+    Operation("checkpoint", "GET", f"{_ONE}/checkpoints/{{number}}", _R),
+    # Approvals
+    Operation("request_approval", "POST", f"{_ONE}/approvals", _W, status=201),
+    Operation("approvals", "GET", "/approvals", _R, wire=_OF),
+    Operation("approval", "GET", "/approvals/{approval_id}", _R, refs=("approval_id",)),
+    Operation("decide", "POST", "/approvals/{approval_id}/decision", _A, to_token=False),
+    # Runs
+    Operation(
+        "run",
+        "POST",
+        "/runs",
+        _W,
+        wire={**_NEW, "timeout": "wait"},
+        also={"parent_session_id": "parent", "parent_session_name": "parent"},
+        local=("on_event",),
+        refs=("session", "parent"),
+        status=201,
+    ),
+    Operation("runs", "GET", "/runs", _R, refs=("session", "parent")),
+    Operation("get_run", "GET", "/runs/{run_id}", _R, refs=("run_id",)),
+    Operation("result", "GET", "/runs/{run_id}/result", _R, refs=("run_id",)),
+    Operation("stop_run", "POST", "/runs/{run_id}/stop", _W, refs=("run_id",)),
+    Operation("inbox", "GET", "/inbox", _R, wire=_OF),
+    Operation("send_again", "POST", "/inbox/{item_id}/resend", _W, to_token=False),
+    Operation("launchers", "GET", "/launchers", _R, to_token=False),
+    # Care
+    Operation("stats", "GET", "/analytics", _R, wire=_TASK, to_token=False),
+    Operation("check", "GET", "/check", Scope.ADMIN, to_token=False),
+)
+
+
+def variants(name: str) -> list[Operation]:
+    """The operations behind one method: the one whose path has most in it comes first."""
+    found = [operation for operation in OPERATIONS if operation.name == name]
+    return sorted(found, key=lambda operation: -len(operation.in_path))
