@@ -120,7 +120,7 @@ def open_store(url: str, *, threaded: bool, patience: float | None = None) -> St
     if scheme == "memory" and separator:
         return _open_memory(rest)
     raise Unsupported(
-        f"{_without_password(url)!r} is not a store; use sqlite:///FILE or memory://", url=_without_password(url)
+        f"{without_password(url)!r} is not a store; use sqlite:///FILE or memory://", url=without_password(url)
     )
 
 
@@ -171,7 +171,8 @@ def _open_memory(name: str) -> Store:
     return _shared_memory.setdefault(name, MemoryStore()) if name else MemoryStore()
 
 
-def _without_password(url: str) -> str:
+def without_password(url: str) -> str:
+    """A URL as it may be shown."""
     return re.sub(r"(?<=//)([^/@]*)@", "…@", url)
 
 

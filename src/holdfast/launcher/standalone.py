@@ -33,11 +33,13 @@ async def serve(
     environment: dict[str, str] | None = None,
     lease: timedelta = LEASE,
     lost_after: timedelta = LOST_AFTER,
+    stop: asyncio.Event | None = None,
 ) -> None:
-    """Take turns until SIGTERM or SIGINT; then finish what ends soon and leave the rest to the next life."""
-    stop = asyncio.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        asyncio.get_running_loop().add_signal_handler(number, stop.set)
+    """Take turns until `stop`, or SIGTERM or SIGINT; then finish what ends soon and leave the rest to the next life."""
+    if stop is None:
+        stop = asyncio.Event()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            asyncio.get_running_loop().add_signal_handler(number, stop.set)
     with alone_in(folder):
         now = deps.clock.now()
         launcher = Launcher(

@@ -73,6 +73,9 @@ COMMANDS: dict[str, dict[str, str]] = {
         "reject": "approvals:reject",
         "request-approval": "approvals:request_approval",
     },
+    "Server": {
+        "serve": "serve:serve",
+    },
     "Care": {
         "stats": "stats:stats",
         "cleanup": "care:cleanup",

@@ -14,6 +14,7 @@ from typing import Any
 from holdfast.core.errors import Forbidden, HoldfastError, VersionConflict
 from holdfast.core.session import Session
 from holdfast.doors.http.answers import answer_of, etag_of
+from holdfast.doors.http.described import Described
 from holdfast.doors.http.exchange import App, Exchange, Gone, Receive, Scope, Send
 from holdfast.doors.http.gate import Gate
 from holdfast.doors.http.reach import check_reach
@@ -52,13 +53,17 @@ class Door:
         """`rest` answers what is on no route of ours: pages, other doors."""
         self.deps, self._gate, self._rest, self._watcher = deps, gate, rest, watcher
         self._by_owner: dict[str, Deps] = {}
+        self.described: list[tuple[str, str, Described]] = []
+        self.document: dict[str, Any] | None = None  # OpenAPI's, once somebody has asked for it
         self._routes = Routes()
         for operation in OPERATIONS:
             self.add(operation.verb, operation.path, Route(operation.name, self._calling(operation), operation.scope))
 
-    def add(self, verb: str, path: str, route: Route) -> None:
-        """Answer `verb path` from now on."""
+    def add(self, verb: str, path: str, route: Route, described: Described | None = None) -> None:
+        """Answer `verb path` from now on; what is described is in the OpenAPI document."""
         self._routes.add(verb, path, route)
+        if described is not None:
+            self.described.append((verb, path, described))
 
     def visit(self, exchange: Exchange, visitor: Visitor) -> Visit:
         """Holdfast as this visitor sees it; the headers name the session and the run that ask, if any do."""

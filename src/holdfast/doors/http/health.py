@@ -1,0 +1,64 @@
+"""Routes for whoever looks after a server: is it there, does its store answer, what does it offer."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from msgspec import Struct
+
+from holdfast import __version__
+from holdfast.core.codec import encode
+from holdfast.core.errors import StoreUnavailable
+from holdfast.doors.http.app import Door, Route
+from holdfast.doors.http.described import Described
+from holdfast.doors.http.docs_page import docs_page
+from holdfast.doors.http.exchange import Exchange
+from holdfast.doors.http.openapi import openapi
+from holdfast.doors.http.visit import Visitor
+
+READY_WITHIN = 5.0  # seconds for the store to answer
+HTML = b"text/html; charset=utf-8"
+
+
+class Health(Struct, frozen=True, kw_only=True):
+    """How a server does."""
+
+    status: str
+    version: str = __version__
+
+
+def add_to(door: Door) -> None:
+    """Answer /healthz, /readyz, /openapi.json and /docs."""
+
+    async def healthz(exchange: Exchange, _: Visitor) -> None:
+        await exchange.answer(encode(Health(status="ok")))
+
+    async def readyz(exchange: Exchange, _: Visitor) -> None:
+        try:
+            async with asyncio.timeout(READY_WITHIN):
+                await door.deps.store.feed_end("local")
+        except TimeoutError:
+            raise StoreUnavailable("the store does not answer in time", store="store") from None
+        await exchange.answer(encode(Health(status="ready")))
+
+    async def document(exchange: Exchange, _: Visitor) -> None:
+        await exchange.answer(encode(_document(door)))
+
+    async def page(exchange: Exchange, _: Visitor) -> None:
+        await exchange.answer(docs_page(_document(door)).encode(), kind=HTML)
+
+    told = {
+        "/healthz": (healthz, Described(name="healthz", summary="Whether the server is there", answer=Health)),
+        "/readyz": (readyz, Described(name="readyz", summary="Whether its store answers", answer=Health)),
+        "/openapi.json": (document, Described(name="openapi", summary="This document", answer=dict[str, Any])),
+        "/docs": (page, Described(name="docs", summary="This document, to read", kind="text/html")),
+    }
+    for path, (endpoint, described) in told.items():
+        door.add("GET", path, Route(described.name, endpoint, is_open=True), described)
+
+
+def _document(door: Door) -> dict[str, Any]:
+    if door.document is None:
+        door.document = openapi(door.described)
+    return door.document

@@ -1,0 +1,154 @@
+"""A server: the HTTP door, a launcher, the sweeper, in one process until it is told to stop.
+
+Told to stop it takes no more requests, ends its streams (readers come back by their cursor), answers
+what it has begun, and lets go of the store. Agents in processes of their own go on; the launcher of
+the next start adopts them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import socket
+from collections.abc import Coroutine
+from contextlib import AsyncExitStack, suppress
+from types import FrameType
+from typing import Any
+
+import uvicorn
+from msgspec import Struct
+
+from holdfast import config
+from holdfast.core.errors import InvalidField, StoreUnavailable
+from holdfast.doors.http import health
+from holdfast.doors.http.app import Door
+from holdfast.doors.http.gate import LOCAL, Gate
+from holdfast.doors.http.protocol import BoundedProtocol
+from holdfast.launcher import standalone
+from holdfast.service.deps import Caller, Deps
+from holdfast.service.sweeper import Sweeper
+
+log = logging.getLogger(__name__)
+
+PORT = 8765
+KEEP_ALIVE = 30  # seconds a connection may be idle
+FINISH_WITHIN = 10  # seconds that begun answers have when the server is told to stop
+
+
+class Options(Struct, frozen=True, kw_only=True):
+    """What a server is asked to be."""
+
+    url: str | None = None  # of the store
+    host: str = "127.0.0.1"
+    port: int = PORT
+    launches: bool = True
+    name: str = "serve"  # of its launcher
+    slots: int = standalone.SLOTS
+
+
+async def serve(options: Options) -> None:
+    """Serve until SIGTERM or SIGINT."""
+    listening = _listen(options.host, options.port)
+    address = _address(options.host, listening)
+    deps = await asyncio.to_thread(config.open_deps, options.url, threaded=True)
+    stop = asyncio.Event()
+    async with AsyncExitStack() as stack:
+        stack.push_async_callback(deps.store.close)
+        door = make_door(deps, hosts=frozenset({options.host.strip("[]").lower()}))
+        server = _Server(_configured(door), stop)
+        work: list[Coroutine[Any, Any, None]] = [Sweeper(deps, Caller(by="holdfast"), stop).run()]
+        if options.launches:
+            work.append(_launch(deps, options, address, stop))
+        tasks = [asyncio.create_task(each) for each in work]
+        stack.push_async_callback(_ended, tasks, stop)
+        log.warning("Holdfast serves %s at %s (read %s/docs). Ctrl-C ends it.", _shown(options.url), address, address)
+        await server.serve([listening])
+
+
+def make_door(deps: Deps, *, hosts: frozenset[str] = frozenset()) -> Door:
+    """The door with all its routes."""
+    door = Door(deps, Gate(hosts=hosts))
+    health.add_to(door)
+    return door
+
+
+class _Server(uvicorn.Server):
+    """uvicorn's, which tells us as soon as it is told to stop."""
+
+    def __init__(self, settings: uvicorn.Config, stop: asyncio.Event) -> None:
+        super().__init__(settings)
+        self._stop = stop
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        super().handle_exit(sig, frame)
+        self._stop.set()
+
+
+def _configured(door: Door) -> uvicorn.Config:
+    return uvicorn.Config(
+        door,  # type: ignore[arg-type]  # ours takes any mapping
+        http=BoundedProtocol,
+        loop="uvloop",
+        lifespan="off",
+        access_log=False,
+        log_config=None,
+        server_header=False,
+        timeout_keep_alive=KEEP_ALIVE,
+        timeout_graceful_shutdown=FINISH_WITHIN,
+        backlog=4096,
+    )
+
+
+def _listen(host: str, port: int) -> socket.socket:
+    """A socket that listens there. Raises StoreUnavailable if something else does."""
+    if not 0 <= port < 65536:
+        raise InvalidField("port", f"is {port}; give a number from 0 to 65535")
+    try:
+        [(family, _, _, _, place), *_] = socket.getaddrinfo(host.strip("[]"), port, type=socket.SOCK_STREAM)
+        listening = socket.socket(family)
+        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listening.bind(place)
+    except OSError as error:
+        why = error.strerror or error
+        raise StoreUnavailable(
+            f"{host} port {port} cannot be listened at ({why}); another server may be running: give --port", store=host
+        ) from error
+    return listening
+
+
+def _address(host: str, listening: socket.socket) -> str:
+    port = listening.getsockname()[1]
+    name = host.strip("[]")
+    if name in ("0.0.0.0", "::", ""):  # the door itself, not a place to go to
+        name = "127.0.0.1"
+    return f"http://[{name}]:{port}" if ":" in name else f"http://{name}:{port}"
+
+
+def is_loopback(host: str) -> bool:
+    """Whether nobody but this machine can reach that address."""
+    name = host.strip("[]").lower()
+    return name in LOCAL or name.startswith("127.")
+
+
+async def _launch(deps: Deps, options: Options, address: str, stop: asyncio.Event) -> None:
+    """The server's own launcher; its agents find the server by the environment."""
+    await standalone.serve(
+        deps,
+        config.agents,
+        folder=os.path.join(config.home(), "launcher", config.folder_name(options.name)),
+        name=options.name,
+        slots=options.slots,
+        environment={**config.agent_environment(options.url), "HOLDFAST_URL": address},
+        stop=stop,
+    )
+
+
+async def _ended(tasks: list[asyncio.Task[None]], stop: asyncio.Event) -> None:
+    stop.set()
+    with suppress(asyncio.CancelledError):
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+def _shown(url: str | None) -> str:
+    return config.without_password(config.pick_url(url))

@@ -1,0 +1,73 @@
+"""Logs: a line of text for people, or a JSON object for programs.
+
+Every JSON line has the ids of what it is about (session, task, run, request_id; null where there is
+none), so that whoever looks for one of them finds all that was said of it. Values whose name says
+that they are secret are never written.
+"""
+
+from __future__ import annotations
+
+import logging
+import sys
+from datetime import UTC, datetime
+from typing import Any
+
+from holdfast.core.codec import encode_text
+from holdfast.core.redact import SECRET_WORDS, Redactor
+from holdfast.service.about import IDS, about
+
+FORMATS = ("text", "json")
+_USUAL = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName", "color_message"}
+_redactor = Redactor(SECRET_WORDS)
+
+
+def set_up(format: str, level: str) -> None:
+    """Write logs to standard error from now on."""
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(JsonLines() if format == "json" else TextLines())
+    root = logging.getLogger()
+    root.handlers[:] = [handler]
+    root.setLevel(level.upper())
+    logging.getLogger("uvicorn.error").setLevel(max(logging.INFO, root.level))
+
+
+def _extras(record: logging.LogRecord) -> dict[str, Any]:
+    return {name: value for name, value in vars(record).items() if name not in _USUAL and not name.startswith("_")}
+
+
+class JsonLines(logging.Formatter):
+    """One JSON object a line."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        told: dict[str, Any] = {
+            "at": datetime.fromtimestamp(record.created, UTC).isoformat().replace("+00:00", "Z"),
+            "level": record.levelname.lower(),
+            "logger": record.name,
+            "message": record.getMessage(),
+            **dict.fromkeys(IDS),
+            **about(),
+            **_redactor.clean(_extras(record))[0],
+        }
+        if record.exc_info:
+            told["trace"] = self.formatException(record.exc_info)
+        try:
+            return encode_text(told)
+        except (TypeError, UnicodeEncodeError):  # something that JSON cannot carry: tell it as text
+            return encode_text({name: _plain(value) for name, value in told.items()})
+
+
+class TextLines(logging.Formatter):
+    """One line for a person, with the ids at its end."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        at = datetime.fromtimestamp(record.created, UTC).strftime("%H:%M:%S")
+        ids = {**about(), **{name: value for name, value in _extras(record).items() if name in IDS}}
+        shown = "".join(f" {name}={value}" for name, value in ids.items())
+        trace = f"\n{self.formatException(record.exc_info)}" if record.exc_info else ""
+        return f"{at} {record.levelname.lower():7} {record.getMessage()}{shown}{trace}"
+
+
+def _plain(value: object) -> Any:
+    if value is None or isinstance(value, (bool, int, float)):
+        return value
+    return str(value).encode("utf-8", "replace").decode()
