@@ -104,6 +104,54 @@ async def test_a_grandparent_hears_the_final_answer_once(stage: Stage) -> None:
     assert len(stage.prompts("grandparent")) == 2
 
 
+async def test_a_child_asked_without_naming_the_run_keeps_its_parents_run_open(stage: Stage) -> None:
+    async def grandparent(stage: Stage, job: Job, _: Emit, __: Commands) -> str:
+        told = callbacks(job.prompt)
+        if not told:
+            await stage.child_of(job, "parent")
+            return "waiting"
+        return f"heard {told[0]['result']}"
+
+    async def parent(stage: Stage, job: Job, _: Emit, __: Commands) -> str:
+        told = callbacks(job.prompt)
+        if not told:
+            await stage.ask("echo", "leaf", mode="async_callback", parent=job.session_id)
+            return "interim"
+        return f"final with {told[0]['result']}"
+
+    stage.plays("grandparent", grandparent)
+    stage.plays("parent", parent)
+    async with stage.launcher():
+        asked = await stage.ask("grandparent")
+        run = await stage.settled(asked.run)
+        await stage.quiet()
+    assert run.result == "heard final with echo: leaf"
+    assert len(stage.prompts("grandparent")) == 2
+
+
+async def test_a_run_that_is_not_the_parents_own_is_not_waited_for(stage: Stage) -> None:
+    stage.plays("nobody-takes", echo)
+    strangers = await stage.ask("nobody-takes", "wait for me")
+    counted: list[str | None] = []
+
+    async def parent(stage: Stage, job: Job, _: Emit, __: Commands) -> str:
+        if not callbacks(job.prompt):
+            for run_id in (strangers.run.run_id, "no-such-run", "kein Lauf \u00fc", job.run_id):
+                child = await stage.ask(
+                    "echo", mode="async_callback", join="all", parent=job.session_id, parent_run=run_id
+                )
+                counted.append(child.run.parent_run_id)
+        return "done"
+
+    stage.plays("parent", parent)
+    async with stage.launcher(agents={name: stage.definitions[name] for name in ("parent", "echo")}):
+        asked = await stage.ask("parent")
+        await stage.settled(asked.run)
+    assert counted == [asked.run.run_id] * 4
+    idle = await stage.ask("echo", parent=asked.session.session_id, parent_run=asked.run.run_id)
+    assert (idle.run.parent_session_id, idle.run.parent_run_id) == (asked.session.session_id, None)
+
+
 async def test_a_busy_parent_gets_five_callbacks_in_one_turn_and_in_order(stage: Stage) -> None:
     release = asyncio.Event()
 

@@ -23,12 +23,13 @@ from holdfast.core.errors import (
     KeyReused,
     NotFound,
     ParentNotFound,
+    RunNotFound,
 )
 from holdfast.core.family import born
 from holdfast.core.ids import check_label
 from holdfast.core.inbox import Item, ItemState
 from holdfast.core.query import Page
-from holdfast.core.run import MAX_ASKED, Join, Mode, Run, RunQuery, check_join, check_mode
+from holdfast.core.run import MAX_ASKED, Join, Mode, Run, RunQuery, RunState, check_join, check_mode
 from holdfast.core.session import Birth, Change, Session, View
 from holdfast.service.conversation import Reply
 from holdfast.service.deps import Caller, Deps, shown, stamp_of
@@ -39,6 +40,7 @@ from holdfast.service.sessions import new_session
 MOST_PAUSE = 0.25  # seconds between two looks at a run that takes long
 LOOK_AGAIN = 1.0  # seconds: a wake-up is a hint and may get lost
 MAX_CORRELATION = 256
+MOST_AT_WORK = 1000  # runs of one session that are looked at for the oldest
 WAITING = (ItemState.HELD.value, ItemState.WAITING.value, ItemState.GIVEN.value)
 SET_ASIDE = (ItemState.SET_ASIDE.value,)
 
@@ -66,7 +68,7 @@ class Wish(Struct, frozen=True, kw_only=True):
     mode: str = Mode.ASYNC_POLL.value
     join: str = Join.EACH.value
     parent: str | None = None  # the session that asks
-    parent_run: str | None = None
+    parent_run: str | None = None  # of that session; if none is named, the one it is at work on
     correlation: str | None = None
     idempotency_key: str | None = None
     expires_in: object = None  # how long it may wait for a launcher
@@ -108,7 +110,7 @@ async def start_run(
         ttl=ttl,
     )
     parent = None if wish.parent is None else await _parent(deps, caller, wish.parent)
-    run = _new_run(deps, caller, wish, agent, message, parent)
+    run = await _new_run(deps, caller, wish, agent, message, parent)
     stamp, limits = stamp_of(deps, caller), deps.settings.family
 
     def decide(birth: Birth) -> Change:
@@ -143,7 +145,7 @@ async def ask(
     parent = None if wish.parent is None else await _parent(deps, caller, wish.parent)
     if parent is not None and check_mode(wish.mode) is not Mode.ASYNC_POLL:
         await _check_not_above(deps, caller, parent, session)
-    run = _new_run(deps, caller, wish, session.agent_name, message, parent)
+    run = await _new_run(deps, caller, wish, session.agent_name, message, parent)
     stamp = stamp_of(deps, caller)
     try:
         change = await deps.store.apply(
@@ -195,7 +197,29 @@ async def _check_not_above(deps: Deps, caller: Caller, parent: Session, asked: S
         raise AsksAncestor(parent.session_id, asked.session_id)
 
 
-def _new_run(
+async def _parent_run(deps: Deps, caller: Caller, parent: Session, named: str | None) -> str | None:
+    """The run of the parent that waits for the new one: the one it names, else the one it is at work on.
+
+    A name that is no open run of that session is nobody's business and counts as none.
+    """
+    if named is not None and await _is_open_run_of(deps, caller, parent, named):
+        return named
+    if parent.live_turn is None:
+        return None
+    query = RunQuery(session_id=parent.session_id, state=RunState.RUNNING.value, limit=MOST_AT_WORK)
+    at_work = (await deps.store.runs(caller.owner, query)).items
+    return at_work[-1].run_id if at_work else None  # the oldest, as agents are told
+
+
+async def _is_open_run_of(deps: Deps, caller: Caller, parent: Session, run_id: str) -> bool:
+    try:
+        run = await deps.store.run(caller.owner, run_id)
+    except RunNotFound:
+        return False
+    return run.session_id == parent.session_id and not run.is_settled
+
+
+async def _new_run(
     deps: Deps, caller: Caller, wish: Wish, agent: str | None, message: Message, parent: Session | None
 ) -> Run:
     now, lifetime = deps.clock.now(), check_ttl(wish.expires_in)
@@ -209,7 +233,7 @@ def _new_run(
         join=check_join(wish.join),
         asked=text[:MAX_ASKED],
         parent_session_id=None if parent is None else parent.session_id,
-        parent_run_id=wish.parent_run,
+        parent_run_id=None if parent is None else await _parent_run(deps, caller, parent, wish.parent_run),
         correlation=None if wish.correlation is None else check_label("correlation", wish.correlation, MAX_CORRELATION),
         idempotency_key=wish.idempotency_key,
         by=caller.by,
