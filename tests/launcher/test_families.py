@@ -10,12 +10,15 @@ from pathlib import Path
 import pytest
 
 from holdfast.agents.interface import Commands, Emit, Job
-from holdfast.core.errors import AsksAncestor, FamilyLimit, NotFound, SessionRunning
+from holdfast.core.errors import AsksAncestor, FamilyLimit, KeyReused, NotFound, SessionRunning
 from holdfast.core.prompt import CALLBACKS
+from holdfast.core.run import RunQuery
 from holdfast.service import runs
 from holdfast.service.approvals import decide_approval, list_approvals
+from holdfast.service.conversation import append_messages
 from holdfast.service.family import delete_session
 from holdfast.service.runs import Asked
+from holdfast.service.sessions import create_session
 from tests.launcher.stage import Failed, Stage, echo, on
 
 
@@ -431,3 +434,63 @@ async def test_asked_at_once_with_one_key_the_same_run_answers(stage: Stage) -> 
     again = await asyncio.gather(*[runs.ask(stage.deps, stage.caller, session_id, "more", wish=wish) for _ in range(8)])
     assert len({each.run.run_id for each in again}) == 1
     assert len(await stage.log(session_id, "message")) == 2
+
+
+OTHERS = {
+    "agent": {"agent": "other"},
+    "prompt": {"prompt": "hello again"},
+    "end of a long prompt": {"prompt": "x" * 1500 + "!"},
+    "mode": {"mode": "sync"},
+    "parent": {"parent": "p-1"},
+    "no such session": {"session_id": "s-9"},
+}
+
+
+@pytest.mark.parametrize("what", OTHERS)
+async def test_another_request_with_the_same_key_is_refused(stage: Stage, what: str) -> None:
+    stage.plays("other", echo)
+    await create_session(stage.deps, stage.caller, session_id="p-1", agent="echo")
+    first = {"agent": "echo", "prompt": "x" * 1500 if "long" in what else "hello", "idempotency_key": "k-1"}
+    asked = await stage.ask(**first)
+    with pytest.raises(KeyReused):
+        await put(stage, **{**first, **OTHERS[what]})
+    again = await stage.ask(**first)
+    assert (again.run, again.session.session_id) == (asked.run, asked.session.session_id)
+    assert len((await runs.list_runs(stage.deps, stage.caller, RunQuery())).items) == 1
+
+
+async def put(stage: Stage, agent: str, prompt: str, session_id: str | None = None, **wish: str) -> Asked:
+    """Ask an agent, in a session of that id."""
+    return await runs.start_run(stage.deps, stage.caller, agent, prompt, wish=runs.Wish(**wish), session_id=session_id)
+
+
+async def test_a_key_belongs_to_the_session_that_was_asked(stage: Stage) -> None:
+    for session_id in ("s-1", "s-2"):
+        await create_session(stage.deps, stage.caller, session_id=session_id, agent="echo", name=f"the-{session_id}")
+    await append_messages(stage.deps, stage.caller, "s-1", "before")
+    wish = runs.Wish(idempotency_key="k-1", parent="the-s-2")
+    asked = await runs.ask(stage.deps, stage.caller, "s-1", "hello", wish=wish)
+    for same in (wish, runs.Wish(idempotency_key="k-1", parent="s-2")):
+        assert (await runs.ask(stage.deps, stage.caller, "the-s-1", "hello", wish=same)).run == asked.run
+    with pytest.raises(KeyReused):
+        await runs.ask(stage.deps, stage.caller, "s-2", "hello", wish=wish)
+    with pytest.raises(KeyReused):
+        await runs.start_run(stage.deps, stage.caller, "echo", "hello", wish=wish)
+    with pytest.raises(KeyReused):
+        await runs.ask(stage.deps, stage.caller, "s-1", "hello", wish=runs.Wish(idempotency_key="k-1"))
+
+
+async def test_of_different_requests_that_race_with_one_key_one_is_taken(stage: Stage) -> None:
+    asks = [stage.ask("echo", f"hello {n}", idempotency_key="k-1") for n in range(6)]
+    answers = await asyncio.gather(*asks, return_exceptions=True)
+    taken = [answer for answer in answers if isinstance(answer, Asked)]
+    assert len(taken) == 1
+    assert all(isinstance(answer, KeyReused) for answer in answers if answer not in taken)
+
+
+async def test_a_message_sent_again_with_other_words_is_refused(stage: Stage) -> None:
+    await create_session(stage.deps, stage.caller, session_id="s-1", agent="echo")
+    sent = await runs.send(stage.deps, stage.caller, "s-1", "hello", client_key="k-1")
+    assert await runs.send(stage.deps, stage.caller, "s-1", "hello", client_key="k-1") == sent
+    with pytest.raises(KeyReused):
+        await runs.send(stage.deps, stage.caller, "s-1", "goodbye", client_key="k-1")

@@ -39,7 +39,7 @@
     │   ├── OutcomeConflict       finalized already, with another outcome             outcome_conflict
     │   ├── IdTaken / NameTaken   somebody has that id or name                        id_taken, name_taken
     │   ├── AgentExists           there is an agent of that name                      agent_exists
-    │   ├── KeyReused             the client key came with another message            key_reused
+    │   ├── KeyReused             the key came with another message or request       key_reused
     │   ├── HasChildren           deletion without cascade                            has_children
     │   ├── FamilyLimit           tree too deep or too wide                           too_deep, too_many_children
     │   ├── AlreadyDecided        the approval has another answer                     already_decided
@@ -565,12 +565,12 @@ class AgentExists(Conflict):
 
 
 class KeyReused(Conflict):
-    """A client key that came before, with something else."""
+    """A client or idempotency key that came before, with something else."""
 
     code = "key_reused"
 
     def __init__(self, key: str) -> None:
-        super().__init__(f"the key {_shown(key)} was used for a different message; use a new key", key=key)
+        super().__init__(f"the key {_shown(key)} was used for something else; use a new key", key=key)
 
 
 class HasChildren(Conflict):

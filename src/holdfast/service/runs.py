@@ -40,6 +40,7 @@ from holdfast.service.sessions import new_session
 MOST_PAUSE = 0.25  # seconds between two looks at a run that takes long
 LOOK_AGAIN = 1.0  # seconds: a wake-up is a hint and may get lost
 MAX_CORRELATION = 256
+FIRST_ASKED = 2  # the entry that asks a session which was made for it, right behind its `created`
 MOST_AT_WORK = 1000  # runs of one session that are looked at for the oldest
 WAITING = (ItemState.HELD.value, ItemState.WAITING.value, ItemState.GIVEN.value)
 SET_ASIDE = (ItemState.SET_ASIDE.value,)
@@ -91,12 +92,14 @@ async def start_run(
 ) -> Asked:
     """Open a session for an agent, under the session that asks, and put a run to it; both or neither.
 
-    Raises AgentNotFound; asked twice with one idempotency key, the same run answers.
+    Raises AgentNotFound; asked twice with one idempotency key, the same run answers, and KeyReused
+    is raised if something else was asked with it.
     """
     wish, message = wish or Wish(), check_message(prompt)
-    deps.agent(agent)
-    if (known := await _known(deps, caller, wish)) is not None:
+    request = _Request(agent=agent, session_id=session_id, message=message, wish=wish)
+    if (known := await _known(deps, caller, request)) is not None:
         return known
+    deps.agent(agent)
     new, redacted = new_session(
         deps,
         caller,
@@ -121,7 +124,7 @@ async def start_run(
     try:
         session = await deps.store.create(caller.owner, decide, parent=ref)
     except KeyReused:
-        return await _faster(deps, caller, wish)
+        return await _faster(deps, caller, request)
     deps.expect_end(session.expires_at)
     asked = replace(session, redacted=redacted) if redacted else session
     return Asked(session=shown(asked), run=await deps.store.run(caller.owner, run.run_id))
@@ -132,15 +135,17 @@ async def ask(
 ) -> Asked:
     """Put a run to a session that is there; if `agent` is named, only to a session of that agent.
 
-    Raises AgentNotFound if its agent cannot be started, AsksAncestor if it would wait for whom it serves.
+    Raises AgentNotFound if its agent cannot be started, AsksAncestor if it would wait for whom it serves,
+    KeyReused if something else was asked with its idempotency key.
     """
     wish, message = wish or Wish(), check_message(prompt)
-    if (known := await _known(deps, caller, wish)) is not None:
-        return known
     session = await deps.store.get(caller.owner, ref)
     if agent not in (None, session.agent_name):
         why = f"is {agent!r}, but session {session.session_id} is one of {session.agent_name or 'no agent'}"
         raise InvalidField("agent", why)
+    request = _Request(agent=session.agent_name, session_id=session.session_id, message=message, wish=wish)
+    if (known := await _known(deps, caller, request)) is not None:
+        return known
     deps.agent(session.agent_name or "")
     parent = None if wish.parent is None else await _parent(deps, caller, wish.parent)
     if parent is not None and check_mode(wish.mode) is not Mode.ASYNC_POLL:
@@ -152,7 +157,7 @@ async def ask(
             caller.owner, session.session_id, lambda view: work.ask(view, run, message, stamp)
         )
     except KeyReused:
-        return await _faster(deps, caller, wish)
+        return await _faster(deps, caller, request)
     return Asked(session=shown(change.session), run=await deps.store.run(caller.owner, run.run_id))
 
 
@@ -167,19 +172,49 @@ async def send(deps: Deps, caller: Caller, ref: str, content: object, *, client_
     return Reply(session_id=session.session_id, message=said[0], run_id=asked.run.run_id)
 
 
-async def _known(deps: Deps, caller: Caller, wish: Wish) -> Asked | None:
-    """What was asked before with the same key."""
-    if wish.idempotency_key is None:
+class _Request(Struct, frozen=True, kw_only=True):
+    """What is asked: two requests with one idempotency key must be the same."""
+
+    agent: str | None
+    session_id: str | None  # None: of a session made for it
+    message: Message
+    wish: Wish
+
+
+async def _known(deps: Deps, caller: Caller, request: _Request) -> Asked | None:
+    """What was asked before with the same key. Raises KeyReused if that was something else."""
+    key = request.wish.idempotency_key
+    if key is None:
         return None
-    run = await deps.store.run_by_key(caller.owner, check_label("idempotency_key", wish.idempotency_key))
+    run = await deps.store.run_by_key(caller.owner, check_label("idempotency_key", key))
     if run is None:
         return None
+    if not await _is_for(deps, caller, request, run):
+        raise KeyReused(key)
     return Asked(session=shown(await deps.store.get(caller.owner, run.session_id)), run=run)
 
 
-async def _faster(deps: Deps, caller: Caller, wish: Wish) -> Asked:
+async def _is_for(deps: Deps, caller: Caller, request: _Request, run: Run) -> bool:
+    """Whether a run is what a request asks for."""
+    wish = request.wish
+    if (request.agent, check_mode(wish.mode)) != (run.agent_name, run.mode):
+        return False
+    in_it = run.asked_entry == FIRST_ASKED if request.session_id is None else run.session_id == request.session_id
+    if not in_it or not await _is_by(deps, caller, wish.parent, run):
+        return False
+    said = await deps.store.log(caller.owner, run.session_id, after=(run.asked_entry or 1) - 1, limit=1)
+    return [(entry.role, entry.content) for entry in said] == [(request.message.role, request.message.content)]
+
+
+async def _is_by(deps: Deps, caller: Caller, parent: str | None, run: Run) -> bool:
+    if parent is None or parent == run.parent_session_id:
+        return parent == run.parent_session_id
+    return (await _parent(deps, caller, parent)).session_id == run.parent_session_id
+
+
+async def _faster(deps: Deps, caller: Caller, request: _Request) -> Asked:
     """What somebody has asked with the same key at the same time, and was faster."""
-    known = await _known(deps, caller, wish)
+    known = await _known(deps, caller, request)
     assert known is not None  # a key is refused only because it is there
     return known
 
