@@ -14,6 +14,7 @@ from holdfast.core.errors import AsksAncestor, FamilyLimit, KeyReused, NotFound,
 from holdfast.core.prompt import CALLBACKS
 from holdfast.core.run import RunQuery
 from holdfast.service import runs
+from holdfast.service.analytics import analytics
 from holdfast.service.approvals import decide_approval, list_approvals
 from holdfast.service.conversation import append_messages
 from holdfast.service.family import delete_session
@@ -57,6 +58,30 @@ async def test_a_run_takes_a_turn_and_settles(stage: Stage) -> None:
     assert (session.state.value, session.status, session.live_turn, session.hold) == ("active", "idle", None, None)
     kinds = [entry.kind for entry in await stage.log(session.session_id)]
     assert kinds == ["created", "message", "turn_started", "message", "turn_ended", "run_settled"]
+
+
+async def test_tokens_that_an_agent_tells_of_are_summed_over_its_turns(stage: Stage) -> None:
+    async def counting(_: Stage, job: Job, emit: Emit, __: Commands) -> str:
+        for _call in range(2):
+            await emit({"type": "usage", "input_tokens": 10, "output_tokens": 1, "model": "small"})
+        await emit({"type": "usage", "used": 5, "output_tokens": "many"})
+        if job.prompt == "fail":
+            raise Failed("after all that")
+        return "done"
+
+    stage.plays("counting", counting)
+    async with stage.launcher():
+        asked = await stage.ask("counting")
+        await stage.settled(asked.run)
+        session_id = asked.session.session_id
+        failing = await runs.ask(stage.deps, stage.caller, session_id, "fail")
+        assert (await stage.settled(failing.run)).state.value == "failed"
+    usage = {"input_tokens": 80, "output_tokens": 8, "total_tokens": 88}
+    assert (await stage.session(session_id)).metadata == {"usage": usage}
+    found = await analytics(stage.deps, stage.caller, agent="counting", by="agent")
+    tokens = found.groups[0].tokens
+    assert tokens is not None
+    assert (tokens.input, tokens.output, tokens.sessions) == (80, 8, 1)
 
 
 async def test_a_session_started_by_hand_has_no_parent_and_its_children_know_theirs(stage: Stage) -> None:

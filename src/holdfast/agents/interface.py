@@ -10,7 +10,8 @@ Events are JSON objects, in order; each has a `type`::
     checkpoint  checkpoint                         state for its next turn
     approval    id, question, plan?, options?, expires_in?, wait
                                                    a question to a person; with `wait` the turn stays for the answer
-    usage       input_tokens?, output_tokens? …    what it cost
+    usage       input_tokens?, output_tokens?, total_tokens?
+                                                   what it cost since the last of these; kept with the turn's end
     note        note, data?                        for whoever watches: nothing that belongs in the log
     result      outcome, text, said, error?, reason?, metadata?
                                                    exactly one, the last of all

@@ -8,8 +8,7 @@ from msgspec import DecodeError, Struct
 from msgspec.json import Decoder
 
 from holdfast.core.session import FINAL_STATES, State
-
-MOST_TOKENS = 10**12  # of one session; a number beyond that was not counted by anybody
+from holdfast.core.usage import count_of
 
 
 class SessionFact(Struct, frozen=True, gc=False):  # a hundred thousand of them would keep the collector busy
@@ -54,13 +53,7 @@ def tokens_of(usage: object) -> Tokens:
     """What a session's metadata say under `usage`; None for whatever is not a count."""
     if not isinstance(usage, dict):
         return None, None
-    return _count(usage.get("input_tokens")), _count(usage.get("output_tokens"))
-
-
-def _count(value: object) -> float | None:
-    if isinstance(value, bool) or not isinstance(value, (int, float)):
-        return None
-    return value if 0 <= value <= MOST_TOKENS else None
+    return count_of(usage.get("input_tokens")), count_of(usage.get("output_tokens"))
 
 
 class _Used(Struct):

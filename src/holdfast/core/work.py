@@ -11,6 +11,7 @@ is queued. That is decided in one place (`_wake`), after whatever happened.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from datetime import timedelta
 from typing import Any
 
@@ -19,7 +20,7 @@ from msgspec.structs import replace
 
 from holdfast.core.approval import Approval
 from holdfast.core.entry import Entry, Kind, Message
-from holdfast.core.errors import RunSettled, TurnLost
+from holdfast.core.errors import RunSettled, TooLarge, TurnLost
 from holdfast.core.inbox import MAX_GIVEN, OPEN_ITEMS, Item, ItemKind, ItemState
 from holdfast.core.run import MAX_RESULT_BYTES, SETTLED, Join, Run, RunState
 from holdfast.core.session import (
@@ -32,9 +33,11 @@ from holdfast.core.session import (
     State,
     View,
     Work,
+    merged_metadata,
     message_entries,
 )
 from holdfast.core.turn import ENDED, MAX_ATTEMPTS, Retry, Turn, TurnState
+from holdfast.core.usage import Usage, added
 
 MAX_CALLBACK_BYTES = 16 * 1024  # of a result; `holdfast result` gives the rest
 LAUNCHER = "launcher:"  # how the holder of a live turn's hold is called
@@ -162,6 +165,7 @@ class TurnEnd(Struct, frozen=True, kw_only=True):
     result: str | None = None
     error: str | None = None
     reason: str | None = None
+    usage: Usage = {}  # the tokens it took, where its agent tells
 
 
 def finished(view: View, turn_id: str, epoch: int, end: TurnEnd, stamp: Stamp) -> Change:
@@ -177,7 +181,7 @@ def finished(view: View, turn_id: str, epoch: int, end: TurnEnd, stamp: Stamp) -
     if end.messages:
         draft.say(end.messages)
     said = draft.head.last_entry if end.messages else None
-    draft.end(turn, end.outcome, end.reason)
+    draft.end(turn, end.outcome, end.reason, end.usage)
     if end.outcome is TurnState.COMPLETED:
         draft.head = replace(draft.head, error_count=0)
         draft.consume(turn)
@@ -489,13 +493,22 @@ class Draft:
         hold = Hold(f"{LAUNCHER}{turn.launcher_id}", turn.lost_at, fence(turn))
         self.head = replace(self.head, hold=hold, live_turn=turn.turn_id)
 
-    def end(self, turn: Turn, state: TurnState, reason: str | None) -> None:
+    def end(self, turn: Turn, state: TurnState, reason: str | None, usage: Usage | None = None) -> None:
         """The turn is over."""
         self.let_go(replace(turn, state=state, ended_at=self.stamp.at, reason=reason))
-        self.note(
-            Kind.TURN_ENDED, {"turn_id": turn.turn_id, "epoch": turn.epoch, "outcome": state.value, "reason": reason}
-        )
+        told = {"turn_id": turn.turn_id, "epoch": turn.epoch, "outcome": state.value, "reason": reason}
+        self.note(Kind.TURN_ENDED, {**told, "usage": usage} if usage else told)
         self.head = replace(self.head, last_activity_at=self.stamp.at)
+        if usage:
+            self.count(usage)
+
+    def count(self, usage: Usage) -> None:
+        """Add what a turn took to the session's sum; the metadata are the agent's, who may need the room."""
+        kept = self.head.metadata.get("usage", {})
+        if isinstance(kept, dict):
+            with suppress(TooLarge):
+                metadata = merged_metadata(self.head.metadata, {"usage": added(kept, usage)})
+                self.head = replace(self.head, metadata=metadata)
 
     def let_go(self, turn: Turn) -> None:
         """Nobody drives the session any more."""

@@ -18,6 +18,7 @@ from holdfast.core.agent import AgentDefinition
 from holdfast.core.entry import MAX_MESSAGE_BYTES, check_message
 from holdfast.core.errors import Conflict, HoldfastError, InvalidRequest, NotFound, StoreError, TurnLost
 from holdfast.core.turn import Launcher, Turn, TurnState
+from holdfast.core.usage import Usage, summed, usage_of
 from holdfast.core.work import TurnEnd, cut
 from holdfast.launcher.job import job_for
 from holdfast.launcher.processes import clock
@@ -230,14 +231,17 @@ class Loop:
 
     async def _listen(self, owner: str, turn: Turn, carrier: Carrier) -> TurnEnd | None:
         said: list[str] = []
+        usage: Usage = {}
         asking: list[asyncio.Task[None]] = []
         try:
             async for event in carrier.events():
                 if self._listener is not None:
                     self._listener(turn, event)
                 if event["type"] == "result":
-                    return _ending(event, said)
-                if event["type"] == "approval":
+                    return _ending(event, said, usage)
+                if event["type"] == "usage":
+                    usage = summed(usage, usage_of(event))
+                elif event["type"] == "approval":
                     asking.append(asyncio.create_task(self._ask(owner, turn, carrier, event)))
                     continue
                 with suppress(InvalidRequest):  # what an agent says wrongly is its own affair; the turn goes on
@@ -245,7 +249,9 @@ class Loop:
         finally:
             for task in asking:
                 task.cancel()
-        return TurnEnd(outcome=TurnState.FAILED, error="the agent ended without a word", reason="no_answer")
+        return TurnEnd(
+            outcome=TurnState.FAILED, error="the agent ended without a word", reason="no_answer", usage=usage
+        )
 
     async def _keep(self, owner: str, turn: Turn, event: Event, said: list[str]) -> None:
         kind = event["type"]
@@ -341,7 +347,7 @@ class Loop:
         await asyncio.gather(*tasks, return_exceptions=True)
 
 
-def _ending(event: Event, said: list[str]) -> TurnEnd:
+def _ending(event: Event, said: list[str], usage: Usage) -> TurnEnd:
     """A result as the end of a turn; its text is kept as a message, unless the log has it already."""
     text = event.get("text") or ""
     is_new = bool(text.strip()) and not event.get("said")
@@ -351,6 +357,7 @@ def _ending(event: Event, said: list[str]) -> TurnEnd:
         result=text or (said[-1] if said else None),
         error=event.get("error"),
         reason=event.get("reason"),
+        usage=usage,
     )
 
 

@@ -17,7 +17,7 @@ from holdfast.core.errors import (
     TurnNotFound,
 )
 from holdfast.core.run import Mode, RunState
-from holdfast.core.session import State, Update
+from holdfast.core.session import MAX_METADATA_BYTES, State, Update
 from holdfast.core.turn import LEASE, LOST_AFTER, Launcher, Retry
 from holdfast.ports import Claimed, Store
 from holdfast.testing.builders import (
@@ -528,6 +528,29 @@ class TurnRules:
         for other in {"completed", "failed", "stopped"} - {outcome}:
             with pytest.raises(TurnLost):
                 await finish(store, claimed, other)
+
+    async def test_tokens_of_all_turns_are_summed_with_their_ends(self, store: Store) -> None:
+        await launch(store, "s-1", "run-1", metadata={"usage": {"model": "small", "input_tokens": 1}, "more": 1})
+        claimed = await taken(store)
+        await start(store, claimed)
+        for _ in range(2):  # an answer that got lost on the way: the end is told again
+            await finish(store, claimed, "failed", usage={"input_tokens": 5, "output_tokens": 2, "total_tokens": 7})
+        await carry(store, usage={"output_tokens": 4, "total_tokens": 4})
+
+        usage = {"model": "small", "input_tokens": 6, "output_tokens": 6, "total_tokens": 12}
+        assert (await store.get(OWNER, "s-1")).metadata == {"usage": usage, "more": 1}
+        ends = [entry.data for entry in await whole_log(store, "s-1") if entry.kind == "turn_ended"]
+        assert [(end or {}).get("usage", {}).get("total_tokens") for end in ends] == [7, 4]
+
+    @pytest.mark.parametrize("metadata", [{"usage": "a lot"}, {"pad": "x" * (MAX_METADATA_BYTES - 20)}])
+    async def test_tokens_that_have_no_place_do_not_keep_a_turn_from_ending(
+        self, store: Store, metadata: dict[str, Any]
+    ) -> None:
+        await launch(store, "s-1", "run-1", metadata=metadata)
+        await carry(store, usage={"input_tokens": 5, "output_tokens": 2, "total_tokens": 7})
+
+        assert (await store.get(OWNER, "s-1")).metadata == metadata
+        assert (await store.run(OWNER, "run-1")).state is RunState.COMPLETED
 
     async def test_failed_turn_gives_back_what_it_was_given(self, store: Store) -> None:
         await launch(store, "s-1", "run-1")
