@@ -130,6 +130,13 @@ async def test_a_grandparent_hears_the_final_answer_once(stage: Stage) -> None:
         await stage.quiet()
     assert run.result == "heard final with echo: leaf"
     assert len(stage.prompts("grandparent")) == 2
+    found = await analytics(stage.deps, stage.caller, by="agent")
+    assert {group.key: group.callbacks.delivered for group in found.groups} == {
+        "grandparent": 1,
+        "parent": 1,
+        "echo": 0,
+    }
+    assert (found.total.callbacks.delivered, found.total.callbacks.waiting) == (2, 0)
 
 
 async def test_a_child_asked_without_naming_the_run_keeps_its_parents_run_open(stage: Stage) -> None:

@@ -19,7 +19,7 @@ from holdfast.core.errors import InvalidField
 from holdfast.core.session import FINAL_STATES, Stamp, State
 from holdfast.ports import Store
 from holdfast.service import analytics as module
-from holdfast.service.analytics import Analytics, Counts, Measure, start_of
+from holdfast.service.analytics import Analytics, Callbacks, Counts, Measure, start_of
 from holdfast.testing.builders import MANY, NOON, all_sessions, all_tombstones, drive, whole_log
 from tests.service.doors import Timed, timed_on
 
@@ -62,6 +62,7 @@ def test_nothing_counted_is_nothing_measured(timed: Timed) -> None:
         resumed_ended=0,
         resumed_completed=0,
         resumed_open=0,
+        callbacks=Callbacks(delivered=0, waiting=0, set_aside=0),
         tokens=None,
         resume_rate=Measure(value=None, unit="share", target="> 60 %", met=None),
         resume_success=Measure(value=None, unit="share", target="> 80 %", met=None),

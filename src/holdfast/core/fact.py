@@ -2,13 +2,41 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from datetime import datetime
 
 from msgspec import DecodeError, Struct
 from msgspec.json import Decoder
 
+from holdfast.core.inbox import ItemState
 from holdfast.core.session import FINAL_STATES, State
 from holdfast.core.usage import count_of
+
+
+class CallbackCounts(Struct, frozen=True, gc=False):
+    """Where the callbacks to a session are."""
+
+    delivered: int = 0  # with a turn, or with whoever resumed or closed the session
+    waiting: int = 0
+    set_aside: int = 0
+
+
+_PLACES = {
+    ItemState.HELD: (0, 1, 0),
+    ItemState.WAITING: (0, 1, 0),
+    ItemState.GIVEN: (1, 0, 0),
+    ItemState.CONSUMED: (1, 0, 0),
+    ItemState.SET_ASIDE: (0, 0, 1),
+}
+
+
+def callback_counts(states: Iterable[tuple[str, int]]) -> CallbackCounts:
+    """How many callbacks are where, from how many are in which state."""
+    sums = [0, 0, 0]
+    for state, count in states:
+        for place, here in enumerate(_PLACES[ItemState(state)]):
+            sums[place] += here * count
+    return CallbackCounts(*sums)
 
 
 class SessionFact(Struct, frozen=True, gc=False):  # a hundred thousand of them would keep the collector busy
@@ -23,6 +51,7 @@ class SessionFact(Struct, frozen=True, gc=False):  # a hundred thousand of them 
     has_errors: bool  # whether something went wrong in what it wrote itself; a fork has only its own errors
     input_tokens: float | None = None
     output_tokens: float | None = None
+    callbacks: CallbackCounts | None = None  # None: nobody ever called it back
 
 
 class Fate(Struct, frozen=True, gc=False):

@@ -70,6 +70,14 @@ class Tokens(Struct, frozen=True, kw_only=True):
     sessions: int  # how many tell of it
 
 
+class Callbacks(Struct, frozen=True, kw_only=True):
+    """What became of the callbacks to some sessions."""
+
+    delivered: int
+    waiting: int
+    set_aside: int
+
+
 class Counts(Struct, frozen=True, kw_only=True):
     """All that is measured of some sessions and delegations."""
 
@@ -84,6 +92,7 @@ class Counts(Struct, frozen=True, kw_only=True):
     resumed_ended: int  # of those: completed, failed, abandoned or deleted
     resumed_completed: int
     resumed_open: int
+    callbacks: Callbacks
     tokens: Tokens | None  # None: no session tells
     resume_rate: Measure
     resume_success: Measure
@@ -239,16 +248,23 @@ async def _fates(deps: Deps, owner: str, session_ids: set[str]) -> dict[str, Fat
     return known
 
 
+_SUMS = (
+    "sessions", "ended", "with_errors", "delegations", "resumed", "delivered", "waiting", "set_aside", "telling",
+    "input", "output",
+)  # fmt: skip
+
+
 class _Tally:
     """What is counted of one group while it is read."""
 
     __slots__ = (
-        "delegations", "durations", "ended", "input", "output", "picked_up", "resumed", "sessions", "states", "telling",
-        "with_errors",
+        "delegations", "delivered", "durations", "ended", "input", "output", "picked_up", "resumed", "sessions",
+        "set_aside", "states", "telling", "waiting", "with_errors",
     )  # fmt: skip
 
     def __init__(self) -> None:
         self.sessions = self.ended = self.with_errors = self.delegations = self.resumed = self.telling = 0
+        self.delivered = self.waiting = self.set_aside = 0
         self.input: float = 0
         self.output: float = 0
         self.states: dict[State, int] = {}
@@ -269,6 +285,10 @@ class _Tally:
             self.telling += 1
             self.input += fact.input_tokens or 0
             self.output += fact.output_tokens or 0
+        if fact.callbacks is not None:
+            self.delivered += fact.callbacks.delivered
+            self.waiting += fact.callbacks.waiting
+            self.set_aside += fact.callbacks.set_aside
 
     def add_delegation(self, delegation: Delegation) -> None:
         """Count a delegation."""
@@ -280,7 +300,7 @@ class _Tally:
 
     def add(self, other: _Tally) -> None:
         """Count all of another tally."""
-        for name in ("sessions", "ended", "with_errors", "delegations", "resumed", "telling", "input", "output"):
+        for name in _SUMS:
             setattr(self, name, getattr(self, name) + getattr(other, name))
         for state, count in other.states.items():
             self.states[state] = self.states.get(state, 0) + count
@@ -305,6 +325,7 @@ class _Tally:
             resumed_ended=ended,
             resumed_completed=completed,
             resumed_open=len(known) - ended,
+            callbacks=Callbacks(delivered=self.delivered, waiting=self.waiting, set_aside=self.set_aside),
             tokens=Tokens(input=self.input, output=self.output, sessions=self.telling) if self.telling else None,
             resume_rate=_measured(_share(self.resumed, self.delegations), "share", RESUME_RATE),
             resume_success=_measured(_share(completed, ended), "share", RESUME_SUCCESS),

@@ -63,6 +63,10 @@ def test_piped_it_is_one_line_for_each_measure(cli: Cli, work: None) -> None:
         "duration_median": ["300.0", "< 5 min", "no"],
         "duration_p95": ["516.0", "< 30 min", "yes"],
         "error_rate": ["0.25", "< 10 %", "no"],
+        "callbacks": ["0", "-", "-"],
+        "callbacks.delivered": ["0", "-", "-"],
+        "callbacks.waiting": ["0", "-", "-"],
+        "callbacks.set_aside": ["0", "-", "-"],
         "input_tokens": ["100", "-", "-"],
         "output_tokens": ["7", "-", "-"],
     }
@@ -106,8 +110,8 @@ def test_since_begins_with_that_very_instant(cli: Cli, work: None) -> None:
 def test_piped_groups_are_one_line_each(cli: Cli, work: None) -> None:
     lines = [line.split("\t") for line in cli("stats", "--by", "agent").lines]
     assert lines == [
-        ["a", "3", "4", "3", "0.75", "1.0", "300.0", "516.0", "0.0", "100", "7"],
-        ["b", "1", "0", "0", "-", "-", "-", "-", "1.0", "-", "-"],
+        ["a", "3", "4", "3", "0.75", "1.0", "300.0", "516.0", "0.0", "100", "7", "0", "0", "0"],
+        ["b", "1", "0", "0", "-", "-", "-", "-", "1.0", "-", "-", "0", "0", "0"],
     ]
 
 

@@ -13,7 +13,17 @@ from holdfast.doors.cli.app import App, command, pass_app
 from holdfast.doors.cli.arguments import INSTANT, one_of
 from holdfast.doors.cli.output import NOTHING, fields, is_terminal, note, say, table
 from holdfast.doors.cli.plot import BLOCKS, PLAIN, Point, columns_of, room_in, without_gaps
-from holdfast.service.analytics import GROUPINGS, LENGTHS, UNITS, Analytics, Counts, Measure, Storage, start_of
+from holdfast.service.analytics import (
+    GROUPINGS,
+    LENGTHS,
+    UNITS,
+    Analytics,
+    Callbacks,
+    Counts,
+    Measure,
+    Storage,
+    start_of,
+)
 
 HOURS_UPTO = timedelta(days=2)  # of a plot; days, or weeks, beyond
 
@@ -95,10 +105,18 @@ def _rows(found: Analytics) -> Iterator[Row]:
     yield "duration_median", *_measured(total.duration_median)
     yield "duration_p95", *_measured(total.duration_p95)
     yield "error_rate", *_measured(total.error_rate)
+    yield from _callback_rows(total.callbacks)
     if total.tokens is not None:
         yield "input_tokens", total.tokens.input, "", None
         yield "output_tokens", total.tokens.output, "", None
     yield from _storage_rows(found.storage)
+
+
+def _callback_rows(callbacks: Callbacks) -> Iterator[Row]:
+    yield "callbacks", callbacks.delivered + callbacks.waiting + callbacks.set_aside, "", None
+    yield "callbacks.delivered", callbacks.delivered, "", None
+    yield "callbacks.waiting", callbacks.waiting, "", None
+    yield "callbacks.set_aside", callbacks.set_aside, "", None
 
 
 def _storage_rows(storage: Storage) -> Iterator[Row]:
@@ -156,6 +174,9 @@ def _line(group: Counts) -> str:
         *map(_short, (measure.value for measure in _measures(group))),
         tokens and tokens.input,
         tokens and tokens.output,
+        group.callbacks.delivered,
+        group.callbacks.waiting,
+        group.callbacks.set_aside,
     )
 
 

@@ -41,10 +41,10 @@ from holdfast.core.errors import (
     VersionConflict,
 )
 from holdfast.core.event import Event, Hit, deletion_event, event_of, search_words, snippet_of
-from holdfast.core.fact import Fate, SessionFact, Size, tokens_of
+from holdfast.core.fact import CallbackCounts, Fate, SessionFact, Size, callback_counts, tokens_of
 from holdfast.core.family import EVERY_TOMBSTONE, Deletion, Member, Tombstone, TombstoneQuery
 from holdfast.core.ids import looks_like_ref
-from holdfast.core.inbox import Item, ItemState, inbox_fingerprint
+from holdfast.core.inbox import Item, ItemKind, ItemState, inbox_fingerprint
 from holdfast.core.query import MAX_POSITION, Page, SessionQuery, make_cursor, read_cursor
 from holdfast.core.run import Run, RunQuery, RunState
 from holdfast.core.session import Birth, Callback, Change, Session, Stamp, State, View
@@ -679,7 +679,12 @@ class _Shelf:
             head.duration_seconds,
             any(entry.kind == Kind.ERROR for entry in own),
             *tokens_of(head.metadata.get("usage")),
+            self._callbacks_of(head.session_id),
         )
+
+    def _callbacks_of(self, session_id: str) -> CallbackCounts | None:
+        items = [item for _, item in self.desk.items(session_id) if item.kind is ItemKind.CALLBACK]
+        return callback_counts((item.state.value, 1) for item in items) if items else None
 
     def fate_of(self, session_id: str) -> Fate | None:
         """What became of a session; None if it never was."""

@@ -11,7 +11,8 @@ from datetime import UTC, datetime
 from typing import Any
 
 from holdfast.core.delegation import Span
-from holdfast.core.fact import Fate, SessionFact, Size, tokens_in
+from holdfast.core.fact import CallbackCounts, Fate, SessionFact, Size, callback_counts, tokens_in
+from holdfast.core.inbox import ItemState
 from holdfast.core.query import Page
 from holdfast.core.session import State
 from holdfast.stores.sqlite.connection import Connection
@@ -19,6 +20,7 @@ from holdfast.stores.sqlite.counts import Place, by_time, cursor_at, start
 from holdfast.stores.sqlite.rows import RARE, Row, json_text, micros
 
 _STATES = {state.value: state for state in State}
+_ITEM_STATES = frozenset(state.value for state in ItemState)
 _FIRST, _LAST = micros(datetime(1, 1, 1, tzinfo=UTC)), micros(datetime(9999, 12, 31, tzinfo=UTC))
 _NO_TOKENS = (None, None)
 _from_timestamp = datetime.fromtimestamp
@@ -38,7 +40,9 @@ def facts(db: Connection, owner: str, span: Span, limit: int, cursor: str | None
     place = start(span, cursor, mark)
     rows = db.all(*_statement(owner, span, place, limit + 1))
     more = len(rows) > limit
-    return Page(_facts_of(rows[:limit]), cursor_at(rows[limit - 1][:2], mark) if more else None)
+    return Page(
+        _facts_of(rows[:limit], _callbacks(db, rows[:limit])), cursor_at(rows[limit - 1][:2], mark) if more else None
+    )
 
 
 def _statement(owner: str, span: Span, place: Place, limit: int) -> tuple[str, list[Any]]:
@@ -72,15 +76,36 @@ def _of_task(owner: str, span: Span, place: Place, limit: int) -> tuple[str, lis
     return f"{' UNION ALL '.join(parts)} {order}", [owner, span.task, *(value for _, value in given)] * 2
 
 
-def _facts_of(rows: list[Row]) -> list[SessionFact]:
+# An item's id says what it is, so the index by it finds the callbacks of a session.
+_CALLBACKS = """
+SELECT i.session, i.state, count(*) FROM json_each(?) wanted CROSS JOIN inbox i INDEXED BY inbox_by_id
+    ON i.session = wanted.value AND i.id >= 'callback:' AND i.id < 'callback;'
+GROUP BY i.session, i.state
+"""
+
+
+def _callbacks(db: Connection, rows: list[Row]) -> dict[int, CallbackCounts]:
+    """Where the callbacks to these sessions are, by their keys, in one statement for all of them."""
+    states: dict[int, list[tuple[str, int]]] = {}
+    for session, state, count in db.all(_CALLBACKS, (json_text([row[1] for row in rows]),)):
+        if state in _ITEM_STATES:
+            states.setdefault(session, []).append((state, count))
+    return {session: callback_counts(counts) for session, counts in states.items()}
+
+
+def _facts_of(rows: list[Row], callbacks: dict[int, CallbackCounts]) -> list[SessionFact]:
     """Facts, one loop for all; without those of damaged rows, which `get` and `check` name: the others count."""
     facts = []
-    for created_at, _, id_, agent, task, state, duration, has_errors, metadata in rows:
+    for created_at, pk, id_, agent, task, state, duration, has_errors, metadata in rows:
         if state not in _STATES or not _FIRST <= created_at <= _LAST:
             continue
         read, written = _NO_TOKENS if metadata is None else tokens_in(metadata)
         at = _from_timestamp(created_at / 1e6, UTC)
-        facts.append(SessionFact(id_, agent, task, at, _STATES[state], duration, has_errors == 1, read, written))
+        facts.append(
+            SessionFact(
+                id_, agent, task, at, _STATES[state], duration, has_errors == 1, read, written, callbacks.get(pk)
+            )
+        )  # fmt: skip
     return facts
 
 

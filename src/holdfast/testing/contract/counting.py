@@ -9,7 +9,7 @@ import pytest
 
 from holdfast.core.delegation import Delegation, Span
 from holdfast.core.errors import InvalidCursor
-from holdfast.core.fact import Fate, SessionFact
+from holdfast.core.fact import CallbackCounts, Fate, SessionFact
 from holdfast.core.query import Page
 from holdfast.core.session import State
 from holdfast.ports import Store
@@ -31,12 +31,19 @@ from holdfast.testing.builders import (
     updated,
 )
 from holdfast.testing.texts import TEXTS
+from holdfast.testing.work import a_child_run, carry, finish, launch, taken
 
 
 def a_delegation(delegation_id: str = "d-1", **fields: Any) -> Delegation:
     """Work handed to the echo agent at noon, nothing picked up."""
     fields = {"at": NOON, "resumed": False, "reason": "no_existing_session", "agent_name": "echo-agent", **fields}
     return Delegation(delegation_id=delegation_id, **fields)
+
+
+async def _callbacks(store: Store, span: Span | None = None) -> dict[str, CallbackCounts]:
+    """Where callbacks are, of the sessions that have any."""
+    facts = await all_facts(store, span=span, page=2)
+    return {fact.session_id: fact.callbacks for fact in facts if fact.callbacks is not None}
 
 
 class CountingRules:
@@ -173,6 +180,25 @@ class CountingRules:
         await store.create(OWNER, a_session("s-1", metadata={"last": {"usage": {"input_tokens": 12}}}))
 
         assert [fact.input_tokens for fact in await all_facts(store)] == [None]
+
+    async def test_callbacks_are_counted_by_where_they_are(self, store: Store) -> None:
+        await store.create(OWNER, a_session("s-1"))
+        await launch(store, "p-1", "run-p", task_id="task-p")
+        for name in ("c-1", "c-2", "c-3", "c-4"):
+            await launch(store, name, a_child_run(f"run-{name}", "p-1", "run-p"), parent="p-1", agent_name="other")
+        for _ in range(2):
+            await finish(store, await taken(store, agents=("other",)))
+        assert await _callbacks(store) == {"p-1": CallbackCounts(0, 2, 0)}, "held and waiting ones wait"
+        claimed = await taken(store)
+        await finish(store, await taken(store, agents=("other",)))
+        assert await _callbacks(store) == {"p-1": CallbackCounts(2, 1, 0)}, "one came while the others were given"
+        await finish(store, claimed)
+        for _ in range(3):
+            await carry(store, "failed")
+        assert await _callbacks(store) == {"p-1": CallbackCounts(2, 0, 1)}
+        assert await _callbacks(store, Span(agent="echo-agent")) == await _callbacks(store)
+        assert await _callbacks(store, Span(task="task-p")) == await _callbacks(store)
+        assert await _callbacks(store, Span(agent="other")) == {}
 
     async def test_errors_stay_errors_after_a_turn_that_went_well(self, store: Store) -> None:
         await store.create(OWNER, a_session("s-1"))
