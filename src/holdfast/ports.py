@@ -138,10 +138,10 @@ class Store(Protocol):
         """Load the head, let `decide` choose, and commit its whole change or nothing.
 
         The view holds the session's pending approvals, its work (of a session that was ever
-        launched), and, if named, `approval`, `turn` and `item` of this session, whatever became
-        of them (raises ApprovalNotFound, TurnNotFound, ItemNotFound). Raises VersionConflict if
-        the session is not at `expected`, KeyReused if another run was asked for with the idempotency
-        key of a new one. A change that changes nothing is not written.
+        launched, or that something waits for), and, if named, `approval`, `turn` and `item` of this
+        session, whatever became of them (raises ApprovalNotFound, TurnNotFound, ItemNotFound). Raises
+        VersionConflict if the session is not at `expected`, KeyReused if another run was asked for
+        with the idempotency key of a new one. A change that changes nothing is not written.
 
         Callbacks of the change are delivered in the same commit: for each, `deliver` of
         `core.work` decides on the parent's view as it then is. Of a settled run, `callback` says

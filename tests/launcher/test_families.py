@@ -19,7 +19,7 @@ from holdfast.service.approvals import decide_approval, list_approvals
 from holdfast.service.conversation import append_messages
 from holdfast.service.family import delete_session
 from holdfast.service.runs import Asked
-from holdfast.service.sessions import create_session
+from holdfast.service.sessions import create_session, finalize_session, resume_session
 from tests.launcher.stage import Failed, Stage, echo, on
 
 
@@ -185,6 +185,23 @@ async def test_a_run_that_is_not_the_parents_own_is_not_waited_for(stage: Stage)
     assert counted == [asked.run.run_id] * 4
     idle = await stage.ask("echo", parent=asked.session.session_id, parent_run=asked.run.run_id)
     assert (idle.run.parent_session_id, idle.run.parent_run_id) == (asked.session.session_id, None)
+
+
+@pytest.mark.parametrize(("agent", "is_delivered"), [(None, True), ("gone", True), ("echo", False)])
+async def test_a_parent_driven_by_hand_is_handed_its_callbacks(
+    stage: Stage, agent: str | None, is_delivered: bool
+) -> None:
+    parent = await create_session(stage.deps, stage.caller, agent=agent)
+    async with stage.launcher():
+        for number in range(2):
+            child = await stage.ask("echo", str(number), mode="async_callback", parent=parent.session_id)
+            await stage.settled(child.run)
+    packet = await resume_session(stage.deps, stage.caller, parent.session_id)
+    assert [item.body["result"] for item in packet.inbox] == ["echo: 0", "echo: 1"]
+    again = await resume_session(stage.deps, stage.caller, parent.session_id)
+    assert len(again.inbox) == (0 if is_delivered else 2)
+    await finalize_session(stage.deps, stage.caller, parent.session_id, "completed")
+    assert (await runs.inbox(stage.deps, stage.caller)).items == []
 
 
 async def test_a_busy_parent_gets_five_callbacks_in_one_turn_and_in_order(stage: Stage) -> None:

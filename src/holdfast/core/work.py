@@ -398,6 +398,15 @@ def after(view: View, change: Change, stamp: Stamp) -> Change:
     return change.then(lambda _: draft.change())
 
 
+def handed_over(view: View, item_ids: set[str], stamp: Stamp) -> Change:
+    """What waits for a session that no launcher drives is with whoever has resumed it: no turn will come for it."""
+    draft = Draft(view, stamp)
+    for item in draft.of_state(ItemState.WAITING):
+        if item.item_id in item_ids and not view.session.launched:
+            draft.put_item(replace(item, state=ItemState.CONSUMED))
+    return draft.change()
+
+
 def sent_again(view: View, stamp: Stamp) -> Change:
     """An item that was set aside waits again, as if it had just come."""
     view.session.check_open()

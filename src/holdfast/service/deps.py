@@ -63,6 +63,14 @@ class Deps:
             raise AgentNotFound(name)
         return found
 
+    def can_start(self, name: str | None) -> bool:
+        """Whether an agent is known and switched on."""
+        try:
+            self.agent(name or "")
+        except AgentNotFound:
+            return False
+        return True
+
     def expect_end(self, at: datetime | None) -> None:
         """Look again when this ends, if not before."""
         if at is not None and at < self.look_again_at:
@@ -92,8 +100,8 @@ def stamp_of(deps: Deps, caller: Caller) -> Stamp:
 
 
 def with_what_follows(view: View, change: Change, stamp: Stamp) -> Change:
-    """A change with what it means for runs and turns, if the session has any."""
-    if not change.session.launched:
+    """A change with what it means for runs, turns and what waits, if the session has any."""
+    if not change.session.launched and not view.work.items:
         return change
     from holdfast.core import work  # only whoever starts agents needs it
 

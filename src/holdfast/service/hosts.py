@@ -32,7 +32,7 @@ from holdfast.core.session import (
     check_metadata,
     check_outcome,
 )
-from holdfast.service.deps import Caller, Deps, shown, stamp_of
+from holdfast.service.deps import Caller, Deps, shown, stamp_of, with_what_follows
 from holdfast.service.sessions import create_session, fork_session
 
 LATEST = ":latest"
@@ -237,7 +237,8 @@ async def end_session(deps: Deps, caller: Caller, ref: str, ending: Ending) -> S
             return change  # the answer wakes it
         if session.pending_approvals or session.phase is Phase.APPROVAL:
             return change.then(lambda head: head.suspend(stamp, reason="awaiting approval", by=BY_AGENT))
-        return change.then(lambda head: head.finalize(outcome, stamp, summary=summary))
+        closed = change.then(lambda head: head.finalize(outcome, stamp, summary=summary))
+        return with_what_follows(view, closed, stamp)
 
     return shown((await deps.store.apply(caller.owner, ref, decide)).session)
 
@@ -287,7 +288,8 @@ async def finalize(deps: Deps, caller: Caller, session: Session, summary: str) -
     def decide(view: View) -> Change:
         if view.session.is_final:
             return Change(session=view.session)
-        return view.session.finalize("completed", stamp, summary=summary, pending=view.pending)
+        change = view.session.finalize("completed", stamp, summary=summary, pending=view.pending)
+        return with_what_follows(view, change, stamp)
 
     return shown((await deps.store.apply(caller.owner, session.session_id, decide)).session)
 

@@ -16,7 +16,6 @@ from holdfast.core import work
 from holdfast.core.context import check_ttl
 from holdfast.core.entry import Message, check_message
 from holdfast.core.errors import (
-    AgentNotFound,
     AsksAncestor,
     InvalidField,
     ItemNotFound,
@@ -164,7 +163,7 @@ async def ask(
 async def send(deps: Deps, caller: Caller, ref: str, content: object, *, client_key: str | None = None) -> Reply | None:
     """Say something to a session's agent as a run; None if the agent cannot be started."""
     session = await deps.store.get(caller.owner, ref)
-    if not can_be_launched(deps, session):
+    if not deps.can_start(session.agent_name):
         return None
     key = None if client_key is None else f"send:{session.session_id}:{check_label('client_key', client_key)}"
     asked = await ask(deps, caller, session.session_id, content, wish=Wish(idempotency_key=key))
@@ -274,15 +273,6 @@ async def _new_run(
         by=caller.by,
         expires_at=None if lifetime is None else now + lifetime,
     )
-
-
-def can_be_launched(deps: Deps, session: Session) -> bool:
-    """Whether its agent is known and switched on."""
-    try:
-        deps.agent(session.agent_name or "")
-    except AgentNotFound:
-        return False
-    return True
 
 
 # Looking ----------------------------------------------------------------------------------------

@@ -40,7 +40,13 @@ from holdfast.service.context import read_context
 from holdfast.service.conversation import read_log, repair, window
 from holdfast.service.deps import Caller, Deps, shown, stamp_of, with_what_follows
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from holdfast.core.inbox import Item
+
 MAX_PURPOSE = 4096
+MOST_HANDED_OVER = 1000  # as many as a family has open sessions
+WAITING = ("held", "waiting")  # of inbox items; whoever resumes most sessions need not load the rest about them
 
 
 async def create_session(
@@ -210,6 +216,7 @@ class ResumePacket(Struct, frozen=True, kw_only=True):
     checkpoint: dict[str, Any] | None
     context: dict[str, Any]
     messages: list[Entry]
+    inbox: list[Item]  # what waits for its next turn
 
 
 async def resume_session(
@@ -217,7 +224,8 @@ async def resume_session(
 ) -> ResumePacket:
     """Give the caller the session to drive, with all it needs to go on.
 
-    A tool call that a crash left without its result gets one that says so.
+    A tool call that a crash left without its result gets one that says so. What waits for a session
+    whose agent nobody can start is the caller's with this, and waits no more.
     Raises SessionClosed if it is final, HeldByAnother if somebody else is driving it.
     """
     who = caller.holder if holder is None else check_label("holder", holder)
@@ -235,7 +243,20 @@ async def resume_session(
         checkpoint=await checkpoint_of(deps, caller, session),
         context=await read_context(deps, caller, session.session_id),
         messages=(await window(deps, caller, session.session_id, deps.settings.window)).items,
+        inbox=await _hand_over(deps, caller, session),
     )
+
+
+async def _hand_over(deps: Deps, caller: Caller, session: Session) -> list[Item]:
+    """What waits for a session; its own turns get it, if it can have any."""
+    page = await deps.store.inbox(caller.owner, ref=session.session_id, states=WAITING, limit=MOST_HANDED_OVER)
+    if not page.items or session.launched or deps.can_start(session.agent_name):
+        return page.items
+    from holdfast.core import work  # only whoever is called back needs it
+
+    ids, stamp = {item.item_id for item in page.items}, stamp_of(deps, caller)
+    await deps.store.apply(caller.owner, session.session_id, lambda view: work.handed_over(view, ids, stamp))
+    return page.items
 
 
 async def release_session(deps: Deps, caller: Caller, ref: str, *, token: str | None = None) -> Session:

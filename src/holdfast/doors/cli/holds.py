@@ -7,6 +7,7 @@ from typing import Any
 import click
 
 from holdfast.config import find_agent
+from holdfast.core.codec import encode_text
 from holdfast.core.errors import AgentNotFound, utc_text
 from holdfast.doors.cli.app import App, command, pass_app
 from holdfast.doors.cli.arguments import (
@@ -137,6 +138,8 @@ def _show_packet(packet: ResumePacket) -> None:
     say(known)
     for message in packet.messages:
         say(entry_paragraph(message))
+    for item in packet.inbox:
+        say(f"{item.kind.value}: {encode_text(item.body)}")
     if is_terminal():
         note(f"To give it back: holdfast release {session.session_id}")
         if session.agent_name and find_agent(session.agent_name) is not None:

@@ -160,7 +160,7 @@ class MemoryStore:
             if expected is not None and expected != head.version:
                 raise VersionConflict(head.session_id, expected, head.version)
             view = replace(
-                shelf.view_of(record, with_work=head.launched),
+                shelf.view_of(record, with_work=True),
                 approval=None if approval is None else record.approval(approval),
                 turn=None if turn is None else shelf.desk.turn(turn, name),
                 item=None if item is None else shelf.desk.item(item, name),

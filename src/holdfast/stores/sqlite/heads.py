@@ -243,6 +243,8 @@ UPDATE sessions SET phase = ?, resume_ready = ?, version = ?, last_entry = ?, er
     hold_token = ?, pending_approvals = ?, suspended_by = ?, phase_before = ?, last_checkpoint = ?, context_version = ?
 WHERE pk = ?
 """
+# Whether something waits, in the words of the index of what is not consumed: one look, for most sessions in vain.
+_WAITED_FOR = "SELECT 1 FROM inbox WHERE session = ? AND state IN ('held', 'waiting', 'given') AND state <> 'consumed'"
 
 
 def apply(
@@ -260,7 +262,7 @@ def apply(
     if expected is not None and session.version != expected:
         raise VersionConflict(session.session_id, expected, session.version)
     view = view_of(db, pk, session, None if approval is None else _named(db, owner, pk, approval))
-    if session.launched or turn is not None or item is not None:
+    if session.launched or turn is not None or item is not None or db.one(_WAITED_FOR, (pk,)):
         view = _with_work(db, owner, pk, view, turn, item)
     return save(db, owner, pk, view, decide(view))
 
@@ -280,7 +282,7 @@ def _with_work(db: Connection, owner: str, pk: int, view: View, turn: str | None
     session_id = view.session.session_id
     return replace(
         view,
-        work=work.work_of(db, owner, pk, session_id) if view.session.launched else view.work,
+        work=work.work_of(db, owner, pk, session_id),
         turn=None if turn is None else work.turn_named(db, pk, session_id, turn),
         item=None if item is None else work.item_named(db, pk, session_id, item),
     )

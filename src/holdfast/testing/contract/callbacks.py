@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from holdfast.core import work
 from holdfast.core.errors import RunNotFound, SessionGone, SessionRunning, TurnNotFound
 from holdfast.core.run import Join, RunState
 from holdfast.core.session import State
@@ -117,6 +118,54 @@ ENDINGS: dict[str, tuple[str, str | None, Callable[[Store], Awaitable[None]]]] =
 
 class CallbackRules:
     """Rules of a change's callbacks, of `delete_tree` and of `sweep` where something runs."""
+
+    # A parent that no launcher ever had to do with -----------------------------------------------
+
+    async def test_callback_to_a_parent_never_launched_waits_and_starts_nothing(self, store: Store) -> None:
+        await store.create(OWNER, a_session("p-1"))
+        await launch(store, "c-1", a_child_run("run-c-1", "p-1"), parent="p-1")
+        await carry(store)
+
+        assert await inbox_of(store, "p-1") == {"callback:run-c-1": "waiting"}
+        assert [entry.kind for entry in await whole_log(store, "p-1")][-1] == "callback"
+        assert await take(store) is None
+        assert not (await store.get(OWNER, "p-1")).launched
+
+    async def test_closing_a_parent_never_launched_leaves_nothing_waiting(self, store: Store) -> None:
+        await store.create(OWNER, a_session("p-1"))
+        for name in ("c-1", "c-2"):
+            await launch(store, name, a_child_run(f"run-{name}", "p-1"), parent="p-1")
+        await carry(store)
+        await store.apply(OWNER, "p-1", finalized())
+        await carry(store)
+
+        assert await inbox_of(store, "p-1") == {"callback:run-c-1": "consumed"}
+        assert (await store.run(OWNER, "run-c-2")).callback == "parent_closed"
+
+    async def test_what_waits_is_handed_to_whoever_drives_a_session_by_hand_and_no_other(self, store: Store) -> None:
+        await store.create(OWNER, a_session("p-1"))
+        await launch(store, "p-2", "run-p")
+        for child, parent in (("c-1", "p-1"), ("c-2", "p-1"), ("c-3", "p-2")):
+            await launch(store, child, a_child_run(f"run-{child}", parent), parent=parent, agent_name="other")
+        for _ in range(3):
+            await finish(store, await taken(store, agents=("other",)))
+        ids = {"callback:run-c-1", "callback:run-c-3"}
+        for parent in ("p-1", "p-2"):
+            await store.apply(OWNER, parent, lambda view: work.handed_over(view, ids, a_stamp()))
+
+        assert await inbox_of(store, "p-1") == {
+            "callback:run-c-1": "consumed",
+            "callback:run-c-2": "waiting",
+        }
+        assert await inbox_of(store, "p-2") == {"message:run-p": "waiting", "callback:run-c-3": "waiting"}
+
+    async def test_first_turn_of_a_parent_gets_what_came_before_it(self, store: Store) -> None:
+        await store.create(OWNER, a_session("p-1"))
+        await launch(store, "c-1", a_child_run("run-c-1", "p-1"), parent="p-1")
+        await carry(store)
+        await ask(store, "p-1", "run-p")
+
+        assert [item.item_id for item in (await taken(store)).items] == ["callback:run-c-1", "message:run-p"]
 
     async def test_callback_comes_with_the_childs_end_in_one_commit(self, store: Store) -> None:
         parent = await busy_parent(store, "c-1")
