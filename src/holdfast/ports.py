@@ -285,10 +285,10 @@ class Store(Protocol):
         """Ids of the launcher's live turns whose session waits for a sync child: they need no slot."""
 
     async def save_launcher(self, launcher: Launcher) -> None:
-        """Remember a launcher, or that it lives."""
+        """Remember a launcher, or that it lives. When a new one comes, those that are forgotten by then go."""
 
     async def launchers(self) -> list[Launcher]:
-        """All launchers that were ever seen, newest first."""
+        """All launchers that are not forgotten, newest first."""
 
     # What is counted ----------------------------------------------------------------------------
 

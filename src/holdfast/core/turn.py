@@ -19,6 +19,7 @@ from msgspec import Struct
 
 LEASE = timedelta(seconds=30)  # without renewal, a turn shows as unresponsive
 LOST_AFTER = timedelta(minutes=5)  # without renewal, one that was started is lost
+FORGOTTEN_AFTER = timedelta(days=7)  # of a launcher that was not seen
 MAX_ATTEMPTS = 3  # turns that may fail or get lost in a row
 
 
@@ -92,3 +93,7 @@ class Launcher(Struct, frozen=True, kw_only=True):
     running: int = 0
     draining: bool = False
     agents: tuple[str, ...] = ()
+
+    def is_forgotten(self, at: datetime) -> bool:
+        """Whether it was gone for so long that nobody asks for it any more."""
+        return at - self.seen_at >= FORGOTTEN_AFTER

@@ -406,11 +406,16 @@ class MemoryStore:
     async def save_launcher(self, launcher: Launcher) -> None:
         """Remember a launcher, or that it lives."""
         with self._lock:
+            if launcher.launcher_id not in self._launchers:
+                kept = {name: _read_launcher(one) for name, one in self._launchers.items()}
+                gone = [name for name, one in kept.items() if one.is_forgotten(launcher.seen_at)]
+                for name in gone:
+                    del self._launchers[name]
             self._launchers[launcher.launcher_id] = encode(launcher)
             self._tell()
 
     async def launchers(self) -> list[Launcher]:
-        """All launchers that were ever seen, newest first."""
+        """All launchers that are not forgotten, newest first."""
         with self._lock:
             return [_read_launcher(kept) for kept in reversed(self._launchers.values())]
 

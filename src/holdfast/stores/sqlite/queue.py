@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import suppress
+from datetime import datetime
 
 import msgspec
 
@@ -135,13 +136,22 @@ def find_turn(db: Connection, owner: str, turn_id: str) -> Turn:
 
 
 def save_launcher(db: Connection, launcher: Launcher) -> None:
-    """A launcher as it is now."""
+    """A launcher as it is now; whenever a new one comes, those that are forgotten go."""
+    if db.one("SELECT 1 FROM launchers WHERE id = ?", (launcher.launcher_id,)) is None:
+        _forget(db, launcher.seen_at)
     sql = "INSERT INTO launchers (id, body) VALUES (?, ?) ON CONFLICT (id) DO UPDATE SET body = excluded.body"
     db.execute(sql, (launcher.launcher_id, json_text(launcher)))
 
 
+def _forget(db: Connection, at: datetime) -> None:
+    for n, body in db.all("SELECT n, body FROM launchers"):
+        with suppress(msgspec.DecodeError):  # `launchers` names it
+            if _decode_launcher(body).is_forgotten(at):
+                db.execute("DELETE FROM launchers WHERE n = ?", (n,))
+
+
 def launchers(db: Connection) -> list[Launcher]:
-    """All launchers, newest first."""
+    """All launchers that are not forgotten, newest first."""
     try:
         return [_decode_launcher(row[0]) for row in db.all("SELECT body FROM launchers ORDER BY n DESC")]
     except msgspec.DecodeError as error:

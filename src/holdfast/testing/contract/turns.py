@@ -18,7 +18,7 @@ from holdfast.core.errors import (
 )
 from holdfast.core.run import Mode, RunState
 from holdfast.core.session import MAX_METADATA_BYTES, State, Update
-from holdfast.core.turn import LEASE, LOST_AFTER, Launcher, Retry
+from holdfast.core.turn import FORGOTTEN_AFTER, LEASE, LOST_AFTER, Launcher, Retry
 from holdfast.ports import Claimed, Store
 from holdfast.testing.builders import (
     NOON,
@@ -662,3 +662,18 @@ class TurnRules:
         await store.save_launcher(beaten)
 
         assert await store.launchers() == [other, beaten]
+
+    async def test_launchers_not_seen_for_a_week_go_when_another_comes(self, store: Store) -> None:
+        def launcher(name: str, seen: timedelta = timedelta()) -> Launcher:
+            return Launcher(launcher_id=name, name=name, registered_at=NOON, seen_at=NOON + seen)
+
+        await store.save_launcher(launcher("gone"))
+        await store.save_launcher(launcher("lives"))
+        await store.save_launcher(launcher("late", timedelta(microseconds=1)))
+        await store.save_launcher(launcher("lives", FORGOTTEN_AFTER))
+        assert [each.launcher_id for each in await store.launchers()] == ["late", "lives", "gone"], "nobody new came"
+        await store.save_launcher(launcher("new", FORGOTTEN_AFTER))
+
+        assert [each.launcher_id for each in await store.launchers()] == ["new", "late", "lives"]
+        await store.save_launcher(launcher("gone", FORGOTTEN_AFTER))
+        assert [each.launcher_id for each in await store.launchers()] == ["gone", "new", "late", "lives"]
