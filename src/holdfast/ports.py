@@ -259,6 +259,9 @@ class Store(Protocol):
     ) -> Page[Item]:
         """Items in these states, of one session or of all, oldest first."""
 
+    async def item(self, owner: str, item_id: str) -> Item:
+        """One item that is not consumed, of whatever session. Raises ItemNotFound."""
+
     async def find_turn(self, owner: str, turn_id: str) -> Turn:
         """One turn. Raises TurnNotFound."""
 

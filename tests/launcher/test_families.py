@@ -10,9 +10,11 @@ from pathlib import Path
 import pytest
 
 from holdfast.agents.interface import Commands, Emit, Job
-from holdfast.core.errors import AsksAncestor, FamilyLimit, KeyReused, NotFound, SessionRunning
+from holdfast.core.errors import AsksAncestor, FamilyLimit, ItemNotFound, KeyReused, NotFound, SessionRunning
+from holdfast.core.inbox import Item, ItemKind, ItemState
 from holdfast.core.prompt import CALLBACKS
 from holdfast.core.run import RunQuery
+from holdfast.core.session import Change
 from holdfast.service import runs
 from holdfast.service.analytics import analytics
 from holdfast.service.approvals import decide_approval, list_approvals
@@ -202,6 +204,31 @@ async def test_a_parent_driven_by_hand_is_handed_its_callbacks(
     assert len(again.inbox) == (0 if is_delivered else 2)
     await finalize_session(stage.deps, stage.caller, parent.session_id, "completed")
     assert (await runs.inbox(stage.deps, stage.caller)).items == []
+
+
+async def test_what_was_set_aside_is_found_among_thousands(stage: Stage) -> None:
+    session = await create_session(stage.deps, stage.caller, agent="echo")
+    aside = tuple(
+        Item(
+            item_id=f"message:{number}",
+            session_id=session.session_id,
+            kind=ItemKind.MESSAGE,
+            created_at=session.created_at,
+            state=ItemState.SET_ASIDE,
+            body={"content": str(number)},
+        )
+        for number in range(1005)
+    )
+    await stage.deps.store.apply(
+        stage.caller.owner, session.session_id, lambda view: Change(session=view.session, items=aside)
+    )
+    for _ in range(2):
+        again = await runs.send_again(stage.deps, stage.caller, "message:1004")
+        assert (again.item_id, again.state.value, again.body) == ("message:1004", "waiting", {"content": "1004"})
+    waiting = (await runs.inbox(stage.deps, stage.caller)).items
+    assert [item.item_id for item in waiting] == ["message:1004"]
+    with pytest.raises(ItemNotFound):
+        await runs.send_again(stage.deps, stage.caller, "message:nothing")
 
 
 async def test_a_busy_parent_gets_five_callbacks_in_one_turn_and_in_order(stage: Stage) -> None:

@@ -18,7 +18,6 @@ from holdfast.core.entry import Message, check_message
 from holdfast.core.errors import (
     AsksAncestor,
     InvalidField,
-    ItemNotFound,
     KeyReused,
     NotFound,
     ParentNotFound,
@@ -349,11 +348,8 @@ async def stop_session(deps: Deps, caller: Caller, ref: str, *, tree: bool = Tru
 
 
 async def send_again(deps: Deps, caller: Caller, item_id: str) -> Item:
-    """Let an item that was set aside wait for the next turn again."""
-    page = await deps.store.inbox(caller.owner, states=SET_ASIDE, limit=1000)
-    found = next((item for item in page.items if item.item_id == item_id), None)
-    if found is None:
-        raise ItemNotFound(item_id)
+    """Let an item that was set aside wait for the next turn again; one that waits already is left alone."""
+    found = await deps.store.item(caller.owner, item_id)
     stamp = stamp_of(deps, caller)
     change = await deps.store.apply(
         caller.owner, found.session_id, lambda view: work.sent_again(view, stamp), item=item_id

@@ -33,6 +33,7 @@ from holdfast.core.errors import (
     ApprovalNotFound,
     EntryNotFound,
     IdTaken,
+    ItemNotFound,
     KeyReused,
     NameTaken,
     ParentNotFound,
@@ -357,6 +358,14 @@ class MemoryStore:
         found = [(number, item) for number, item in items if number > above and item.state in states]
         page = found[:limit]
         return Page([item for _, item in page], make_cursor(page[-1][0], mark) if len(found) > limit else None)
+
+    async def item(self, owner: str, item_id: str) -> Item:
+        """One item that is not consumed, of whatever session. Raises ItemNotFound."""
+        with self._opened(owner) as shelf:
+            for _, item in shelf.desk.items(None):
+                if item.item_id == item_id and item.state is not ItemState.CONSUMED:
+                    return item
+        raise ItemNotFound(item_id)
 
     async def find_turn(self, owner: str, turn_id: str) -> Turn:
         """One turn. Raises TurnNotFound."""

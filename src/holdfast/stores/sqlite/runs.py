@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from holdfast.core.errors import RunNotFound, SessionCorrupt
+from holdfast.core.errors import ItemNotFound, RunNotFound, SessionCorrupt
 from holdfast.core.inbox import Item, ItemState, inbox_fingerprint
 from holdfast.core.query import MAX_POSITION, Page, make_cursor, read_cursor
 from holdfast.core.run import SETTLED, Run, RunQuery, RunState
@@ -100,6 +100,20 @@ def inbox(
         item for row in rows[:limit] if (item := _item_or_none(row, session_id or _id_of(db, row[10]))) is not None
     ]
     return Page(items, make_cursor(rows[limit - 1][-1], mark) if len(rows) > limit else None)
+
+
+# Along what is not consumed: little of all that ever was in an inbox.
+_ITEM_BY_ID = f"""
+SELECT {ITEM}, body, session FROM inbox INDEXED BY inbox_by_state WHERE owner = ? AND state <> 'consumed' AND id = ?
+"""
+
+
+def item(db: Connection, owner: str, item_id: str) -> Item:
+    """One item that is not consumed, by its id."""
+    row = db.one(_ITEM_BY_ID, (owner, item_id)) if heads.may_be_ref(item_id) else None
+    if row is None:
+        raise ItemNotFound(item_id)
+    return item_of(row[:10], _id_of(db, row[10]))
 
 
 def _conditions(states: tuple[str, ...]) -> list[str]:

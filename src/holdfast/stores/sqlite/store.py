@@ -222,6 +222,11 @@ class SqliteStore:
 
         return await self._snapshot(lambda db: runs.inbox(db, owner, ref, states, limit, cursor))
 
+    async def item(self, owner: str, item_id: str) -> Item:
+        from holdfast.stores.sqlite import runs
+
+        return await self._snapshot(lambda db: runs.item(db, owner, item_id))
+
     async def find_turn(self, owner: str, turn_id: str) -> Turn:
         from holdfast.stores.sqlite import queue
 

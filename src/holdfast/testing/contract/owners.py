@@ -70,6 +70,7 @@ UNKNOWN: dict[str, tuple[type[NotFound], Call]] = {
     "approvals": (SessionNotFound, lambda store: store.approvals(OTHER, ref="theirs")),
     "inbox": (SessionNotFound, lambda store: store.inbox(OTHER, ref="theirs", states=EVERY_STATE, limit=10)),
     "run": (RunNotFound, lambda store: store.run(OTHER, "run-1")),
+    "item": (ItemNotFound, lambda store: store.item(OTHER, "message:run-1")),
     "find_turn": (TurnNotFound, lambda store: store.find_turn(OTHER, "at-work:t1")),
 }
 
@@ -138,7 +139,7 @@ class OwnerRules:
             with pytest.raises(error):
                 await call(store)
 
-    @pytest.mark.parametrize("method", sorted(UNKNOWN.keys() - {"approval", "run", "find_turn"}))
+    @pytest.mark.parametrize("method", sorted(UNKNOWN.keys() - {"approval", "run", "item", "find_turn"}))
     async def test_anothers_deleted_session_behaves_as_unknown(self, store: Store, method: str) -> None:
         await _theirs(store)
         await store.delete_tree(OWNER, "theirs", may_delete("theirs"), a_stamp(), reason="deleted")

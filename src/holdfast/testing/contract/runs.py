@@ -516,6 +516,27 @@ class RunRules:
         await finish(store, claimed)
         assert await inbox_of(store, "s-1") == {"message:run-1": "consumed"}
 
+    async def test_item_is_found_by_its_id_until_it_is_consumed(self, store: Store) -> None:
+        await launch(store, "s-1", "run-1")
+        await launch(store, "s-2", "run-2")
+        for state in ("waiting", "given", "consumed"):
+            expected = {item.item_id: item for item in await all_items(store)}
+            assert [item.state.value for item in expected.values()] == [state, state]
+            for item_id, item in expected.items():
+                if state == "consumed":
+                    with pytest.raises(ItemNotFound):
+                        await store.item(OWNER, item_id)
+                else:
+                    assert await store.item(OWNER, item_id) == item
+            if state == "waiting":
+                claims = [await taken(store), await taken(store)]
+            elif state == "given":
+                for claimed in claims:
+                    await finish(store, claimed)
+        for item_id in ("nothing", "ïtem", ""):
+            with pytest.raises(ItemNotFound):
+                await store.item(OWNER, item_id)
+
     async def test_only_what_was_set_aside_is_sent_again(self, store: Store) -> None:
         await launch(store, "s-1", "run-1")
         await launch(store, "s-2", "run-2")
