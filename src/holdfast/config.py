@@ -230,7 +230,7 @@ def agents() -> dict[str, AgentDefinition]:
 
 
 def find_agent(name: str) -> AgentDefinition | None:
-    """An agent by name, or None."""
+    """An agent by name, or None. Raises InvalidDefinition if its file is wrong."""
     return _registry().find(name)
 
 

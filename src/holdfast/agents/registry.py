@@ -52,18 +52,19 @@ class Registry:
         return [found for _, found in self._seen.values() if isinstance(found, InvalidDefinition)]
 
     def find(self, name: str) -> AgentDefinition | None:
-        """An agent by name, switched off or not; None if there is none."""
-        return self.all().get(name)
+        """An agent by name, switched off or not, or None. Raises InvalidDefinition if its file is wrong."""
+        found = self.all().get(name)
+        if found is None:
+            for problem in self.problems():
+                if problem.file.rpartition("/")[2] == f"{name}{SUFFIX}":
+                    raise problem
+        return found
 
     def get(self, name: str) -> AgentDefinition:
         """An agent by name. Raises AgentNotFound, or InvalidDefinition if its file makes no sense."""
-        found = self.find(name)
-        if found is not None:
-            return found
-        for problem in self.problems():
-            if problem.file.rpartition("/")[2] == f"{name}{SUFFIX}":
-                raise problem
-        raise AgentNotFound(name)
+        if (found := self.find(name)) is None:
+            raise AgentNotFound(name)
+        return found
 
     def add(self, agent: AgentDefinition, *, replace: bool = False) -> AgentDefinition:
         """Keep a definition in a file of its own. Raises AgentExists."""

@@ -8,7 +8,7 @@ from datetime import datetime
 from msgspec import UNSET, Struct, field
 from msgspec.structs import replace
 
-from holdfast.core.errors import AgentNotFound
+from holdfast.core.errors import AgentNotFound, InvalidDefinition
 from holdfast.core.family import FamilyLimits
 from holdfast.core.ids import uuid7
 from holdfast.core.policy import ResumePolicy, RetentionPolicy
@@ -57,18 +57,20 @@ class Deps:
         self.look_again_at = clock.now()  # for what has run out of time; see retention.expire_due
 
     def agent(self, name: str) -> AgentDefinition:
-        """An agent that can be started. Raises AgentNotFound."""
+        """An agent that can be started. Raises AgentNotFound, InvalidDefinition."""
         found = None if self.find_agent is None else self.find_agent(name)
         if found is None or not found.enabled:
             raise AgentNotFound(name)
         return found
 
     def can_start(self, name: str | None) -> bool:
-        """Whether an agent is known and switched on."""
+        """Whether an agent is known and switched on; one whose file is wrong is known, and whoever asks it is told."""
         try:
             self.agent(name or "")
         except AgentNotFound:
             return False
+        except InvalidDefinition:
+            pass
         return True
 
     def expect_end(self, at: datetime | None) -> None:

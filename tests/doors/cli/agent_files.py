@@ -2,6 +2,12 @@
 
 from pathlib import Path
 
+BROKEN = """
+[agent]
+name = "broken"
+kind = "comand"
+command = ["true"]
+"""
 SLOW = """
 [agent]
 name = "slow"

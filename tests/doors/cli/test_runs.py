@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from tests.doors.cli.agent_files import ASKING, FAILING, SLOW, define
+from tests.doors.cli.agent_files import ASKING, BROKEN, FAILING, SLOW, define
 from tests.doors.cli.running import Cli, Terminal, run
 from tests.doors.cli.talking import CTRL_C, a_talk
 
@@ -376,3 +376,23 @@ def test_two_launchers_of_one_name_are_refused(cli: Cli) -> None:
 @pytest.mark.parametrize("args", [["--slots", "0"], ["--lease", "soon"], ["--name", "../x"]])
 def test_a_launcher_that_is_told_nonsense_does_not_start(args: list[str]) -> None:
     assert run("launcher", *args).code == 2
+
+
+@pytest.mark.parametrize(
+    "line", ["run broken hello", "run broken hello --session s-1", "resume s-1 hello", "send s-1 hello"]
+)
+def test_an_agent_whose_file_is_wrong_is_told_with_its_line(cli: Cli, home: Path, line: str) -> None:
+    cli("create", "--agent", "broken", "--session-id", "s-1")
+    define(home, BROKEN)
+    refused = cli("--json", *line.split())
+    assert (refused.code, refused.json["code"], refused.json["line"]) == (2, "invalid_definition", 4)
+    assert refused.json["file"] == str(home / "agents" / "broken.toml")
+    assert [entry["kind"] for entry in cli("--json", "log", "s-1").json["items"]] == ["created"]
+    assert cli("runs").lines == []
+
+
+def test_a_session_whose_agents_file_is_wrong_can_be_resumed_by_hand(cli: Cli, home: Path, terminal: Terminal) -> None:
+    cli("create", "--agent", "broken", "--session-id", "s-1")
+    define(home, BROKEN)
+    resumed = terminal.run("resume", "s-1")
+    assert (resumed.code, "To give it back" in resumed.out, "broken --session" in resumed.out) == (0, True, False)

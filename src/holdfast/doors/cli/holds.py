@@ -8,7 +8,7 @@ import click
 
 from holdfast.config import find_agent
 from holdfast.core.codec import encode_text
-from holdfast.core.errors import AgentNotFound, utc_text
+from holdfast.core.errors import AgentNotFound, InvalidDefinition, utc_text
 from holdfast.doors.cli.app import App, command, pass_app
 from holdfast.doors.cli.arguments import (
     FOLDER,
@@ -142,8 +142,15 @@ def _show_packet(packet: ResumePacket) -> None:
         say(f"{item.kind.value}: {encode_text(item.body)}")
     if is_terminal():
         note(f"To give it back: holdfast release {session.session_id}")
-        if session.agent_name and find_agent(session.agent_name) is not None:
+        if session.agent_name and _can_be_asked(session.agent_name):
             note(f"To talk to its agent then: holdfast run {session.agent_name} --session {session.session_id}")
+
+
+def _can_be_asked(agent: str) -> bool:
+    try:
+        return find_agent(agent) is not None
+    except InvalidDefinition:
+        return False
 
 
 @command("release", examples=("holdfast release plan-prod", "holdfast release plan-prod --token 5f2c9a"))
