@@ -48,7 +48,7 @@ from holdfast.service.deps import Caller, Deps
 from holdfast.service.family import TreeNode
 from holdfast.service.importing import ImportReport
 from holdfast.service.retention import Cleanup
-from holdfast.service.sessions import Checkpoint, ResumePacket
+from holdfast.service.sessions import Checkpoint, ResumePacket, SessionRequest
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -60,7 +60,7 @@ if TYPE_CHECKING:
     from holdfast.files.finding import Source
     from holdfast.launcher.embedded import Embedded
     from holdfast.service.analytics import Analytics
-    from holdfast.service.runs import RunReply
+    from holdfast.service.runs import Asked, RunReply
 
 # `list` is a method below, so the answers that are lists have names of their own.
 Sessions = list[Session]
@@ -163,19 +163,18 @@ class Holdfast:
         ttl: object = None,
     ) -> Session:
         """Open a new session. Inside an agent its parent is that agent's session, unless `parent` says otherwise."""
-        return await sessions.create_session(
-            await self._ready(),
-            self._caller,
+        request = SessionRequest(
             agent=agent,
             name=name,
             purpose=purpose,
             metadata=metadata,
-            parent=self._surrounding_session() if parent is UNSET else parent,
             task_id=task_id,
             session_id=session_id,
             project_dir=project_dir,
             ttl=ttl,
         )
+        above = self._surrounding_session() if parent is UNSET else parent
+        return await sessions.create_session(await self._ready(), self._caller, request, parent=above)
 
     async def get(self, ref: str) -> Session:
         """A session by id or name."""
@@ -380,19 +379,16 @@ class Holdfast:
         ttl: object = None,
     ) -> Session:
         """Start a new session from entry `at` of another, without copying what came before."""
-        return await sessions.fork_session(
-            await self._ready(),
-            self._caller,
-            ref,
-            at=at,
-            name=name,
-            session_id=session_id,
+        request = SessionRequest(
             agent=agent,
+            name=name,
             purpose=purpose,
             metadata=metadata,
             task_id=task_id,
+            session_id=session_id,
             ttl=ttl,
         )
+        return await sessions.fork_session(await self._ready(), self._caller, ref, request, at=at)
 
     async def save_checkpoint(self, ref: str, checkpoint: dict[str, Any], *, token: str | None = None) -> Checkpoint:
         """Keep a checkpoint without pausing."""
@@ -474,28 +470,31 @@ class Holdfast:
             idempotency_key=idempotency_key,
             expires_in=expires_in,
         )
+        new = SessionRequest(
+            name=name,
+            purpose=purpose,
+            metadata=metadata,
+            task_id=task_id,
+            session_id=session_id,
+            project_dir=project_dir,
+            ttl=ttl,
+        )
         if session is not None:
             asked = await runs.ask(deps, self._caller, session, prompt, wish=wish, agent=agent)
         else:
-            asked = await runs.start_run(
-                deps,
-                self._caller,
-                agent or "",
-                prompt,
-                wish=wish,
-                name=name,
-                purpose=purpose,
-                metadata=metadata,
-                task_id=task_id,
-                session_id=session_id,
-                project_dir=project_dir,
-                ttl=ttl,
-            )
-        run = asked.run
+            asked = await runs.start_run(deps, self._caller, agent or "", prompt, wish=wish, session=new)
+        return await self._answer(asked, on_event, timeout=timeout)
+
+    async def _answer(self, asked: Asked, on_event: Hearer | None, *, timeout: float | None) -> RunReply:
+        """What comes of a run: of a sync one its end, else that it was asked."""
+        from holdfast.service import runs
+
+        deps, run = await self._ready(), asked.run
+        is_inside = run.parent_session_id is not None and self._surrounding_run() is not None
         with self._heard_by(on_event):
             if on_event is not None:
                 on_event(run.session_id, {"type": "asked", "run_id": run.run_id})
-            if asked_by is None or self._surrounding_run() is None:  # inside an agent, its launcher does the work
+            if not is_inside:  # inside an agent, its launcher does the work
                 await self._launch(asked.session.root_session_id)
             if run.mode == "sync":
                 run = await runs.wait_for_run(deps, self._caller, run.run_id, timeout=timeout)

@@ -21,7 +21,7 @@ from holdfast.service.approvals import decide_approval, list_approvals
 from holdfast.service.conversation import append_messages
 from holdfast.service.family import delete_session
 from holdfast.service.runs import Asked
-from holdfast.service.sessions import create_session, finalize_session, resume_session
+from holdfast.service.sessions import SessionRequest, create_session, finalize_session, resume_session
 from tests.launcher.stage import Failed, Stage, echo, on
 
 
@@ -193,7 +193,7 @@ async def test_a_run_that_is_not_the_parents_own_is_not_waited_for(stage: Stage)
 async def test_a_parent_driven_by_hand_is_handed_its_callbacks(
     stage: Stage, agent: str | None, is_delivered: bool
 ) -> None:
-    parent = await create_session(stage.deps, stage.caller, agent=agent)
+    parent = await create_session(stage.deps, stage.caller, SessionRequest(agent=agent))
     async with stage.launcher():
         for number in range(2):
             child = await stage.ask("echo", str(number), mode="async_callback", parent=parent.session_id)
@@ -207,7 +207,7 @@ async def test_a_parent_driven_by_hand_is_handed_its_callbacks(
 
 
 async def test_what_was_set_aside_is_found_among_thousands(stage: Stage) -> None:
-    session = await create_session(stage.deps, stage.caller, agent="echo")
+    session = await create_session(stage.deps, stage.caller, SessionRequest(agent="echo"))
     aside = tuple(
         Item(
             item_id=f"message:{number}",
@@ -525,7 +525,7 @@ OTHERS = {
 @pytest.mark.parametrize("what", OTHERS)
 async def test_another_request_with_the_same_key_is_refused(stage: Stage, what: str) -> None:
     stage.plays("other", echo)
-    await create_session(stage.deps, stage.caller, session_id="p-1", agent="echo")
+    await create_session(stage.deps, stage.caller, SessionRequest(session_id="p-1", agent="echo"))
     first = {"agent": "echo", "prompt": "x" * 1500 if "long" in what else "hello", "idempotency_key": "k-1"}
     asked = await stage.ask(**first)
     with pytest.raises(KeyReused):
@@ -537,12 +537,16 @@ async def test_another_request_with_the_same_key_is_refused(stage: Stage, what: 
 
 async def put(stage: Stage, agent: str, prompt: str, session_id: str | None = None, **wish: str) -> Asked:
     """Ask an agent, in a session of that id."""
-    return await runs.start_run(stage.deps, stage.caller, agent, prompt, wish=runs.Wish(**wish), session_id=session_id)
+    return await runs.start_run(
+        stage.deps, stage.caller, agent, prompt, wish=runs.Wish(**wish), session=SessionRequest(session_id=session_id)
+    )
 
 
 async def test_a_key_belongs_to_the_session_that_was_asked(stage: Stage) -> None:
     for session_id in ("s-1", "s-2"):
-        await create_session(stage.deps, stage.caller, session_id=session_id, agent="echo", name=f"the-{session_id}")
+        await create_session(
+            stage.deps, stage.caller, SessionRequest(session_id=session_id, agent="echo", name=f"the-{session_id}")
+        )
     await append_messages(stage.deps, stage.caller, "s-1", "before")
     wish = runs.Wish(idempotency_key="k-1", parent="the-s-2")
     asked = await runs.ask(stage.deps, stage.caller, "s-1", "hello", wish=wish)
@@ -565,7 +569,7 @@ async def test_of_different_requests_that_race_with_one_key_one_is_taken(stage: 
 
 
 async def test_a_message_sent_again_with_other_words_is_refused(stage: Stage) -> None:
-    await create_session(stage.deps, stage.caller, session_id="s-1", agent="echo")
+    await create_session(stage.deps, stage.caller, SessionRequest(session_id="s-1", agent="echo"))
     sent = await runs.send(stage.deps, stage.caller, "s-1", "hello", client_key="k-1")
     assert await runs.send(stage.deps, stage.caller, "s-1", "hello", client_key="k-1") == sent
     with pytest.raises(KeyReused):

@@ -162,19 +162,19 @@ def check_place(session_id: object, place: Place) -> None:
 
 
 async def _opened(deps: Deps, caller: Caller, question: Question) -> Session:
-    from holdfast.service.sessions import create_session  # most calls create nothing, and start faster without
+    from holdfast.service.sessions import SessionRequest, create_session  # most calls create nothing: faster without
 
     place = question.place
-    return await create_session(
-        deps,
-        caller,
+    request = SessionRequest(
         agent=place.agent,
         purpose=question.purpose,
         metadata=question.metadata,
-        parent=place.host if question.parent is None else question.parent,
         task_id=place.task_id,
         session_id=question.new_id,
         project_dir=place.project_dir,
+    )
+    return await create_session(
+        deps, caller, request, parent=place.host if question.parent is None else question.parent
     )
 
 

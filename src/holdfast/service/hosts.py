@@ -33,7 +33,7 @@ from holdfast.core.session import (
     check_outcome,
 )
 from holdfast.service.deps import Caller, Deps, shown, stamp_of, with_what_follows
-from holdfast.service.sessions import create_session, fork_session
+from holdfast.service.sessions import SessionRequest, create_session, fork_session
 
 LATEST = ":latest"
 CALL = "tool_use_id"  # in a sub-agent's metadata: the call that started it
@@ -111,8 +111,8 @@ async def _opened(deps: Deps, caller: Caller, wanted: Hosted, parent: Hosted | N
                 above = await _above(deps, caller, wanted, parent)
                 found = await _made(deps, caller, wanted, above, is_spent=is_spent)
             elif found.is_final:
-                name = latest_name(wanted.host_id)
-                found = await fork_session(deps, caller, found.session_id, name=name, metadata=wanted.metadata)
+                again = SessionRequest(name=latest_name(wanted.host_id), metadata=wanted.metadata)
+                found = await fork_session(deps, caller, found.session_id, again)
         except IdTaken:
             is_spent = (
                 True  # somebody was faster, and the next look finds theirs; or it was deleted, and an id is used once
@@ -138,16 +138,14 @@ async def _above(deps: Deps, caller: Caller, wanted: Hosted, parent: Hosted | No
 
 
 async def _made(deps: Deps, caller: Caller, wanted: Hosted, parent: str | None, *, is_spent: bool) -> Session:
-    return await create_session(
-        deps,
-        caller,
+    request = SessionRequest(
         agent=wanted.agent,
         name=latest_name(wanted.host_id) if is_spent else None,
         metadata=wanted.metadata,
-        parent=parent,
         session_id=None if is_spent else session_id_of(wanted.host_id),
         project_dir=wanted.project_dir,
     )
+    return await create_session(deps, caller, request, parent=parent)
 
 
 async def _driven(deps: Deps, caller: Caller, session: Session, holder: str) -> Session:

@@ -7,7 +7,6 @@ a launcher takes the turn that is queued, and reports its end (`turns`).
 from __future__ import annotations
 
 from datetime import datetime, timedelta
-from typing import Any
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -33,7 +32,7 @@ from holdfast.service.conversation import Reply
 from holdfast.service.deps import Caller, Deps, shown, stamp_of
 from holdfast.service.family import MAX_TREE
 from holdfast.service.inline import pause
-from holdfast.service.sessions import new_session
+from holdfast.service.sessions import SessionRequest, new_session
 
 MOST_PAUSE = 0.25  # seconds between two looks at a run that takes long
 LOOK_AGAIN = 1.0  # seconds: a wake-up is a hint and may get lost
@@ -80,13 +79,7 @@ async def start_run(
     prompt: object,
     *,
     wish: Wish | None = None,
-    name: str | None = None,
-    purpose: str | None = None,
-    metadata: dict[str, Any] | None = None,
-    task_id: str | None = None,
-    session_id: str | None = None,
-    project_dir: str | None = None,
-    ttl: object = None,
+    session: SessionRequest | None = None,
 ) -> Asked:
     """Open a session for an agent, under the session that asks, and put a run to it; both or neither.
 
@@ -94,22 +87,12 @@ async def start_run(
     is raised if something else was asked with it.
     """
     wish, message = wish or Wish(), check_message(prompt)
-    request = _Request(agent=agent, session_id=session_id, message=message, wish=wish)
+    wanted = replace(session or SessionRequest(), agent=agent)
+    request = _Request(agent=agent, session_id=wanted.session_id, message=message, wish=wish)
     if (known := await _known(deps, caller, request)) is not None:
         return known
     deps.agent(agent)
-    new, redacted = new_session(
-        deps,
-        caller,
-        agent=agent,
-        name=name,
-        purpose=purpose,
-        metadata=metadata,
-        task_id=task_id,
-        session_id=session_id,
-        project_dir=project_dir,
-        ttl=ttl,
-    )
+    new, redacted = new_session(deps, caller, wanted)
     parent = None if wish.parent is None else await _parent(deps, caller, wish.parent)
     run = await _new_run(deps, caller, wish, agent, message, parent)
     stamp, limits = stamp_of(deps, caller), deps.settings.family
@@ -120,11 +103,11 @@ async def start_run(
 
     ref = None if parent is None else parent.session_id
     try:
-        session = await deps.store.create(caller.owner, decide, parent=ref)
+        made = await deps.store.create(caller.owner, decide, parent=ref)
     except KeyReused:
         return await _faster(deps, caller, request)
-    deps.expect_end(session.expires_at)
-    asked = replace(session, redacted=redacted) if redacted else session
+    deps.expect_end(made.expires_at)
+    asked = replace(made, redacted=redacted) if redacted else made
     return Asked(session=shown(asked), run=await deps.store.run(caller.owner, run.run_id))
 
 

@@ -49,36 +49,25 @@ MOST_HANDED_OVER = 1000  # as many as a family has open sessions
 WAITING = ("held", "waiting")  # of inbox items; whoever resumes most sessions need not load the rest about them
 
 
-async def create_session(
-    deps: Deps,
-    caller: Caller,
-    *,
-    agent: str | None = None,
-    name: str | None = None,
-    purpose: str | None = None,
-    metadata: dict[str, Any] | None = None,
-    parent: str | None = None,
-    task_id: str | None = None,
-    session_id: str | None = None,
-    project_dir: str | None = None,
-    ttl: object = None,
-) -> Session:
+class SessionRequest(Struct, frozen=True, kw_only=True):
+    """What whoever opens a session may choose, not yet checked."""
+
+    agent: str | None = None
+    name: str | None = None
+    purpose: str | None = None
+    metadata: dict[str, Any] | None = None
+    task_id: str | None = None
+    session_id: str | None = None
+    project_dir: str | None = None
+    ttl: object = None
+
+
+async def create_session(deps: Deps, caller: Caller, request: SessionRequest, *, parent: str | None = None) -> Session:
     """Open a new session, under `parent` if given.
 
     Raises ParentNotFound, IdTaken, NameTaken, FamilyLimit, or InvalidRequest; nothing is written then.
     """
-    new, redacted = new_session(
-        deps,
-        caller,
-        agent=agent,
-        name=name,
-        purpose=purpose,
-        metadata=metadata,
-        task_id=task_id,
-        session_id=session_id,
-        project_dir=project_dir,
-        ttl=ttl,
-    )
+    new, redacted = new_session(deps, caller, request)
     if parent is not None and parent == new.session_id:
         raise OwnAncestor(new.session_id)
     stamp, limits = stamp_of(deps, caller), deps.settings.family
@@ -87,21 +76,11 @@ async def create_session(
     return replace(session, redacted=redacted) if redacted else session
 
 
-def new_session(
-    deps: Deps,
-    caller: Caller,
-    *,
-    agent: str | None,
-    name: str | None,
-    purpose: str | None,
-    metadata: dict[str, Any] | None,
-    task_id: str | None,
-    session_id: str | None,
-    project_dir: str | None,
-    ttl: object,
-) -> tuple[NewSession, tuple[str, ...]]:
+def new_session(deps: Deps, caller: Caller, request: SessionRequest) -> tuple[NewSession, tuple[str, ...]]:
     """A request for a session, checked; and the paths of secrets that were taken out of its metadata."""
-    lifetime = check_ttl(ttl)
+    name, purpose, metadata, task_id = request.name, request.purpose, request.metadata, request.task_id
+    agent, session_id, project_dir = request.agent, request.session_id, request.project_dir
+    lifetime = check_ttl(request.ttl)
     cleaned, redacted = deps.redactor.clean(check_metadata(metadata)) if metadata is not None else ({}, ())
     made = deps.new_id() if session_id is None else check_session_id(session_id)
     new = NewSession(
@@ -303,34 +282,12 @@ async def _changed(
 
 
 async def fork_session(
-    deps: Deps,
-    caller: Caller,
-    ref: str,
-    *,
-    at: int | None = None,
-    name: str | None = None,
-    session_id: str | None = None,
-    agent: str | None = None,
-    purpose: str | None = None,
-    metadata: dict[str, Any] | None = None,
-    task_id: str | None = None,
-    ttl: object = None,
+    deps: Deps, caller: Caller, ref: str, request: SessionRequest, *, at: int | None = None
 ) -> Session:
     """Start a new session from entry `at` of another, without copying what came before."""
     if at is not None and (type(at) is not int or at < 1):
         raise InvalidField("at", f"is {at!r}; give an entry's number, from 1")
-    new, redacted = new_session(
-        deps,
-        caller,
-        agent=agent,
-        name=name,
-        purpose=purpose,
-        metadata=metadata,
-        task_id=task_id,
-        session_id=session_id,
-        project_dir=None,
-        ttl=ttl,
-    )
+    new, redacted = new_session(deps, caller, request)
     stamp = stamp_of(deps, caller)
     session = await deps.store.fork(
         caller.owner, ref, at, lambda source, upto, checkpoint: forked(source, upto, checkpoint, new, stamp)
