@@ -21,9 +21,11 @@ from holdfast.doors.http.reach import check_reach
 from holdfast.doors.http.reading import arguments_of
 from holdfast.doors.http.refusals import NoSuchPath, Unexpected, WrongVerb
 from holdfast.doors.http.routing import Node, Routes
+from holdfast.doors.http.traces import Traces
 from holdfast.doors.http.visit import Visit, Visitor
 from holdfast.remote import operations
 from holdfast.remote.operations import OPERATIONS, Operation
+from holdfast.service.about import working_on
 from holdfast.service.deps import Caller, Deps
 
 log = logging.getLogger(__name__)
@@ -49,9 +51,17 @@ class Route:
 class Door:
     """Answers HTTP requests on one store."""
 
-    def __init__(self, deps: Deps, gate: Gate, *, rest: App | None = None, watcher: Watcher | None = None) -> None:
+    def __init__(
+        self,
+        deps: Deps,
+        gate: Gate,
+        *,
+        rest: App | None = None,
+        watcher: Watcher | None = None,
+        traces: Traces | None = None,
+    ) -> None:
         """`rest` answers what is on no route of ours: pages, other doors."""
-        self.deps, self._gate, self._rest, self._watcher = deps, gate, rest, watcher
+        self.deps, self._gate, self._rest, self._watcher, self._traces = deps, gate, rest, watcher, traces
         self._by_owner: dict[str, Deps] = {}
         self.described: list[tuple[str, str, Described]] = []
         self.document: dict[str, Any] | None = None  # OpenAPI's, once somebody has asked for it
@@ -90,17 +100,25 @@ class Door:
         try:
             route = _chosen(exchange, found)
             name = route.name
-            await self._answer(exchange, route)
+            with working_on(**_ids(exchange)):
+                await self._traced(exchange, route)
         except Gone:
             exchange.status = exchange.status or 499
         except HoldfastError as error:
             await self._refuse(exchange, error)
         except Exception:
-            log.exception("%s %s failed", exchange.verb, exchange.path, extra={"request_id": exchange.request_id})
+            log.exception("%s %s failed", exchange.verb, exchange.path, extra=_ids(exchange))
             await self._refuse(exchange, Unexpected())
         finally:
             if self._watcher is not None:
                 self._watcher(exchange, name, perf_counter() - began)
+
+    async def _traced(self, exchange: Exchange, route: Route) -> None:
+        if self._traces is None:
+            await self._answer(exchange, route)
+            return
+        with self._traces.request(exchange, route.name):
+            await self._answer(exchange, route)
 
     async def _answer(self, exchange: Exchange, route: Route) -> None:
         if route.is_open:
@@ -157,6 +175,12 @@ def _chosen(exchange: Exchange, found: tuple[Node, dict[str, str]] | None) -> Ro
     if route is None:
         raise WrongVerb(exchange.verb, sorted(node.routes))
     return route
+
+
+def _ids(exchange: Exchange) -> dict[str, str]:
+    """What a line of the log about a request carries."""
+    found = {"session": exchange.params.get("ref"), "run": exchange.params.get("run_id")}
+    return {"request_id": exchange.request_id, **{name: value for name, value in found.items() if value is not None}}
 
 
 def _is_filled_in(name: str | None) -> bool:

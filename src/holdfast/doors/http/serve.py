@@ -87,7 +87,7 @@ class _Server(uvicorn.Server):
 
 def _configured(door: Door) -> uvicorn.Config:
     return uvicorn.Config(
-        door,  # type: ignore[arg-type]  # ours takes any mapping
+        door,
         http=BoundedProtocol,
         loop="uvloop",
         lifespan="off",
