@@ -11,6 +11,7 @@ import asyncio
 import logging
 import os
 import socket
+import sys
 from collections.abc import Coroutine
 from contextlib import AsyncExitStack, suppress
 from types import FrameType
@@ -62,7 +63,7 @@ async def serve(options: Options) -> None:
             work.append(_launch(deps, options, address, stop))
         tasks = [asyncio.create_task(each) for each in work]
         stack.push_async_callback(_ended, tasks, stop)
-        log.warning("Holdfast serves %s at %s (read %s/docs). Ctrl-C ends it.", _shown(options.url), address, address)
+        _tell(options, address)
         await server.serve([listening])
 
 
@@ -150,5 +151,14 @@ async def _ended(tasks: list[asyncio.Task[None]], stop: asyncio.Event) -> None:
         await asyncio.gather(*tasks, return_exceptions=True)
 
 
-def _shown(url: str | None) -> str:
-    return config.without_password(config.pick_url(url))
+def _tell(options: Options, address: str) -> None:
+    """Where the server is, and what to try next: for the log, and for the person at the terminal."""
+    store = config.without_password(config.pick_url(options.url))
+    log.warning("Holdfast serves %s at %s", store, address)
+    if sys.stderr.isatty():
+        program = os.path.join(os.path.dirname(sys.executable), "holdfast")
+        print(
+            f"\n  {address}/docs  has the REST interface to read. In another terminal, try:\n\n"
+            f"  {program} --url {address} run echo-agent hello\n\n  Ctrl-C ends the server; sessions stay.\n",
+            file=sys.stderr,
+        )
