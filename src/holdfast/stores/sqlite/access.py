@@ -14,7 +14,7 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from queue import Empty, SimpleQueue
 from typing import Any, Protocol, TypeVar
@@ -27,7 +27,6 @@ from holdfast.stores.sqlite.connection import Connection, translated, translatin
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     import asyncio
-    from concurrent.futures import ThreadPoolExecutor
 
 T = TypeVar("T")
 Job = Callable[[Connection], T]
@@ -143,10 +142,9 @@ class Threaded:
 
         self._running_loop = get_running_loop
         self._path, self._process = db.path, _Process(db.path)
-        self._writer = _Writer(db, self._committed)
-        self._readers: ThreadPoolExecutor | None = None
-        self._local = threading.local()
-        self._reader_connections: list[Connection] = []
+        self._post = _Post()
+        self._writer = _Writer(db, self._committed, self._post)
+        self._readers = _Readers(db.path, self._post)
         self._watcher: _Watcher | None = None
         self._pulse = 0
         self._waiting: set[tuple[asyncio.AbstractEventLoop, asyncio.Event]] = set()
@@ -161,25 +159,10 @@ class Threaded:
 
     async def read(self, job: Job[T]) -> T:
         self._process.check()
-        return await self._running_loop().run_in_executor(self._reader_pool(), self._read, job)
-
-    def _reader_pool(self) -> ThreadPoolExecutor:
-        if self._readers is None:
-            from concurrent.futures import ThreadPoolExecutor
-
-            self._readers = ThreadPoolExecutor(READERS, thread_name_prefix="holdfast-read")
-        return self._readers
-
-    def _read(self, job: Job[T]) -> T:
-        db: Connection | None = getattr(self._local, "db", None)
-        try:
-            if db is None:
-                db = self._local.db = Connection(self._path)
-                with self._guard:
-                    self._reader_connections.append(db)
-            return job(db)
-        except apsw.Error as error:
-            raise translated(error, self._path) from error
+        loop = self._running_loop()
+        future: asyncio.Future[T] = loop.create_future()
+        self._readers.submit(_Task(job, 0, loop, future))
+        return await future
 
     def pulse(self) -> int:
         self._process.check()
@@ -223,10 +206,7 @@ class Threaded:
         self._writer.stop()
         if self._watcher is not None:
             self._watcher.stop()
-        if self._readers is not None:
-            self._readers.shutdown(wait=True)
-        for db in self._reader_connections:
-            db.close()
+        self._readers.stop()
 
 
 class _Task:
@@ -249,11 +229,81 @@ class _Task:
             self.future.set_result(self.result)
 
 
+class _Post:
+    """Hands outcomes back to the event loops that wait for them; one that is on its way already takes more along."""
+
+    def __init__(self) -> None:
+        self._guard = threading.Lock()
+        self._boxes: dict[Any, list[_Task]] = {}  # by loop: what it has yet to fetch
+
+    def hand_back(self, tasks: Sequence[_Task]) -> None:
+        """From any thread; each loop is woken once, however many there are."""
+        with self._guard:
+            to_wake = {task.loop for task in tasks}.difference(self._boxes)
+            for task in tasks:
+                self._boxes.setdefault(task.loop, []).append(task)
+        for loop in to_wake:
+            if not _call(loop, self._fetch, loop):
+                self._take(loop)
+
+    def _fetch(self, loop: asyncio.AbstractEventLoop) -> None:
+        for task in self._take(loop):
+            task.settle()
+
+    def _take(self, loop: asyncio.AbstractEventLoop) -> list[_Task]:
+        with self._guard:
+            return self._boxes.pop(loop, [])
+
+
+class _Readers:
+    """Threads that read, each with a connection of its own; there are as many as were ever needed at once."""
+
+    def __init__(self, path: str, post: _Post) -> None:
+        self._path, self._post = path, post
+        self._queue: SimpleQueue[_Task | None] = SimpleQueue()
+        self._threads: list[threading.Thread] = []
+        self._guard = threading.Lock()
+
+    def submit(self, task: _Task) -> None:
+        """Queue a task for whoever is free."""
+        self._queue.put(task)
+        if len(self._threads) < READERS and (not self._threads or self._queue.qsize() > 1):
+            self._start_one()
+
+    def _start_one(self) -> None:
+        with self._guard:
+            thread = threading.Thread(target=self._run, name="holdfast-read", daemon=True)
+            self._threads.append(thread)
+        thread.start()
+
+    def _run(self) -> None:
+        db: Connection | None = None
+        while (task := self._queue.get()) is not None:
+            try:
+                db = db or Connection(self._path)
+                task.result = task.job(db)
+            except BaseException as error:
+                task.error = translated(error, self._path) if isinstance(error, apsw.Error) else error
+            self._post.hand_back((task,))
+            del task  # or what it has read would be kept until the next one comes
+        if db is not None:
+            db.close()
+
+    def stop(self) -> None:
+        """Finish what is queued, then end."""
+        with self._guard:
+            threads = list(self._threads)
+        for _ in threads:
+            self._queue.put(None)
+        for thread in threads:
+            thread.join()
+
+
 class _Writer:
     """The one thread that writes: whatever waits goes into one transaction."""
 
-    def __init__(self, db: Connection, committed: Callable[[], None]) -> None:
-        self._db, self._path, self._committed = db, db.path, committed
+    def __init__(self, db: Connection, committed: Callable[[], None], post: _Post) -> None:
+        self._db, self._path, self._committed, self._post = db, db.path, committed, post
         self._queue: SimpleQueue[_Task | None] = SimpleQueue()
         self._checkpointer = _Checkpointer(db.path)
         self._db.raw.set_wal_hook(self._checkpointer.pages_in_wal)
@@ -289,14 +339,14 @@ class _Writer:
             self._dead = gone
             for task in self._in_hand:
                 task.error = gone
-            _settle(self._in_hand)
+            self._post.hand_back(self._in_hand)
             self._fail_waiting(gone)
 
     def _run_group(self, first: _Task) -> bool:
         """One transaction; False once it was told to stop."""
         group, go_on = self._gather_and_run(first)
         self._group_size = len(group)
-        _settle(group)
+        self._post.hand_back(group)
         self._in_hand = []
         return go_on
 
@@ -371,24 +421,16 @@ class _Writer:
                 task = self._queue.get_nowait()
                 if task is not None:
                     task.error = error
-                    _settle([task])
+                    self._post.hand_back((task,))
 
 
-def _settle(group: list[_Task]) -> None:
-    """Resolve all futures of a group in one hop per event loop."""
-    for loop in {task.loop for task in group}:
-        _call(loop, _settle_all, [task for task in group if task.loop is loop])
-
-
-def _call(loop: asyncio.AbstractEventLoop, function: Callable[..., object], *args: object) -> None:
-    """Call a function on a loop; one that has ended has nobody left who waits."""
-    with suppress(RuntimeError):
+def _call(loop: asyncio.AbstractEventLoop, function: Callable[..., object], *args: object) -> bool:
+    """Call a function on a loop; False if it has ended, and nobody is left who waits."""
+    try:
         loop.call_soon_threadsafe(function, *args)
-
-
-def _settle_all(tasks: list[_Task]) -> None:
-    for task in tasks:
-        task.settle()
+    except RuntimeError:
+        return False
+    return True
 
 
 class _Checkpointer:
