@@ -53,8 +53,7 @@ def ask(view: View, run: Run, message: Message, stamp: Stamp) -> Change:
     draft = Draft(view, stamp)
     draft.head = replace(draft.head, launched=True)
     draft.say([message])
-    head = draft.head
-    draft.put_run(replace(run, session_id=head.session_id, task_id=head.task_id, asked_entry=head.last_entry))
+    draft.put_run(put_to(run, draft.head))
     draft.put_item(
         Item(
             item_id=f"message:{run.run_id}",
@@ -68,6 +67,11 @@ def ask(view: View, run: Run, message: Message, stamp: Stamp) -> Change:
     )
     draft.wake()
     return draft.change()
+
+
+def put_to(run: Run, head: Session) -> Run:
+    """The run as it is put to a session, by what was just said there."""
+    return replace(run, session_id=head.session_id, task_id=head.task_id, asked_entry=head.last_entry)
 
 
 # A turn -----------------------------------------------------------------------------------------

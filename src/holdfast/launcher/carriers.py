@@ -120,8 +120,9 @@ class InsideCarrier:
         """Nothing of it is needed any more."""
         if self._stopping is not None:
             self._stopping.cancel()
-        self._task.cancel()
-        await asyncio.gather(self._task, return_exceptions=True)
+        if not self._task.done():
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
 
 
 class SupervisedCarrier:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from contextlib import suppress
 from typing import Any, Protocol
 
@@ -88,6 +88,7 @@ class Loop:
         self._turns: dict[str, asyncio.Task[None]] = {}
         self._agents: Counter[str] = Counter()
         self._ended = asyncio.Event()
+        self._at_once = 1  # how many turns the next claim is for; several, as long as there is one for each
 
     async def run(self, stop: asyncio.Event) -> None:
         """Work until `stop`; then end what can be ended, and leave the rest to whoever comes back."""
@@ -126,7 +127,7 @@ class Loop:
         agents = self._find_agents()
         retries = {name: agent.retry for name, agent in agents.items()}
         full = tuple(name for name, agent in agents.items() if self._is_full(agent))
-        at_once = 1 if any(agent.max_concurrent is not None for agent in agents.values()) else AT_ONCE
+        at_once = 1 if any(agent.max_concurrent is not None for agent in agents.values()) else self._at_once
         wishes = [
             self._desk.claim(self._launcher.launcher_id, self._owners, retries, full=full, root=self._root)
             for _ in range(min(room, at_once))
@@ -134,6 +135,8 @@ class Loop:
         claimed = [each for each in await asyncio.gather(*wishes) if each is not None]
         for each in claimed:
             self._begin(each.turn, self._carry(each, agents[str(each.turn.agent_name)]))
+        if wishes:
+            self._at_once = AT_ONCE if len(claimed) == len(wishes) else 1
         return bool(wishes) and len(claimed) == len(wishes)
 
     def _is_full(self, agent: AgentDefinition) -> bool:
@@ -157,10 +160,8 @@ class Loop:
         """A turn from its claim to its end."""
         owner, turn = claimed.owner, claimed.turn
         try:
-            given, _ = await asyncio.gather(
-                self._desk.given(claimed), self._insist(lambda: self._desk.started(owner, turn))
-            )
-            job = job_for(given, agent, self._environment)
+            job = job_for(await self._desk.given(claimed), agent, self._environment)
+            await self._insist(lambda: self._desk.started(owner, turn))
             carrier = await self._carriers.start(job, agent)
         except (TurnLost, NotFound):
             return
@@ -173,7 +174,7 @@ class Loop:
 
     async def _attend(self, owner: str, turn: Turn, carrier: Carrier) -> None:
         """Keep what a started agent says until it ends, or until the turn is somebody else's."""
-        renewing = asyncio.create_task(self._renew(owner, turn, carrier))
+        renewing = self._renewing(owner, turn, carrier)
         try:
             end = await self._listen(owner, turn, carrier)
             renewing.cancel()
@@ -194,15 +195,28 @@ class Loop:
         renewing.cancel()
         await carrier.close()
 
-    async def _renew(self, owner: str, turn: Turn, carrier: Carrier) -> None:
-        """Renew the lease at a third of its time; tell the agent if somebody wants it to stop.
+    def _renewing(self, owner: str, turn: Turn, carrier: Carrier) -> _Later:
+        """Renewals from a third of the lease on, or from when somebody wants the turn to stop."""
+        third, seen = turn.lease.total_seconds() / 3, self._desk.pulse()
+        first = min(third, LOOK_FOR_STOPS)
+
+        async def renew() -> None:
+            if self._desk.pulse() == seen or not await self._desk.is_unwanted(owner, turn):
+                await self._sleep_unless_unwanted(owner, turn, third - first)
+            await self._renew(owner, turn, carrier, third)
+
+        return _Later(first, renew)
+
+    async def _renew(self, owner: str, turn: Turn, carrier: Carrier, pause: float) -> None:
+        """Renew the lease now, and again after each pause; tell the agent if somebody wants it to stop.
 
         While it waits for a child, its own time stands still.
         """
-        pause, is_told, is_paused = turn.lease.total_seconds() / 3, False, False
+        is_first, is_told, is_paused = True, False, False
         while True:
-            await (asyncio.sleep(pause) if is_told else self._sleep_unless_unwanted(owner, turn, pause))
-            asked_at = clock()
+            if not is_first:
+                await (asyncio.sleep(pause) if is_told else self._sleep_unless_unwanted(owner, turn, pause))
+            is_first, asked_at = False, clock()
             try:
                 now = await self._desk.renew(owner, turn)
                 waits = turn.turn_id in await self._desk.waiting(self._launcher.launcher_id)
@@ -359,6 +373,24 @@ def _ending(event: Event, said: list[str], usage: Usage) -> TurnEnd:
         reason=event.get("reason"),
         usage=usage,
     )
+
+
+class _Later:
+    """A task that begins after a while, unless it is cancelled before: most turns are over by then."""
+
+    def __init__(self, seconds: float, begin: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        self._begin = begin
+        self._task: asyncio.Task[None] | None = None
+        self._timer = asyncio.get_running_loop().call_later(seconds, self._start)
+
+    def _start(self) -> None:
+        self._task = asyncio.create_task(self._begin())
+
+    def cancel(self) -> None:
+        """It is not needed any more."""
+        self._timer.cancel()
+        if self._task is not None:
+            self._task.cancel()
 
 
 async def _first(*waits: Any) -> None:

@@ -108,7 +108,7 @@ async def start_run(
         return await _faster(deps, caller, request)
     deps.expect_end(made.expires_at)
     asked = replace(made, redacted=redacted) if redacted else made
-    return Asked(session=shown(asked), run=await deps.store.run(caller.owner, run.run_id))
+    return Asked(session=shown(asked), run=work.put_to(run, made))
 
 
 async def ask(
@@ -139,7 +139,7 @@ async def ask(
         )
     except KeyReused:
         return await _faster(deps, caller, request)
-    return Asked(session=shown(change.session), run=await deps.store.run(caller.owner, run.run_id))
+    return Asked(session=shown(change.session), run=work.put_to(run, change.session))
 
 
 async def send(deps: Deps, caller: Caller, ref: str, content: object, *, client_key: str | None = None) -> Reply | None:

@@ -82,14 +82,18 @@ class TurnDesk:
         caller, session_id = _caller(claimed.owner, claimed.turn), claimed.session.session_id
         if claimed.turn.cut_off:
             await repair(self._deps, caller, session_id)
-        messages = await window(self._deps, caller, session_id, self._deps.settings.window)
-        new = {item.entry for item in claimed.items}  # what the turn is about is told apart from what came before
         return Given(
             claimed=claimed,
-            history=[{"role": each.role, "content": each.content} for each in messages.items if each.number not in new],
+            history=[] if _is_first_word(claimed) else await self._history(caller, claimed),
             checkpoint=await checkpoint_of(self._deps, caller, claimed.session),
             context=await read_context(self._deps, caller, session_id) if claimed.session.context_version else {},
         )
+
+    async def _history(self, caller: Caller, claimed: Claimed) -> list[dict[str, Any]]:
+        """What was said before, apart from what the turn is about."""
+        messages = await window(self._deps, caller, claimed.session.session_id, self._deps.settings.window)
+        new = {item.entry for item in claimed.items}
+        return [{"role": each.role, "content": each.content} for each in messages.items if each.number not in new]
 
     async def expire(self) -> int:
         """Give out again what was not started, give up what fell silent; how many sessions that concerned."""
@@ -200,6 +204,13 @@ class TurnDesk:
 
     def _stamp(self, owner: str, turn: Turn) -> Stamp:
         return stamp_of(self._deps, _caller(owner, turn))
+
+
+def _is_first_word(claimed: Claimed) -> bool:
+    """Whether the session was opened with what the turn is about, and its log has nothing else."""
+    session, items = claimed.session, claimed.items
+    born_with_it = bool(items) and items[0].created_at == session.created_at
+    return born_with_it and session.last_entry == len(items) + 1
 
 
 def _caller(owner: str, turn: Turn) -> Caller:

@@ -75,6 +75,7 @@ class Inline:
             db = self._connection()
             try:
                 db.begin()
+                before = db.raw.total_changes()
                 result = job(db)
                 db.commit()
             except apsw.Error as error:
@@ -83,7 +84,7 @@ class Inline:
             except BaseException:
                 db.rollback()
                 raise
-            self._commits += 1
+            self._commits += db.raw.total_changes() != before  # whoever wrote nothing wakes nobody
             return result
 
     async def read(self, job: Job[T]) -> T:
@@ -356,6 +357,7 @@ class _Writer:
         self._let_them_gather()
         try:
             db.begin()
+            before = db.raw.total_changes()
             if not self._attempt(first):
                 return done, go_on
             weight, deadline = first.weight, time.monotonic() + MAX_GROUP_SECONDS
@@ -371,7 +373,8 @@ class _Writer:
                 if not self._attempt(task):
                     return self._run_apart(done), go_on
             db.commit()
-            self._committed()
+            if db.raw.total_changes() != before:  # whoever wrote nothing wakes nobody
+                self._committed()
         except apsw.Error as error:
             db.rollback()
             for task in done:  # an error at COMMIT fails the whole group, honestly

@@ -237,12 +237,18 @@ def _newest_checkpoint(db: Connection, segments: list[tuple[int, int, int]]) -> 
 
 # Changing ---------------------------------------------------------------------------------------
 
-_UPDATE = """
-UPDATE sessions SET phase = ?, resume_ready = ?, version = ?, last_entry = ?, error_count = ?, last_error = ?,
-    metadata = ?, updated_at = ?, last_activity_at = ?, duration_seconds = ?, summary = ?, holder = ?, hold_until = ?,
-    hold_token = ?, pending_approvals = ?, suspended_by = ?, phase_before = ?, last_checkpoint = ?, context_version = ?
-WHERE pk = ?
+_MOVING = """
+phase = ?, resume_ready = ?, version = ?, last_entry = ?, error_count = ?, last_error = ?, metadata = ?, updated_at = ?,
+last_activity_at = ?, duration_seconds = ?, summary = ?, holder = ?, hold_until = ?, hold_token = ?,
+pending_approvals = ?, suspended_by = ?, phase_before = ?, last_checkpoint = ?, context_version = ?
 """
+_STATE, _TURNS = "state = ?, finalized_at = ?", "launched = ?, live_turn = ?, turns = ?, epoch = ?"
+_UPDATES = {  # by whether the state, and whether its turns have changed
+    (False, False): f"UPDATE sessions SET {_MOVING} WHERE pk = ?",
+    (True, False): f"UPDATE sessions SET {_MOVING}, {_STATE} WHERE pk = ?",
+    (False, True): f"UPDATE sessions SET {_MOVING}, {_TURNS} WHERE pk = ?",
+    (True, True): f"UPDATE sessions SET {_MOVING}, {_STATE}, {_TURNS} WHERE pk = ?",
+}
 # Whether something waits, in the words of the index of what is not consumed: one look, for most sessions in vain.
 _WAITED_FOR = "SELECT 1 FROM inbox WHERE session = ? AND state IN ('held', 'waiting', 'given') AND state <> 'consumed'"
 
@@ -280,10 +286,11 @@ def _with_work(db: Connection, owner: str, pk: int, view: View, turn: str | None
     from holdfast.stores.sqlite import work  # only sessions that a launcher has to do with need it
 
     session_id = view.session.session_id
+    going_on = work.work_of(db, owner, pk, session_id)
     return replace(
         view,
-        work=work.work_of(db, owner, pk, session_id),
-        turn=None if turn is None else work.turn_named(db, pk, session_id, turn),
+        work=going_on,
+        turn=None if turn is None else work.turn_named(db, pk, session_id, turn, going_on),
         item=None if item is None else work.item_named(db, pk, session_id, item),
     )
 
@@ -316,25 +323,20 @@ def _named(db: Connection, owner: str, pk: int, approval: str) -> Approval:
 
 def write_head(db: Connection, pk: int, old: Session, new: Session) -> None:
     """The head's changed columns; indexed ones only if they did change."""
+    is_moved = new.state is not old.state or new.finalized_at != old.finalized_at
+    turns = (int(new.launched), new.live_turn, new.turns, new.epoch)
+    is_turned = turns != (int(old.launched), old.live_turn, old.turns, old.epoch)
     db.execute(
-        _UPDATE,
+        _UPDATES[is_moved, is_turned],
         (
             new.phase.value, int(new.resume_ready), new.version, new.last_entry, new.error_count, new.last_error,
             metadata_text(new), micros(new.updated_at), micros(new.last_activity_at), new.duration_seconds,
             new.summary, *_hold_columns(new.hold), new.pending_approvals, new.suspended_by, new.phase_before,
-            new.last_checkpoint, new.context_version, pk,
+            new.last_checkpoint, new.context_version,
+            *((new.state.value, micros_or_none(new.finalized_at)) if is_moved else ()),
+            *(turns if is_turned else ()), pk,
         ),
     )  # fmt: skip
-    if new.state is not old.state or new.finalized_at != old.finalized_at:
-        db.execute(
-            "UPDATE sessions SET state = ?, finalized_at = ? WHERE pk = ?",
-            (new.state.value, micros_or_none(new.finalized_at), pk),
-        )
-    if (new.turns, new.epoch, new.live_turn, new.launched) != (old.turns, old.epoch, old.live_turn, old.launched):
-        db.execute(
-            "UPDATE sessions SET launched = ?, live_turn = ?, turns = ?, epoch = ? WHERE pk = ?",
-            (int(new.launched), new.live_turn, new.turns, new.epoch, pk),
-        )
 
 
 def _hold_columns(hold: Hold | None) -> tuple[str | None, int | None, str | None]:

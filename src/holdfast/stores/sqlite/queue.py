@@ -15,7 +15,7 @@ from holdfast.ports import Claimed
 from holdfast.stores.sqlite import heads
 from holdfast.stores.sqlite.connection import BrokenText, Connection
 from holdfast.stores.sqlite.rows import HEAD_WITH_PK, json_text, micros, session_of
-from holdfast.stores.sqlite.work import ITEM, item_of, turn_of, view_with_work
+from holdfast.stores.sqlite.work import turn_of, view_with_whole_items
 
 MOST_LOOKED_AT = 50  # queued turns that nobody can take now, in one transaction
 
@@ -84,13 +84,11 @@ def _claim(db: Connection, n: int, wish: Claim, stamp: Stamp) -> Claimed | None:
     row = db.one(f"SELECT {HEAD_WITH_PK} FROM sessions WHERE pk = (SELECT session FROM turns WHERE n = ?)", (n,))
     assert row is not None
     pk, session = row[-1], session_of(row)
-    view = view_with_work(db, session.owner, pk, session)
+    view = view_with_whole_items(db, session.owner, pk, session)
     change = heads.save(db, session.owner, pk, view, claim(view, wish, stamp))
     if not (change.turns and change.turns[0].state is TurnState.RUNNING):
         return None
-    sql = f"SELECT {ITEM}, body FROM inbox WHERE session = ? AND state = 'given' AND state <> 'consumed' ORDER BY n"
-    items = tuple(item_of(item, session.session_id) for item in db.all(sql, (pk,)))
-    return Claimed(session.owner, change.session, change.turns[0], items, change.runs)
+    return Claimed(session.owner, change.session, change.turns[0], change.items, change.runs)
 
 
 _SILENT = """

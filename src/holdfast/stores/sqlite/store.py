@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from holdfast.core.turn import Launcher, Turn
     from holdfast.core.work import Claim
     from holdfast.ports import Claimed
+    from holdfast.stores.sqlite.queue import Wanted
 
 
 class SqliteStore:
@@ -55,6 +56,7 @@ class SqliteStore:
     def __init__(self, access: Access) -> None:
         self._access = access
         self._read_now = access.read_now if isinstance(access, Inline) else None
+        self._queued: Wanted | None = None  # of whose turns one was given out last, so that there may be more
 
     @classmethod
     def open(cls, path: str | os.PathLike[str], patience: float | None = None) -> SqliteStore:
@@ -242,7 +244,7 @@ class SqliteStore:
         full: tuple[str, ...] = (),
         root: str | None = None,
     ) -> Claimed | None:
-        """Looked for without the write lock: a launcher with nothing to do writes nothing and wakes nobody."""
+        """Looked for without the write lock, unless there was something just now: to look costs little."""
         from holdfast.stores.sqlite import queue
 
         wanted = queue.Wanted(owners, tuple(agent for agent in agents if agent not in full), root)
@@ -250,7 +252,9 @@ class SqliteStore:
         while isinstance(found, int):  # the place to go on looking from
             look = partial(queue.next_due, wanted=wanted, at=micros(stamp.at), after=found)
             take = partial(queue.claim_next, wanted=wanted, wish=wish, stamp=stamp, after=found)
-            found = None if await self._access.read(look) is None else await self._access.write(take)
+            is_likely = found == 0 and self._queued == wanted
+            found = await self._access.write(take) if is_likely or await self._access.read(look) is not None else None
+        self._queued = None if found is None else wanted
         return found
 
     async def overdue(self, at: datetime, limit: int) -> list[tuple[str, str]]:

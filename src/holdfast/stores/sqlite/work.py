@@ -85,9 +85,9 @@ _TURNS = """
 SELECT body FROM turns WHERE session = ?1 AND state = 'queued'
 UNION ALL SELECT body FROM turns WHERE session = ?1 AND state = 'running'
 """
-_ITEMS = f"""
-SELECT {ITEM} FROM inbox WHERE session = ? AND state IN ('held', 'waiting', 'given') AND state <> 'consumed' ORDER BY n
-"""
+_OPEN_ITEMS = "state IN ('held', 'waiting', 'given') AND state <> 'consumed'"
+_ITEMS = f"SELECT {ITEM} FROM inbox WHERE session = ? AND {_OPEN_ITEMS} ORDER BY n"
+_WHOLE_ITEMS = f"SELECT {ITEM}, body FROM inbox WHERE session = ? AND {_OPEN_ITEMS} ORDER BY n"
 _CHILDREN = f"""
 SELECT parent_run, count(*), sum(is_joined) FROM runs INDEXED BY runs_to_call_back
 WHERE owner = ? AND parent_run IN (SELECT value FROM json_each(?)) AND {OPEN} AND mode = 'async_callback'
@@ -95,8 +95,8 @@ GROUP BY parent_run
 """
 
 
-def work_of(db: Connection, owner: str, pk: int, session_id: str) -> Work:
-    """What is going on in a session."""
+def work_of(db: Connection, owner: str, pk: int, session_id: str, items: str = _ITEMS) -> Work:
+    """What is going on in a session; `items` is how those of its inbox are read."""
     runs = tuple(run_of(row[0], session_id) for row in db.all(_RUNS, (pk,)))
     turns = {(turn := turn_of(row[0], session_id)).state: turn for row in db.all(_TURNS, (pk,))}
     children = db.all(_CHILDREN, (owner, json_text([run.run_id for run in runs]))) if runs else []
@@ -104,14 +104,16 @@ def work_of(db: Connection, owner: str, pk: int, session_id: str) -> Work:
         runs=runs,
         queued=turns.get(TurnState.QUEUED),
         running=turns.get(TurnState.RUNNING),
-        items=tuple(item_of(row, session_id) for row in db.all(_ITEMS, (pk,))),
+        items=tuple(item_of(row, session_id) for row in db.all(items, (pk,))),
         children={run_id: count for run_id, count, _ in children},
         joined={run_id: joined for run_id, _, joined in children if joined},
     )
 
 
-def turn_named(db: Connection, pk: int, session_id: str, turn_id: str) -> Turn:
-    """A turn of this session, whatever became of it."""
+def turn_named(db: Connection, pk: int, session_id: str, turn_id: str, work: Work) -> Turn:
+    """A turn of this session, whatever became of it; a live one is at hand."""
+    if work.running is not None and work.running.turn_id == turn_id:
+        return work.running
     known = heads.may_be_ref(turn_id)
     row = db.one("SELECT body FROM turns WHERE session = ? AND id = ?", (pk, turn_id)) if known else None
     if row is None:
@@ -250,10 +252,15 @@ def _deliver(db: Connection, owner: str, callback: Callback) -> None:
     heads.save(db, owner, found[0], view, change)
 
 
-def view_with_work(db: Connection, owner: str, pk: int, session: Session) -> View:
+def view_with_work(db: Connection, owner: str, pk: int, session: Session, items: str = _ITEMS) -> View:
     """A session with what is going on in it, whether or not a run was ever asked of it."""
     view = heads.view_of(db, pk, session)
-    return replace(view, work=work_of(db, owner, pk, session.session_id))
+    return replace(view, work=work_of(db, owner, pk, session.session_id, items))
+
+
+def view_with_whole_items(db: Connection, owner: str, pk: int, session: Session) -> View:
+    """The same, with what the items of its inbox say."""
+    return view_with_work(db, owner, pk, session, _WHOLE_ITEMS)
 
 
 _CALLING = f"""
