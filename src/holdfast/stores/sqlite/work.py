@@ -88,6 +88,11 @@ UNION ALL SELECT body FROM turns WHERE session = ?1 AND state = 'running'
 _OPEN_ITEMS = "state IN ('held', 'waiting', 'given') AND state <> 'consumed'"
 _ITEMS = f"SELECT {ITEM} FROM inbox WHERE session = ? AND {_OPEN_ITEMS} ORDER BY n"
 _WHOLE_ITEMS = f"SELECT {ITEM}, body FROM inbox WHERE session = ? AND {_OPEN_ITEMS} ORDER BY n"
+# Of an inbox that may be long, what the delivery of a callback has to know.
+_ONE_WAITING = f"SELECT {ITEM} FROM inbox WHERE session = ? AND state = 'waiting' AND state <> 'consumed' LIMIT 1"
+_HELD = f"""
+SELECT {ITEM} FROM inbox WHERE session = ? AND state = 'held' AND state <> 'consumed' AND run = ? ORDER BY n
+"""
 _CHILDREN = f"""
 SELECT parent_run, count(*), sum(is_joined) FROM runs INDEXED BY runs_to_call_back
 WHERE owner = ? AND parent_run IN (SELECT value FROM json_each(?)) AND {OPEN} AND mode = 'async_callback'
@@ -246,10 +251,19 @@ def _deliver(db: Connection, owner: str, callback: Callback) -> None:
     """Into the parent's inbox, as the parent is now: the child's run counts as settled already."""
     found = heads.by_id(db, owner, callback.parent_session_id)
     assert found is not None
-    view = view_with_work(db, owner, *found)
+    view = _view_for(db, owner, *found, callback)
     change = deliver(view, callback, callback.stamp)
     assert not change.callbacks, "a callback settles no run"
     heads.save(db, owner, found[0], view, change)
+
+
+def _view_for(db: Connection, owner: str, pk: int, session: Session, callback: Callback) -> View:
+    """A parent without most of its inbox: a thousand children that end together must not read each other's results."""
+    view = view_with_work(db, owner, pk, session, _ONE_WAITING)
+    if callback.run_id is None or view.work.joined.get(callback.run_id):
+        return view
+    held = [item_of(row, session.session_id) for row in db.all(_HELD, (pk, callback.run_id))]
+    return replace(view, work=replace(view.work, items=(*view.work.items, *held)))
 
 
 def view_with_work(db: Connection, owner: str, pk: int, session: Session, items: str = _ITEMS) -> View:
