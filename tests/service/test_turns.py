@@ -1,0 +1,101 @@
+"""What the agent of a turn is given: what it is about, and what was said before."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from datetime import timedelta
+
+import pytest
+from msgspec.structs import replace
+
+from holdfast import config
+from holdfast.core.bundle import Bundle
+from holdfast.core.entry import Kind
+from holdfast.core.turn import Retry
+from holdfast.core.work import TurnEnd
+from holdfast.service import runs
+from holdfast.service.conversation import append_messages, read_log
+from holdfast.service.deps import Caller, Deps
+from holdfast.service.turns import Given, TurnDesk
+from holdfast.stores.memory.store import MemoryStore
+
+ME = Caller()
+
+
+@pytest.fixture
+async def deps() -> AsyncIterator[Deps]:
+    deps = Deps(MemoryStore(), config.SystemClock(), config.entropy, find_agent=config.find_agent)
+    yield deps
+    await deps.store.close()
+
+
+async def given(deps: Deps) -> Given:
+    desk = TurnDesk(deps)
+    claimed = await desk.claim("launcher-1", ("local",), {"echo-agent": Retry.RESUME})
+    assert claimed is not None
+    found = await desk.given(claimed)
+    await desk.started("local", claimed.turn)
+    await desk.finish("local", claimed.turn, TurnEnd(result="done"))
+    return found
+
+
+def told(found: Given) -> list[object]:
+    return [message["content"] for message in found.history]
+
+
+async def test_a_session_that_was_opened_with_the_prompt_has_no_history(deps: Deps) -> None:
+    await runs.start_run(deps, ME, "echo-agent", "first")
+    found = await given(deps)
+    assert (told(found), [item.body["content"] for item in found.claimed.items]) == ([], ["first"])
+
+
+async def test_what_was_said_beside_the_first_prompt_is_history(deps: Deps) -> None:
+    asked = await runs.start_run(deps, ME, "echo-agent", "first")
+    await append_messages(deps, ME, asked.session.session_id, [{"role": "system", "content": "be brief"}])
+    assert told(await given(deps)) == ["be brief"]
+
+
+async def test_two_prompts_before_the_first_turn_are_both_what_it_is_about(deps: Deps) -> None:
+    asked = await runs.start_run(deps, ME, "echo-agent", "first")
+    await runs.ask(deps, ME, asked.session.session_id, "second")
+    found = await given(deps)
+    assert (told(found), [item.body["content"] for item in found.claimed.items]) == ([], ["first", "second"])
+
+
+async def test_a_later_turn_is_told_what_was_said_before(deps: Deps) -> None:
+    asked = await runs.start_run(deps, ME, "echo-agent", "first")
+    await given(deps)
+    await runs.ask(deps, ME, asked.session.session_id, "second")
+    assert told(await given(deps)) == ["first"]
+
+
+async def test_a_session_from_elsewhere_may_begin_with_a_message(deps: Deps) -> None:
+    first = await runs.start_run(deps, ME, "echo-agent", "long ago")
+    (said,) = (await read_log(deps, ME, first.session.session_id, kinds=(Kind.MESSAGE.value,))).items
+    await deps.store.restore(
+        "local",
+        Bundle(
+            session=replace(
+                await deps.store.get("local", first.session.session_id),
+                session_id="elsewhere",
+                root_session_id="elsewhere",
+                created_at=said.at - timedelta(days=1),
+                last_entry=1,
+                launched=False,
+                turns=0,
+            ),
+            entries=[replace(said, number=1, session_id="elsewhere")],
+            context={},
+            approvals=[],
+        ),
+    )
+    await given(deps)
+    await runs.ask(deps, ME, "elsewhere", "go on")
+    assert told(await given(deps)) == ["long ago"]
+
+
+async def test_a_run_is_told_as_it_is_kept(deps: Deps) -> None:
+    asked = await runs.start_run(deps, ME, "echo-agent", "first")
+    assert asked.run == await runs.get_run(deps, ME, asked.run.run_id)
+    again = await runs.ask(deps, ME, asked.session.session_id, "second")
+    assert again.run == await runs.get_run(deps, ME, again.run.run_id)
