@@ -297,6 +297,25 @@ def test_no_statement_of_work_walks_through_a_whole_table(busy: tuple[SqliteStor
         assert walks_in(steps) == [], f"{sql}\n" + "\n".join(steps)
 
 
+@pytest.mark.parametrize(
+    ("filters", "index"),
+    [
+        ({"agent": "echo-agent"}, "runs_by_agent"),
+        ({"agent": "echo-agent", "state": "completed"}, "runs_by_agent"),
+        ({"agent": "echo-agent", "open_only": True}, "runs_by_state"),
+        ({"agent": "echo-agent", "parent_session_id": "s-0"}, "runs_by_parent"),
+    ],
+)
+def test_runs_of_an_agent_are_found_by_what_finds_the_fewest(
+    busy: tuple[SqliteStore, Path], filters: dict[str, Any], index: str
+) -> None:
+    plans = Plans(*busy)
+    with plans.watched() as statements:
+        drive(busy[0].runs(OWNER, RunQuery(**filters)))
+    [looked] = [one for one in statements if "FROM runs" in one[0]]
+    assert any(index in step for step in plans.steps_of(*looked))
+
+
 def test_a_walk_through_all_work_would_be_seen(busy: tuple[SqliteStore, Path]) -> None:
     plans = Plans(*busy)
     for sql in ("SELECT * FROM runs WHERE body = 'x'", "SELECT * FROM inbox ORDER BY body", "SELECT id FROM turns"):

@@ -63,9 +63,17 @@ def _runs(db: Connection, owner: str, query: RunQuery, below: int) -> list[Row]:
         index, filters["session = ?"] = "runs_by_session", _key(db, owner, query.session_id)
     else:
         index, filters["owner = ?"] = "runs_by_state", owner
-        if query.parent_session_id is not None:
-            index, states = "runs_by_parent", [f"({' OR '.join(states)})"] if states else []
+        if by_other := _index_without_states(query):
+            index, states = by_other, [f"({' OR '.join(states)})"] if states else []
     return _walked(db, f"SELECT body, n FROM runs INDEXED BY {index}", filters, states, "DESC", query.limit + 1)
+
+
+def _index_without_states(query: RunQuery) -> str | None:
+    """An index that finds fewer than that of the owner's runs by state does."""
+    if query.parent_session_id is not None:
+        return "runs_by_parent"
+    is_open = query.open_only or query.state in (RunState.QUEUED, RunState.RUNNING)  # those are few, whoever's they are
+    return None if query.agent is None or is_open else "runs_by_agent"
 
 
 def _key(db: Connection, owner: str, session_id: str) -> int:
