@@ -11,7 +11,7 @@ Each method checks nothing and decides nothing: it calls one service function.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import datetime
 from typing import Any
@@ -55,6 +55,7 @@ if TYPE_CHECKING:
     from asyncio import Task
 
     from holdfast.core.inbox import Item
+    from holdfast.core.once import OnceKey
     from holdfast.core.run import Run
     from holdfast.core.turn import Launcher, Turn
     from holdfast.files.finding import Source
@@ -161,8 +162,12 @@ class Holdfast:
         session_id: str | None = None,
         project_dir: str | None = None,
         ttl: object = None,
+        idempotency_key: str | None = None,
     ) -> Session:
-        """Open a new session. Inside an agent its parent is that agent's session, unless `parent` says otherwise."""
+        """Open a new session. Inside an agent its parent is that agent's session, unless `parent` says otherwise.
+
+        With an `idempotency_key`, asked again within 24 hours, it is the session that was made the first time.
+        """
         request = SessionRequest(
             agent=agent,
             name=name,
@@ -174,7 +179,8 @@ class Holdfast:
             ttl=ttl,
         )
         above = self._surrounding_session() if parent is UNSET else parent
-        return await sessions.create_session(await self._ready(), self._caller, request, parent=above)
+        once = None if idempotency_key is None else _once("create", idempotency_key, [request, above])
+        return await sessions.create_session(await self._ready(), self._caller, request, parent=above, once=once)
 
     async def get(self, ref: str) -> Session:
         """A session by id or name."""
@@ -377,6 +383,7 @@ class Holdfast:
         metadata: dict[str, Any] | None = None,
         task_id: str | None = None,
         ttl: object = None,
+        idempotency_key: str | None = None,
     ) -> Session:
         """Start a new session from entry `at` of another, without copying what came before."""
         request = SessionRequest(
@@ -388,11 +395,17 @@ class Holdfast:
             session_id=session_id,
             ttl=ttl,
         )
-        return await sessions.fork_session(await self._ready(), self._caller, ref, request, at=at)
+        once = None if idempotency_key is None else _once("fork", idempotency_key, [ref, at, request])
+        return await sessions.fork_session(await self._ready(), self._caller, ref, request, at=at, once=once)
 
-    async def save_checkpoint(self, ref: str, checkpoint: dict[str, Any], *, token: str | None = None) -> Checkpoint:
+    async def save_checkpoint(
+        self, ref: str, checkpoint: dict[str, Any], *, token: str | None = None, idempotency_key: str | None = None
+    ) -> Checkpoint:
         """Keep a checkpoint without pausing."""
-        return await sessions.save_checkpoint(await self._ready(), self._caller, ref, checkpoint, token=token)
+        once = _once("save_checkpoint", idempotency_key, [ref, checkpoint])
+        return await sessions.save_checkpoint(
+            await self._ready(), self._caller, ref, checkpoint, token=token, once=once
+        )
 
     async def checkpoint(self, ref: str, number: int | None = None) -> Checkpoint:
         """The newest checkpoint, or the one with that entry number."""
@@ -660,9 +673,20 @@ class Holdfast:
             newest_first=newest_first,
         )
 
-    async def compact(self, ref: str, summary: str, *, upto: int | None = None, token: str | None = None) -> Entry:
+    async def compact(
+        self,
+        ref: str,
+        summary: str,
+        *,
+        upto: int | None = None,
+        token: str | None = None,
+        idempotency_key: str | None = None,
+    ) -> Entry:
         """Add a summary that stands for what came before in every later window."""
-        return await conversation.compact(await self._ready(), self._caller, ref, summary, upto=upto, token=token)
+        once = _once("compact", idempotency_key, [ref, summary, upto])
+        return await conversation.compact(
+            await self._ready(), self._caller, ref, summary, upto=upto, token=token, once=once
+        )
 
     async def search(self, text: str, *, limit: int = 20) -> Hits:
         """Entries that have all these words."""
@@ -752,16 +776,19 @@ class Holdfast:
         plan: Any = None,
         options: Iterable[str] = (),
         expires_in: object = None,
+        idempotency_key: str | None = None,
     ) -> Approval:
         """Put a question to a person; the session waits in phase `approval`."""
+        offered = tuple(options)
         return await approvals.request_approval(
             await self._ready(),
             self._caller,
             ref,
             question,
             plan=plan,
-            options=tuple(options),
+            options=offered,
             expires_in=expires_in,
+            once=_once("request_approval", idempotency_key, [ref, question, plan, offered, expires_in]),
         )
 
     async def approvals(self, ref: str | None = None, *, pending_only: bool = True, limit: int = 100) -> Approvals:
@@ -933,6 +960,15 @@ def connect(
 def caller_for(*, owner: str, by: str | None, interface: str, holder: str | None) -> Caller:
     """Who uses this connection."""
     return Caller(owner=owner, by=by or config.user(), interface=interface, holder=holder or config.unique_holder())
+
+
+def _once(operation: str, key: str | None, request: Sequence[object]) -> OnceKey | None:
+    """What was asked under a key; None without one."""
+    if key is None:
+        return None
+    from holdfast.core.once import once_key
+
+    return once_key(operation, key, request)
 
 
 def _number(value: int | str | None) -> int | None:

@@ -33,6 +33,7 @@ from holdfast.core.session import Birth, Change, Session, Stamp, View
 TYPE_CHECKING = False
 if TYPE_CHECKING:  # only whoever starts agents needs them
     from holdfast.core.inbox import Item
+    from holdfast.core.once import Once
     from holdfast.core.run import Run, RunQuery
     from holdfast.core.turn import Launcher, Turn
     from holdfast.core.work import Claim
@@ -146,6 +147,19 @@ class Store(Protocol):
         Callbacks of the change are delivered in the same commit: for each, `deliver` of
         `core.work` decides on the parent's view as it then is. Of a settled run, `callback` says
         what became of it: delivered, parent_closed or parent_deleted.
+
+        A change with `once` (here as in `create` and `fork`) is looked up by the owner, the operation
+        and the key before anything else is checked or written: if that request was made in the last 24 hours,
+        AlreadyDone is raised, or KeyReused if it was another one. Else it is noted in the same commit.
+        """
+
+    async def once(self, owner: str, operation: str, key: str, at: datetime) -> Once | None:
+        """The request that was made under a key in the 24 hours before."""
+
+    async def purge(self, at: datetime, limit: int) -> int:
+        """Forget some of what no longer counts, at most `limit` of a kind; how many. The rest is left for another call.
+
+        Of all owners: requests made under a key more than 24 hours ago; servers that nobody has heard of for a week.
         """
 
     # The log ------------------------------------------------------------------------------------

@@ -81,8 +81,12 @@ class Holdfast:
         session_id: str | None = None,
         project_dir: str | None = None,
         ttl: object = None,
+        idempotency_key: str | None = None,
     ) -> Session:
-        """Open a new session. Inside an agent its parent is that agent's session, unless `parent` says otherwise."""
+        """Open a new session. Inside an agent its parent is that agent's session, unless `parent` says otherwise.
+
+        With an `idempotency_key`, asked again within 24 hours, it is the session that was made the first time.
+        """
 
     def get(self, ref: str) -> Session:
         """A session by id or name."""
@@ -217,10 +221,13 @@ class Holdfast:
         metadata: dict[str, Any] | None = None,
         task_id: str | None = None,
         ttl: object = None,
+        idempotency_key: str | None = None,
     ) -> Session:
         """Start a new session from entry `at` of another, without copying what came before."""
 
-    def save_checkpoint(self, ref: str, checkpoint: dict[str, Any], *, token: str | None = None) -> Checkpoint:
+    def save_checkpoint(
+        self, ref: str, checkpoint: dict[str, Any], *, token: str | None = None, idempotency_key: str | None = None
+    ) -> Checkpoint:
         """Keep a checkpoint without pausing."""
 
     def checkpoint(self, ref: str, number: int | None = None) -> Checkpoint:
@@ -333,7 +340,15 @@ class Holdfast:
     ) -> Page[Entry]:
         """Entries of the log; pass `next` as `after` (or `before`, newest first) for what follows."""
 
-    def compact(self, ref: str, summary: str, *, upto: int | None = None, token: str | None = None) -> Entry:
+    def compact(
+        self,
+        ref: str,
+        summary: str,
+        *,
+        upto: int | None = None,
+        token: str | None = None,
+        idempotency_key: str | None = None,
+    ) -> Entry:
         """Add a summary that stands for what came before in every later window."""
 
     def search(self, text: str, *, limit: int = 20) -> Hits:
@@ -375,7 +390,14 @@ class Holdfast:
         """Delete what nobody touched for as long as the policy says, or for so many hours, and what is past its TTL."""
 
     def request_approval(
-        self, ref: str, question: str, *, plan: Any = None, options: Iterable[str] = (), expires_in: object = None
+        self,
+        ref: str,
+        question: str,
+        *,
+        plan: Any = None,
+        options: Iterable[str] = (),
+        expires_in: object = None,
+        idempotency_key: str | None = None,
     ) -> Approval:
         """Put a question to a person; the session waits in phase `approval`."""
 

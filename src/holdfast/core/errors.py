@@ -39,7 +39,7 @@
     │   ├── OutcomeConflict       finalized already, with another outcome             outcome_conflict
     │   ├── IdTaken / NameTaken   somebody has that id or name                        id_taken, name_taken
     │   ├── AgentExists           there is an agent of that name                      agent_exists
-    │   ├── KeyReused             the key came with another message or request       key_reused
+    │   ├── KeyReused             the key came before, with something else            key_reused
     │   ├── HasChildren           deletion without cascade                            has_children
     │   ├── FamilyLimit           tree too deep or too wide                           too_deep, too_many_children
     │   ├── AlreadyDecided        the approval has another answer                     already_decided

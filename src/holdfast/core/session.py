@@ -38,6 +38,7 @@ from holdfast.core.errors import (
 TYPE_CHECKING = False
 if TYPE_CHECKING:  # only whoever starts agents needs them
     from holdfast.core.inbox import Item
+    from holdfast.core.once import Once
     from holdfast.core.run import Join, Run
     from holdfast.core.turn import Turn
 
@@ -490,6 +491,7 @@ class Change(Struct, frozen=True, kw_only=True):
     turns: tuple[Turn, ...] = ()
     items: tuple[Item, ...] = ()
     callbacks: tuple[Callback, ...] = ()  # for the parents of runs that settled, delivered in the same commit
+    once: Once | None = None  # of a request that came under a key: it is noted with all this, or refused with it
 
     def then(self, rule: Callable[[Session], Change]) -> Change:
         """This change and, on top of it, what another rule makes of the session: one change."""
@@ -502,6 +504,7 @@ class Change(Struct, frozen=True, kw_only=True):
             turns=self.turns + later.turns,
             items=self.items + later.items,
             callbacks=self.callbacks + later.callbacks,
+            once=later.once or self.once,
         )
 
 

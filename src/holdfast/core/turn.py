@@ -19,7 +19,7 @@ from msgspec import Struct
 
 LEASE = timedelta(seconds=30)  # without renewal, a turn shows as unresponsive
 LOST_AFTER = timedelta(minutes=5)  # without renewal, one that was started is lost
-FORGOTTEN_AFTER = timedelta(days=7)  # of a launcher that was not seen
+FORGOTTEN_AFTER = timedelta(days=7)  # a launcher or a server that nobody has heard of for so long
 MAX_ATTEMPTS = 3  # turns that may fail or get lost in a row
 
 

@@ -14,6 +14,10 @@ from holdfast.core.query import check_limit
 from holdfast.core.session import MAX_CHECKPOINT_BYTES, Change, Stamp, View, check_text
 from holdfast.service.deps import Caller, Deps, stamp_of
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from holdfast.core.once import OnceKey
+
 MAX_OPTIONS = 20
 
 
@@ -27,6 +31,7 @@ async def request_approval(
     options: list[str] | tuple[str, ...] = (),
     expires_in: object = None,
     waits: bool = False,
+    once: OnceKey | None = None,
 ) -> Approval:
     """Put a question to a person; the session waits in phase `approval`, and so does a live turn if it can."""
     lifetime, stamp = check_ttl(expires_in, "expires_in"), stamp_of(deps, caller)
@@ -43,9 +48,21 @@ async def request_approval(
         expires_at=None if lifetime is None else stamp.at + lifetime,
         waits=waits,
     )
-    await deps.store.apply(caller.owner, session.session_id, lambda view: view.session.ask(approval, stamp))
-    deps.expect_end(approval.expires_at)
-    return approval
+
+    def decide(view: View) -> Change:
+        change = view.session.ask(approval, stamp)
+        return change if once is None else once.on(change, approval.approval_id, stamp.at)
+
+    async def act() -> Approval:
+        await deps.store.apply(caller.owner, session.session_id, decide)
+        deps.expect_end(approval.expires_at)
+        return approval
+
+    if once is None:
+        return await act()
+    from holdfast.service.once import done_once  # few requests come under a key
+
+    return await done_once(deps, caller, once, act, lambda kept: get_approval(deps, caller, kept))
 
 
 def _check_plan(plan: Any) -> Any:

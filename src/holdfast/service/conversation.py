@@ -21,9 +21,15 @@ from holdfast.core.window import (
     whole_upto,
     with_pinned,
 )
-from holdfast.ports import Tail
+from holdfast.ports import Decision, Tail
 from holdfast.service.deps import Caller, Deps, stamp_of
 from holdfast.service.retention import expire_due
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from datetime import datetime
+
+    from holdfast.core.once import OnceKey
 
 PAGE = 200
 PAIR_REACH = 1000  # how many messages a call and its result may be apart for compaction to see both
@@ -159,7 +165,14 @@ async def search_entries(deps: Deps, caller: Caller, text: object, *, limit: int
 
 
 async def compact(
-    deps: Deps, caller: Caller, ref: str, summary: str, *, upto: int | None = None, token: str | None = None
+    deps: Deps,
+    caller: Caller,
+    ref: str,
+    summary: str,
+    *,
+    upto: int | None = None,
+    token: str | None = None,
+    once: OnceKey | None = None,
 ) -> Entry:
     """Add a summary that stands for the messages up to `upto` in every later window; the log stays."""
     text = check_text("summary", summary)
@@ -168,8 +181,32 @@ async def compact(
     if type(wanted) is not int or not 1 <= wanted <= session.last_entry:
         raise EntryNotFound(session.session_id, wanted, session.last_entry)
     cut, stamp = await _between_pairs(deps, caller, session.session_id, wanted), stamp_of(deps, caller)
-    change = await deps.store.apply(caller.owner, ref, lambda view: view.session.compact(text, cut, stamp, token=token))
-    return change.entries[0]
+    return await add_entry(
+        deps, caller, ref, lambda view: view.session.compact(text, cut, stamp, token=token), once, stamp.at
+    )
+
+
+async def add_entry(
+    deps: Deps, caller: Caller, ref: str, decide: Decision, once: OnceKey | None, at: datetime
+) -> Entry:
+    """Commit a change that adds an entry, and give that back; with `once`, unless that request was made before."""
+    if once is None:
+        return (await deps.store.apply(caller.owner, ref, decide)).entries[0]
+    from holdfast.core.once import entry_named, entry_ref
+    from holdfast.service.once import done_once  # few requests come under a key
+
+    def noted(view: View) -> Change:
+        change = decide(view)
+        return once.on(change, entry_ref(change.session.session_id, change.entries[0].number), at)
+
+    async def act() -> Entry:
+        return (await deps.store.apply(caller.owner, ref, noted)).entries[0]
+
+    async def recall(kept: str) -> Entry:
+        session_id, number = entry_named(kept)
+        return (await deps.store.log(caller.owner, session_id, after=number - 1, limit=1))[0]
+
+    return await done_once(deps, caller, once, act, recall)
 
 
 async def _between_pairs(deps: Deps, caller: Caller, session_id: str, upto: int) -> int:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from datetime import datetime
 from typing import Any
 
@@ -25,6 +25,7 @@ from holdfast.core.query import Page, SessionQuery, check_numbers
 from holdfast.core.session import (
     BY_AGENT,
     BY_PERSON,
+    Birth,
     Change,
     Hold,
     Session,
@@ -37,12 +38,13 @@ from holdfast.core.session import (
     check_text,
 )
 from holdfast.service.context import read_context
-from holdfast.service.conversation import read_log, repair, window
+from holdfast.service.conversation import add_entry, read_log, repair, window
 from holdfast.service.deps import Caller, Deps, shown, stamp_of, with_what_follows
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from holdfast.core.inbox import Item
+    from holdfast.core.once import OnceKey
 
 MAX_PURPOSE = 4096
 MOST_HANDED_OVER = 1000  # as many as a family has open sessions
@@ -62,8 +64,10 @@ class SessionRequest(Struct, frozen=True, kw_only=True):
     ttl: object = None
 
 
-async def create_session(deps: Deps, caller: Caller, request: SessionRequest, *, parent: str | None = None) -> Session:
-    """Open a new session, under `parent` if given.
+async def create_session(
+    deps: Deps, caller: Caller, request: SessionRequest, *, parent: str | None = None, once: OnceKey | None = None
+) -> Session:
+    """Open a new session, under `parent` if given; with `once`, unless that request was made before.
 
     Raises ParentNotFound, IdTaken, NameTaken, FamilyLimit, or InvalidRequest; nothing is written then.
     """
@@ -71,9 +75,23 @@ async def create_session(deps: Deps, caller: Caller, request: SessionRequest, *,
     if parent is not None and parent == new.session_id:
         raise OwnAncestor(new.session_id)
     stamp, limits = stamp_of(deps, caller), deps.settings.family
-    session = await deps.store.create(caller.owner, lambda birth: born(new, birth, stamp, limits), parent=parent)
+
+    def decide(birth: Birth) -> Change:
+        change = born(new, birth, stamp, limits)
+        return change if once is None else once.on(change, new.session_id, stamp.at)
+
+    if once is None:
+        session = await deps.store.create(caller.owner, decide, parent=parent)
+    else:
+        session = await _made_once(deps, caller, once, lambda: deps.store.create(caller.owner, decide, parent=parent))
     deps.expect_end(session.expires_at)
     return replace(session, redacted=redacted) if redacted else session
+
+
+async def _made_once(deps: Deps, caller: Caller, once: OnceKey, make: Callable[[], Awaitable[Session]]) -> Session:
+    from holdfast.service.once import done_once  # few requests come under a key
+
+    return await done_once(deps, caller, once, make, lambda ref: get_session(deps, caller, ref))
 
 
 def new_session(deps: Deps, caller: Caller, request: SessionRequest) -> tuple[NewSession, tuple[str, ...]]:
@@ -282,16 +300,28 @@ async def _changed(
 
 
 async def fork_session(
-    deps: Deps, caller: Caller, ref: str, request: SessionRequest, *, at: int | None = None
+    deps: Deps,
+    caller: Caller,
+    ref: str,
+    request: SessionRequest,
+    *,
+    at: int | None = None,
+    once: OnceKey | None = None,
 ) -> Session:
     """Start a new session from entry `at` of another, without copying what came before."""
     if at is not None and (type(at) is not int or at < 1):
         raise InvalidField("at", f"is {at!r}; give an entry's number, from 1")
     new, redacted = new_session(deps, caller, request)
     stamp = stamp_of(deps, caller)
-    session = await deps.store.fork(
-        caller.owner, ref, at, lambda source, upto, checkpoint: forked(source, upto, checkpoint, new, stamp)
-    )
+
+    def decide(source: Session, upto: int, checkpoint: int | None) -> Change:
+        change = forked(source, upto, checkpoint, new, stamp)
+        return change if once is None else once.on(change, new.session_id, stamp.at)
+
+    if once is None:
+        session = await deps.store.fork(caller.owner, ref, at, decide)
+    else:
+        session = await _made_once(deps, caller, once, lambda: deps.store.fork(caller.owner, ref, at, decide))
     deps.expect_end(session.expires_at)
     return replace(session, redacted=redacted) if redacted else session
 
@@ -306,14 +336,20 @@ class Checkpoint(Struct, frozen=True, kw_only=True):
 
 
 async def save_checkpoint(
-    deps: Deps, caller: Caller, ref: str, checkpoint: dict[str, Any], *, token: str | None = None
+    deps: Deps,
+    caller: Caller,
+    ref: str,
+    checkpoint: dict[str, Any],
+    *,
+    token: str | None = None,
+    once: OnceKey | None = None,
 ) -> Checkpoint:
     """Keep a checkpoint without pausing."""
     kept, stamp = check_checkpoint(checkpoint), stamp_of(deps, caller)
-    change = await deps.store.apply(
-        caller.owner, ref, lambda view: view.session.save_checkpoint(kept, stamp, token=token)
+    entry = await add_entry(
+        deps, caller, ref, lambda view: view.session.save_checkpoint(kept, stamp, token=token), once, stamp.at
     )
-    return _as_checkpoint(change.entries[0])
+    return _as_checkpoint(entry)
 
 
 async def checkpoint_of(deps: Deps, caller: Caller, session: Session) -> dict[str, Any] | None:

@@ -46,6 +46,7 @@ from holdfast.core.fact import CallbackCounts, Fate, SessionFact, Size, callback
 from holdfast.core.family import EVERY_TOMBSTONE, Deletion, Member, Tombstone, TombstoneQuery
 from holdfast.core.ids import looks_like_ref
 from holdfast.core.inbox import Item, ItemKind, ItemState, inbox_fingerprint
+from holdfast.core.once import Once
 from holdfast.core.query import MAX_POSITION, Page, SessionQuery, make_cursor, read_cursor
 from holdfast.core.run import Run, RunQuery, RunState
 from holdfast.core.session import Birth, Callback, Change, Session, Stamp, State, View
@@ -114,10 +115,12 @@ class MemoryStore:
         """Create what `decide` makes of the parent."""
         with self._opened(owner) as shelf:
             change = decide(shelf.birth_under(parent))
+            shelf.check_once(change)
             shelf.check_free(change.session)
             shelf.desk.check(change)
             record = shelf.add(change.session, change.entries)
             shelf.write_work(record, change)
+            shelf.note_once(change)
             return record.head
 
     async def fork(self, owner: str, ref: str, at: int | None, decide: ForkDecision) -> Session:
@@ -167,6 +170,20 @@ class MemoryStore:
                 item=None if item is None else shelf.desk.item(item, name),
             )
             return shelf.commit(record, decide(view))
+
+    async def once(self, owner: str, operation: str, key: str, at: datetime) -> Once | None:
+        """The request that was made under a key in the 24 hours before."""
+        with self._opened(owner) as shelf:
+            kept = shelf.requests.get((operation, key))
+            return kept if kept is not None and kept.lives(at) else None
+
+    async def purge(self, at: datetime, limit: int) -> int:
+        """Forget some of what no longer counts, the oldest requests first."""
+        with self._lock:
+            old = [(kept.at, shelf, kept) for shelf in self._shelves.values() for kept in shelf.old_requests(at)]
+            for _, shelf, kept in sorted(old, key=lambda one: one[0])[:limit]:
+                del shelf.requests[kept.operation, kept.key]
+            return len(old[:limit])
 
     # The log ------------------------------------------------------------------------------------
 
@@ -645,6 +662,7 @@ class _Shelf:
         self.feed: dict[int, tuple[_Record, int] | Tombstone] = {}  # by cursor: an entry's number, or a deletion
         self.feed_end = 0
         self.delegated: dict[str, bytes] = {}  # delegations by id, in the order they were recorded
+        self.requests: dict[tuple[str, str], Once] = {}  # made under a key, by operation and key
         self._last_serial = 0
 
     # Finding ------------------------------------------------------------------------------------
@@ -761,11 +779,13 @@ class _Shelf:
         if not 1 <= upto <= head.last_entry:
             raise EntryNotFound(head.session_id, upto, head.last_entry)
         change = decide(head, upto, self._checkpoint_upto(source, upto))
+        self.check_once(change)
         self.check_free(change.session)
         self.desk.check(change)
         record = self.add(change.session, change.entries, source.parts_upto(upto))
         record.context = dict(source.context)
         self.write_work(record, change)
+        self.note_once(change)
         return record
 
     def _checkpoint_upto(self, record: _Record, upto: int) -> int | None:
@@ -793,10 +813,28 @@ class _Shelf:
 
     def commit(self, record: _Record, change: Change) -> Change:
         """Write a whole change; the change with what became of its callbacks."""
+        self.check_once(change)
         self.desk.check(change)
+        self.note_once(change)
         if change != Change(session=record.head):
             self.save(record, change.session, change.entries, change.approvals)
         return self.write_work(record, change)
+
+    def check_once(self, change: Change) -> None:
+        """Raise AlreadyDone or KeyReused if a request was made under the key of this one."""
+        once = change.once
+        kept = None if once is None else self.requests.get((once.operation, once.key))
+        if once is not None and kept is not None and kept.lives(once.at):
+            kept.check_repeats(once)
+
+    def note_once(self, change: Change) -> None:
+        """What a request became."""
+        if change.once is not None:
+            self.requests[change.once.operation, change.once.key] = change.once
+
+    def old_requests(self, at: datetime) -> list[Once]:
+        """Requests whose keys are free again."""
+        return [kept for kept in self.requests.values() if not kept.lives(at)]
 
     def write_work(self, record: _Record, change: Change) -> Change:
         """The runs, turns and items of a change, then its callbacks delivered: settled runs count as such by then."""

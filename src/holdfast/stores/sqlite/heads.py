@@ -41,6 +41,10 @@ from holdfast.stores.sqlite.rows import (
     session_of,
 )
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from holdfast.core.once import Once
+
 # Finding ----------------------------------------------------------------------------------------
 
 _BY_ID = f"SELECT {HEAD_WITH_PK} FROM sessions WHERE owner = ? AND id = ?"
@@ -124,10 +128,14 @@ def create(db: Connection, owner: str, decide: BirthDecision, parent: str | None
     """A new session with its first entries."""
     family, birth = _family_of(db, owner, parent)
     change = decide(birth)
+    if change.once is not None:
+        _check_once(db, owner, change.once)
     check_names(db, owner, change.session)
     pk = insert(db, change.session, family=family)
     add_entries(db, pk, owner, change.entries)
     _write_work(db, owner, pk, View(change.session), change)
+    if change.once is not None:
+        _note_once(db, owner, change.once)
     return change.session
 
 
@@ -198,6 +206,8 @@ def fork(db: Connection, owner: str, ref: str, at: int | None, decide: ForkDecis
         raise EntryNotFound(source.session_id, upto, source.last_entry)
     segments = shared_segments(db, source_pk, upto)
     change = decide(source, upto, _newest_checkpoint(db, segments))
+    if change.once is not None:
+        _check_once(db, owner, change.once)
     check_names(db, owner, change.session)
     pk = insert(db, change.session, shared_upto=upto)
     db.execute("UPDATE sessions SET has_pins = 1 WHERE pk = ?", (pk,))  # its source may have some
@@ -208,6 +218,8 @@ def fork(db: Connection, owner: str, ref: str, at: int | None, decide: ForkDecis
     )
     add_entries(db, pk, owner, change.entries)
     _write_work(db, owner, pk, View(change.session), change)
+    if change.once is not None:
+        _note_once(db, owner, change.once)
     return change.session
 
 
@@ -297,6 +309,9 @@ def _with_work(db: Connection, owner: str, pk: int, view: View, turn: str | None
 
 def save(db: Connection, owner: str, pk: int, view: View, change: Change) -> Change:
     """Write a whole change; the change with what became of its callbacks."""
+    if change.once is not None:
+        _check_once(db, owner, change.once)
+        _note_once(db, owner, change.once)
     if change.session != view.session:
         write_head(db, pk, view.session, change.session)
     add_entries(db, pk, owner, change.entries)
@@ -312,6 +327,18 @@ def _write_work(db: Connection, owner: str, pk: int, view: View, change: Change)
 
     work.check(db, owner, view, change)
     return work.write(db, owner, pk, view, change)
+
+
+def _check_once(db: Connection, owner: str, request: Once) -> None:
+    from holdfast.stores.sqlite import once  # few requests come under a key
+
+    once.check(db, owner, request)
+
+
+def _note_once(db: Connection, owner: str, request: Once) -> None:
+    from holdfast.stores.sqlite import once
+
+    once.note(db, owner, request)
 
 
 def _named(db: Connection, owner: str, pk: int, approval: str) -> Approval:

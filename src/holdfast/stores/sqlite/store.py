@@ -41,6 +41,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from holdfast.core.fact import Fate, SessionFact, Size
     from holdfast.core.inbox import Item
+    from holdfast.core.once import Once
     from holdfast.core.run import Run, RunQuery
     from holdfast.core.turn import Launcher, Turn
     from holdfast.core.work import Claim
@@ -100,6 +101,16 @@ class SqliteStore:
         item: str | None = None,
     ) -> Change:
         return await self._access.write(lambda db: heads.apply(db, owner, ref, decide, expected, approval, turn, item))
+
+    async def once(self, owner: str, operation: str, key: str, at: datetime) -> Once | None:
+        from holdfast.stores.sqlite import once  # few requests come under a key
+
+        return await self._access.read(lambda db: once.find(db, owner, operation, key, micros(at)))
+
+    async def purge(self, at: datetime, limit: int) -> int:
+        from holdfast.stores.sqlite import once
+
+        return await self._access.write(lambda db: once.purge(db, micros(at), limit))
 
     # The log ------------------------------------------------------------------------------------
 

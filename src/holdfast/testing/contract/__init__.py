@@ -15,6 +15,7 @@ from holdfast.testing.contract.feed import FeedRules
 from holdfast.testing.contract.finding import FindRules
 from holdfast.testing.contract.forks import ForkRules
 from holdfast.testing.contract.log import LogRules
+from holdfast.testing.contract.once import OnceRules
 from holdfast.testing.contract.owners import OwnerRules
 from holdfast.testing.contract.runs import RunRules
 from holdfast.testing.contract.searching import SearchRules
@@ -42,6 +43,7 @@ class StoreContract(
     RunRules,
     TurnRules,
     CallbackRules,
+    OnceRules,
     OwnerRules,
 ):
     """What every store promises. Subclass it and provide a `store` fixture: a new, empty store."""

@@ -114,7 +114,8 @@ async def _items(page: Awaitable[Any]) -> list[Any]:
 
 
 OWNERLESS = {"check", "size", "pulse", "wait", "close", "overdue", "waiting_turns", "save_launcher", "launchers"}
-TESTED_APART = {"restore", "record_delegation"}
+OWNERLESS |= {"purge"}
+TESTED_APART = {"restore", "record_delegation", "once"}
 
 
 class OwnerRules:
