@@ -17,10 +17,11 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from holdfast import agent_session, sync
     from holdfast.client import Holdfast, connect
-    from holdfast.core.errors import Conflict, HoldfastError, InvalidRequest, NotFound, StoreError
+    from holdfast.core.errors import AccessError, Conflict, HoldfastError, InvalidRequest, NotFound, StoreError
 
 __version__ = "0.1.0"
 __all__ = [
+    "AccessError",
     "Conflict",
     "Holdfast",
     "HoldfastError",
@@ -34,6 +35,7 @@ __all__ = [
 ]
 
 _HOME = {
+    "AccessError": "holdfast.core.errors",
     "Conflict": "holdfast.core.errors",
     "Holdfast": "holdfast.client",
     "HoldfastError": "holdfast.core.errors",

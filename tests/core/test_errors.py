@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import json
 import pickle
 import re
 from collections import Counter
@@ -19,7 +20,14 @@ FAMILIES: dict[type[Any], tuple[int, str, int]] = {
     errors.InvalidRequest: (422, "INVALID_ARGUMENT", 2),
     errors.NotFound: (404, "NOT_FOUND", 3),
     errors.Conflict: (409, "FAILED_PRECONDITION", 4),
+    errors.AccessError: (403, "PERMISSION_DENIED", 4),
     errors.StoreError: (503, "UNAVAILABLE", 5),
+}
+EXCEPTIONS: dict[str, tuple[int, str, int]] = {
+    "session_gone": (410, "NOT_FOUND", 3),
+    "unauthorized": (401, "UNAUTHENTICATED", 4),
+    "rate_limited": (429, "RESOURCE_EXHAUSTED", 4),
+    "request_too_large": (413, "RESOURCE_EXHAUSTED", 2),
 }
 # One of every error that can be raised, and the code it must have.
 EXAMPLES: tuple[tuple[str, HoldfastError], ...] = (
@@ -36,6 +44,7 @@ EXAMPLES: tuple[tuple[str, HoldfastError], ...] = (
     ("own_ancestor", errors.OwnAncestor("s-1")),
     ("ambiguous_reference", errors.AmbiguousReference("0190", ["0190a", "0190b"])),
     ("invalid_import", errors.InvalidImport("not a line of an export", line=3)),
+    ("request_too_large", errors.RequestTooLarge(1024)),
     ("unsupported", errors.Unsupported("this store cannot search")),
     ("invalid_definition", errors.InvalidDefinition("planner.toml", 3, "kind is missing")),
     ("session_not_found", errors.SessionNotFound("s-1")),
@@ -45,6 +54,7 @@ EXAMPLES: tuple[tuple[str, HoldfastError], ...] = (
     ("run_not_found", errors.RunNotFound("r-1")),
     ("turn_not_found", errors.TurnNotFound("s-1:t1")),
     ("item_not_found", errors.ItemNotFound("callback:r-1")),
+    ("key_not_found", errors.KeyNotFound("a1b2")),
     ("agent_not_found", errors.AgentNotFound("planner")),
     ("session_gone", errors.SessionGone("s-1", at=AT, by="ann", why="deleted")),
     ("session_closed", errors.SessionClosed("s-1", "completed")),
@@ -67,6 +77,11 @@ EXAMPLES: tuple[tuple[str, HoldfastError], ...] = (
     ("already_decided", errors.AlreadyDecided("a-1", "approve", "ann")),
     ("approval_expired", errors.ApprovalClosed("a-1", "expired")),
     ("approval_withdrawn", errors.ApprovalClosed("a-1", "withdrawn")),
+    ("unauthorized", errors.Unauthorized()),
+    ("forbidden", errors.Forbidden("approve")),
+    ("out_of_reach", errors.OutOfReach("s-1")),
+    ("rate_limited", errors.RateLimited(1.5)),
+    ("server_unreachable", errors.ServerUnreachable("http://127.0.0.1:8765", "connection refused")),
     ("session_corrupt", errors.SessionCorrupt("s-1", "entry 3")),
     ("store_busy", errors.StoreBusy("holdfast.db")),
     ("store_read_only", errors.StoreReadOnly("holdfast.db")),
@@ -149,11 +164,11 @@ def test_every_error_leaves_through_every_door(code: str, error: HoldfastError) 
     family = next(family for family in FAMILIES if isinstance(error, family))
     http, grpc, exit_code = FAMILIES[family]
     edge = edge_of(error)
-    assert (edge.http, edge.grpc, edge.exit_code) == (410 if code == "session_gone" else http, grpc, exit_code)
+    assert (edge.http, edge.grpc, edge.exit_code) == EXCEPTIONS.get(code, (http, grpc, exit_code))
 
 
 def test_every_family_has_its_edge() -> None:
-    assert {kind.family for kind in error_classes()} == {"invalid", "not_found", "conflict", "store"}
+    assert {kind.family for kind in error_classes()} == {"invalid", "not_found", "conflict", "access", "store"}
     assert edge_of(HoldfastError("oops")).http == 500
     assert edge_of(HoldfastError("oops")).exit_code == 1
 
@@ -167,6 +182,42 @@ def test_an_unknown_fact_is_an_unknown_attribute() -> None:
 def test_an_error_survives_the_way_to_another_process(code: str, error: HoldfastError) -> None:
     copy: Any = pickle.loads(pickle.dumps(error))
     assert (type(copy), copy.to_dict(), str(copy)) == (type(error), error.to_dict(), str(error))
+
+
+def through_json(error: HoldfastError) -> HoldfastError:
+    """What a client makes of the document that a door has shown."""
+    document = json.loads(json.dumps(error.to_dict()))
+    code, detail = document.pop("code"), document.pop("detail")
+    return errors.error_from(code, detail, document, edge_of(error).http)
+
+
+@pytest.mark.parametrize(("code", "error"), EXAMPLES, ids=IDS)
+def test_an_error_is_the_same_at_the_other_end_of_a_door(code: str, error: HoldfastError) -> None:
+    copy = through_json(error)
+    assert (type(copy), copy.code, copy.message, copy.facts) == (type(error), code, error.message, error.facts)
+    assert all(getattr(copy, name) == value for name, value in error.facts.items())
+
+
+@pytest.mark.parametrize("family", [errors.HoldfastError, *FAMILIES])
+def test_a_family_is_the_same_at_the_other_end_of_a_door(family: type[HoldfastError]) -> None:
+    error = family("oops", why="because")
+    copy = through_json(error)
+    assert (type(copy), copy.to_dict()) == (family, error.to_dict())
+
+
+def test_a_field_called_like_a_session_is_told_from_its_id() -> None:
+    for error in (errors.InvalidField("name", "is empty"), errors.InvalidField("id", "is empty")):
+        assert type(through_json(error)) is errors.InvalidField
+
+
+@pytest.mark.parametrize(
+    ("status", "family"),
+    [(422, "invalid"), (404, "not_found"), (409, "conflict"), (403, "access"), (503, "store"), (500, "error"),
+     (None, "error")],
+)  # fmt: skip
+def test_a_code_from_a_newer_release_is_at_least_of_its_family(status: int | None, family: str) -> None:
+    error = errors.error_from("brand_new", "unheard of", {"what": 1}, status)
+    assert (error.code, error.message, error.facts, error.family) == ("brand_new", "unheard of", {"what": 1}, family)
 
 
 def test_instants_are_shown_in_utc_with_z() -> None:

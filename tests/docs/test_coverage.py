@@ -196,7 +196,7 @@ def test_every_code_of_the_drawn_tree_is_in_the_reference() -> None:
 
 def test_the_exit_code_of_every_family_is_in_the_reference() -> None:
     text = (REFERENCE / "errors.md").read_text(encoding="utf-8")
-    for kind in (errors.InvalidRequest, errors.NotFound, errors.Conflict, errors.StoreError):
+    for kind in (errors.InvalidRequest, errors.NotFound, errors.Conflict, errors.AccessError, errors.StoreError):
         exit_code = errors.edge_of(kind("")).exit_code
         assert re.search(rf"`holdfast\.{kind.__name__}` \| {exit_code} \|", text), kind.__name__
 

@@ -14,6 +14,7 @@
     │   ├── OwnAncestor           a session cannot be its own parent                  own_ancestor
     │   ├── AmbiguousReference    a prefix that fits several sessions                 ambiguous_reference
     │   ├── InvalidImport         a file that is not one of ours                      invalid_import
+    │   ├── RequestTooLarge       a request above what a server reads                 request_too_large
     │   ├── InvalidDefinition     a file that describes no agent                      invalid_definition
     │   └── Unsupported           this store cannot do that                           unsupported
     ├── NotFound                  it is not there
@@ -24,6 +25,7 @@
     │   ├── RunNotFound                                                               run_not_found
     │   ├── TurnNotFound                                                              turn_not_found
     │   ├── ItemNotFound          of an inbox                                         item_not_found
+    │   ├── KeyNotFound           of access                                           key_not_found
     │   ├── AgentNotFound         no such agent, or it is switched off                agent_not_found
     │   └── SessionGone           it was deleted: when, by whom, why                  session_gone
     ├── Conflict                  refused as things stand; look again, then decide
@@ -44,6 +46,11 @@
     │   ├── FamilyLimit           tree too deep or too wide                           too_deep, too_many_children
     │   ├── AlreadyDecided        the approval has another answer                     already_decided
     │   └── ApprovalClosed        expired or withdrawn                       approval_expired, approval_withdrawn
+    ├── AccessError               not with this key, or not now
+    │   ├── Unauthorized          no key, or none that counts                         unauthorized
+    │   ├── Forbidden             the key lacks a scope                               forbidden
+    │   ├── OutOfReach            a session token, and a session that is not below    out_of_reach
+    │   └── RateLimited           too many requests                                   rate_limited
     └── StoreError                the store cannot answer; nothing was changed
         ├── SessionCorrupt        one session does not read back whole                session_corrupt
         ├── StoreBusy             locked by others for too long                       store_busy
@@ -51,6 +58,7 @@
         ├── StoreFull             no room on the disk                                 store_full
         ├── StoreCorrupt          the file is damaged or no database                  store_corrupt
         ├── StoreTooNew           written by a newer Holdfast                         store_too_new
+        ├── ServerUnreachable     no answer: nobody knows whether it happened         server_unreachable
         └── StoreUnavailable      cannot be opened or reached                         store_unavailable
 
 Families say what the caller can do; `code` is stable and the same at every door;
@@ -105,6 +113,15 @@ def _error_from(kind: type[HoldfastError], code: str, message: str, facts: dict[
     return error
 
 
+def error_from(code: str, detail: str, facts: dict[str, Any], status: int | None = None) -> HoldfastError:
+    """The error that some door has shown as `to_dict`, as it was; `status` is the HTTP status it came with.
+
+    A code that this release does not know becomes one of the family that the status tells.
+    """
+    kind = _fixed_codes().get(code) or _kind_by_pattern(code, facts) or _FAMILY_BY_STATUS.get(status, HoldfastError)
+    return _error_from(kind, code, detail, facts)
+
+
 # Families ---------------------------------------------------------------------------------------
 
 
@@ -129,47 +146,18 @@ class Conflict(HoldfastError):
     family = "conflict"
 
 
+class AccessError(HoldfastError):
+    """Whoever asks may not do that."""
+
+    code = "access_denied"
+    family = "access"
+
+
 class StoreError(HoldfastError):
     """The store could not answer. Nothing was changed."""
 
     code = "store_error"
     family = "store"
-
-
-class AccessError(HoldfastError):
-    """Whoever asks may not."""
-
-    code = "access"
-    family = "access"
-
-
-class Unauthorized(AccessError):
-    """Nobody knows who is asking."""
-
-    code = "unauthorized"
-
-    def __init__(self, why: str = "no key, or one that is not valid; send `Authorization: Bearer KEY`") -> None:
-        super().__init__(why)
-
-
-class Forbidden(AccessError):
-    """Known, but not allowed that."""
-
-    code = "forbidden"
-
-    def __init__(self, scope: str) -> None:
-        super().__init__(f"this key lacks the scope {scope!r}; use one that has it", scope=scope)
-
-
-class OutOfReach(AccessError):
-    """A session's token reaches that session and its descendants, nothing else."""
-
-    code = "out_of_reach"
-
-    def __init__(self, session_id: str) -> None:
-        super().__init__(
-            f"the token of session {session_id} reaches that session and its descendants only", session_id=session_id
-        )
 
 
 # Fix the request --------------------------------------------------------------------------------
@@ -280,6 +268,17 @@ class InvalidImport(InvalidRequest):
             super().__init__(f"{file}: {place}{why}; nothing was imported", line=line, file=file)
 
 
+class RequestTooLarge(InvalidRequest):
+    """A request that is larger than a server reads."""
+
+    code = "request_too_large"
+
+    def __init__(self, limit: int) -> None:
+        super().__init__(
+            f"a request may have {limit:,} bytes, not more; send less at once, or keep the rest in a file", limit=limit
+        )
+
+
 class InvalidDefinition(InvalidRequest):
     """A file that describes no agent; it says where it is wrong."""
 
@@ -371,6 +370,16 @@ class ItemNotFound(NotFound):
     def __init__(self, item_id: str) -> None:
         shown = _plain(item_id)
         super().__init__(f"there is no item {shown!r}; `holdfast inbox` shows what there is", item_id=shown)
+
+
+class KeyNotFound(NotFound):
+    """There is no such key."""
+
+    code = "key_not_found"
+
+    def __init__(self, key_id: str) -> None:
+        shown = _plain(key_id)
+        super().__init__(f"there is no key {shown!r}; `holdfast keys list` shows those there are", key_id=shown)
 
 
 class AgentNotFound(NotFound):
@@ -619,6 +628,47 @@ class ApprovalClosed(Conflict):
         )
 
 
+# Not with this key ------------------------------------------------------------------------------
+
+
+class Unauthorized(AccessError):
+    """No key was given, or none that counts. Which of these it is stays unsaid: whoever guesses learns nothing."""
+
+    code = "unauthorized"
+
+    def __init__(self) -> None:
+        super().__init__("this needs a valid key; `holdfast keys create` makes one")
+
+
+class Forbidden(AccessError):
+    """The key is good, but not for this."""
+
+    code = "forbidden"
+
+    def __init__(self, scope: str, why: str | None = None) -> None:
+        super().__init__(why or f"this key lacks the scope {scope!r}; use one that has it", scope=str(scope))
+
+
+class OutOfReach(AccessError):
+    """A session token reaches its session and what hangs on it, nothing else."""
+
+    code = "out_of_reach"
+
+    def __init__(self, session_id: str) -> None:
+        super().__init__(
+            f"this token is for session {session_id} and what hangs on it, and this is neither", session_id=session_id
+        )
+
+
+class RateLimited(AccessError):
+    """Too many requests in too short a time."""
+
+    code = "rate_limited"
+
+    def __init__(self, retry_after: float) -> None:
+        super().__init__(f"too many requests; try again in {retry_after:g} seconds", retry_after=retry_after)
+
+
 # The store cannot answer ------------------------------------------------------------------------
 
 
@@ -684,6 +734,19 @@ class StoreTooNew(StoreError):
         )
 
 
+class ServerUnreachable(StoreError):
+    """A server did not answer. Unlike with a store, nobody knows whether the request was carried out."""
+
+    code = "server_unreachable"
+
+    def __init__(self, url: str, why: str) -> None:
+        super().__init__(
+            f"no answer from {url} ({why}); whether it happened is not known: look, or repeat it under the same "
+            "idempotency key",
+            url=url,
+        )
+
+
 class StoreUnavailable(StoreError):
     """The store cannot be opened or reached."""
 
@@ -703,16 +766,61 @@ _EDGES = {
     "invalid": Edge(http=422, grpc="INVALID_ARGUMENT", exit_code=2),
     "not_found": Edge(http=404, grpc="NOT_FOUND", exit_code=3),
     "conflict": Edge(http=409, grpc="FAILED_PRECONDITION", exit_code=4),
-    "store": Edge(http=503, grpc="UNAVAILABLE", exit_code=5),
     "access": Edge(http=403, grpc="PERMISSION_DENIED", exit_code=4),
+    "store": Edge(http=503, grpc="UNAVAILABLE", exit_code=5),
     "error": Edge(http=500, grpc="INTERNAL", exit_code=1),
 }
-_EXCEPTIONS_TO_THE_FAMILY = {"session_gone": Edge(http=410, grpc="NOT_FOUND", exit_code=3)}
+_EXCEPTIONS_TO_THE_FAMILY = {
+    "session_gone": Edge(http=410, grpc="NOT_FOUND", exit_code=3),
+    "unauthorized": Edge(http=401, grpc="UNAUTHENTICATED", exit_code=4),
+    "rate_limited": Edge(http=429, grpc="RESOURCE_EXHAUSTED", exit_code=4),
+    "request_too_large": Edge(http=413, grpc="RESOURCE_EXHAUSTED", exit_code=2),
+}
 
 
 def edge_of(error: HoldfastError) -> Edge:
     """The one table that maps errors to HTTP status, gRPC status and exit code."""
     return _EXCEPTIONS_TO_THE_FAMILY.get(error.code) or _EDGES[error.family]
+
+
+# Errors from afar -------------------------------------------------------------------------------
+
+_FAMILY_BY_STATUS: dict[int | None, type[HoldfastError]] = {
+    400: InvalidRequest,
+    401: Unauthorized,
+    403: AccessError,
+    404: NotFound,
+    409: Conflict,
+    410: NotFound,
+    413: InvalidRequest,
+    422: InvalidRequest,
+    429: RateLimited,
+    502: StoreError,
+    503: StoreError,
+    504: StoreError,
+}
+_fixed: dict[str, type[HoldfastError]] = {}
+
+
+def _fixed_codes() -> dict[str, type[HoldfastError]]:
+    """Every error of this module whose class has a code of its own, by it."""
+    if not _fixed:
+        kinds = [kind for kind in globals().values() if isinstance(kind, type) and issubclass(kind, HoldfastError)]
+        _fixed.update({kind.code: kind for kind in kinds if "code" in vars(kind)})
+    return _fixed
+
+
+def _kind_by_pattern(code: str, facts: dict[str, Any]) -> type[HoldfastError] | None:
+    """The class of an error whose code is made when it is."""
+    if code in ("invalid_id", "invalid_name") and facts.get("field") in ("session_id", "session_name"):
+        return InvalidId
+    if code.startswith("invalid_"):
+        return InvalidField
+    if code.endswith("_too_large"):
+        return TooLarge
+    if code in ("too_deep", "too_many_children"):
+        return FamilyLimit
+    return ApprovalClosed if code in ("approval_expired", "approval_withdrawn") else None
 
 
 def _plain(value: object) -> str:
