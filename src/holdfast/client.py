@@ -55,12 +55,14 @@ if TYPE_CHECKING:
     from asyncio import Task
 
     from holdfast.core.inbox import Item
+    from holdfast.core.key import Key
     from holdfast.core.once import OnceKey
     from holdfast.core.run import Run
     from holdfast.core.turn import Launcher, Turn
     from holdfast.files.finding import Source
     from holdfast.launcher.embedded import Embedded
     from holdfast.service.analytics import Analytics
+    from holdfast.service.keys import NewKey
     from holdfast.service.runs import Asked, RunReply
 
 # `list` is a method below, so the answers that are lists have names of their own.
@@ -822,6 +824,42 @@ class Holdfast:
     async def reject(self, approval_id: str, *, note: str | None = None, by: str | None = None) -> Approval:
         """Say no."""
         return await self.decide(approval_id, "reject", note=note, by=by)
+
+    # Access -------------------------------------------------------------------------------------
+
+    async def create_key(
+        self,
+        *,
+        owner: str | None = None,
+        scopes: Iterable[str] = ("read", "write"),
+        name: str | None = None,
+        owners: Iterable[str] | None = None,
+        expires_in: object = None,
+    ) -> NewKey:
+        """Make a key for a server's door. Its text is in this answer and nowhere else."""
+        from holdfast.service import keys
+
+        return await keys.create_key(
+            await self._ready(),
+            owner=self._caller.owner if owner is None else owner,
+            scopes=scopes,
+            name=name,
+            owners=owners,
+            expires_in=expires_in,
+            by=self._caller.by,
+        )
+
+    async def keys(self, *, owner: str | None = None) -> Page[Key]:
+        """The keys of an owner, or of all, oldest first; revoked ones too."""
+        from holdfast.service import keys
+
+        return Page(await keys.list_keys(await self._ready(), owner=owner))
+
+    async def revoke_key(self, key_id: str) -> Key:
+        """Let a key count no more. Twice is harmless."""
+        from holdfast.service import keys
+
+        return await keys.revoke_key(await self._ready(), key_id)
 
     # Transfer and care --------------------------------------------------------------------------
 

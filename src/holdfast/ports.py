@@ -33,6 +33,7 @@ from holdfast.core.session import Birth, Change, Session, Stamp, View
 TYPE_CHECKING = False
 if TYPE_CHECKING:  # only whoever starts agents needs them
     from holdfast.core.inbox import Item
+    from holdfast.core.key import Key
     from holdfast.core.once import Once
     from holdfast.core.run import Run, RunQuery
     from holdfast.core.turn import Launcher, Turn
@@ -306,6 +307,29 @@ class Store(Protocol):
 
     async def launchers(self) -> list[Launcher]:
         """All launchers that are not forgotten, newest first."""
+
+    # Access -------------------------------------------------------------------------------------
+
+    async def save_key(self, key: Key, digest: str) -> None:
+        """Keep a new key with the digest of its secret."""
+
+    async def key(self, key_id: str) -> tuple[Key, str] | None:
+        """A key and the digest of its secret, whatever became of it; None if there is none of that id."""
+
+    async def keys(self, owner: str | None = None) -> list[Key]:
+        """All keys, or an owner's, oldest first; revoked ones too."""
+
+    async def has_keys(self) -> bool:
+        """Whether any key was ever kept."""
+
+    async def revoke_key(self, key_id: str, at: datetime, *, owner: str | None = None) -> Key:
+        """Let a key count no more; one that was revoked stays as it is.
+
+        Raises KeyNotFound; with `owner`, for another's key too.
+        """
+
+    async def note_key_use(self, key_id: str, at: datetime) -> None:
+        """Remember when a key was last used. An unknown one is no error."""
 
     # What is counted ----------------------------------------------------------------------------
 

@@ -15,6 +15,7 @@ from holdfast.core.entry import Entry
 from holdfast.core.event import Event
 from holdfast.core.family import Deletion, Tombstone
 from holdfast.core.inbox import Item
+from holdfast.core.key import Key
 from holdfast.core.policy import Verdict
 from holdfast.core.query import Page
 from holdfast.core.run import Run
@@ -28,6 +29,7 @@ from holdfast.service.conversation import Reply
 from holdfast.service.delegation import Delegated
 from holdfast.service.family import TreeNode
 from holdfast.service.importing import ImportReport
+from holdfast.service.keys import NewKey
 from holdfast.service.retention import Cleanup
 from holdfast.service.runs import RunReply
 from holdfast.service.sessions import Checkpoint, ResumePacket
@@ -423,6 +425,23 @@ class Holdfast:
 
     def reject(self, approval_id: str, *, note: str | None = None, by: str | None = None) -> Approval:
         """Say no."""
+
+    def create_key(
+        self,
+        *,
+        owner: str | None = None,
+        scopes: Iterable[str] = ("read", "write"),
+        name: str | None = None,
+        owners: Iterable[str] | None = None,
+        expires_in: object = None,
+    ) -> NewKey:
+        """Make a key for a server's door. Its text is in this answer and nowhere else."""
+
+    def keys(self, *, owner: str | None = None) -> Page[Key]:
+        """The keys of an owner, or of all, oldest first; revoked ones too."""
+
+    def revoke_key(self, key_id: str) -> Key:
+        """Let a key count no more. Twice is harmless."""
 
     def export(self, ref: str, *, tree: bool = False, format: str = "jsonl") -> Iterator[str]:
         """A session as lines: `jsonl` (whole, importable) or `markdown` (to read)."""

@@ -20,6 +20,7 @@ from holdfast.ports import Clock, Entropy, Store
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from holdfast.core.agent import AgentDefinition
+    from holdfast.core.key import Key
 
 
 class HookSettings(Struct, frozen=True, kw_only=True):
@@ -54,6 +55,7 @@ class Deps:
         self.find_agent = find_agent
         self.settings = settings or Settings()
         self.redactor = Redactor(self.settings.secret_words)
+        self.known_keys: dict[str, tuple[datetime, tuple[Key, str]]] = {}  # seen a moment ago; see keys.authenticate
         self.look_again_at = clock.now()  # for what has run out of time; see retention.expire_due
 
     def agent(self, name: str) -> AgentDefinition:

@@ -86,6 +86,9 @@ COMMANDS: dict[str, dict[str, str]] = {
         "doctor": "doctor:doctor",
         "completion": "completion:completion",
     },
+    "Servers": {
+        "keys": "keys:keys",
+    },
     "Hosts": {
         "hooks": "hooks:hooks",
     },

@@ -34,6 +34,7 @@ from holdfast.core.errors import (
     EntryNotFound,
     IdTaken,
     ItemNotFound,
+    KeyNotFound,
     KeyReused,
     NameTaken,
     ParentNotFound,
@@ -46,6 +47,7 @@ from holdfast.core.fact import CallbackCounts, Fate, SessionFact, Size, callback
 from holdfast.core.family import EVERY_TOMBSTONE, Deletion, Member, Tombstone, TombstoneQuery
 from holdfast.core.ids import looks_like_ref
 from holdfast.core.inbox import Item, ItemKind, ItemState, inbox_fingerprint
+from holdfast.core.key import Key
 from holdfast.core.once import Once
 from holdfast.core.query import MAX_POSITION, Page, SessionQuery, make_cursor, read_cursor
 from holdfast.core.run import Run, RunQuery, RunState
@@ -79,6 +81,7 @@ _read_entry = Decoder(Entry).decode
 _read_item = Decoder(ContextItem).decode
 _read_approval = Decoder(Approval).decode
 _read_delegation = Decoder(Delegation).decode
+_read_key = Decoder(Key).decode
 _read_launcher = Decoder(Launcher).decode
 _words = re.compile(r"[^\W_]+").findall
 
@@ -93,6 +96,7 @@ class MemoryStore:
         self._committed = threading.Condition(self._lock)
         self._shelves: dict[str, _Shelf] = {}
         self._launchers: dict[str, bytes] = {}  # in the order they came
+        self._keys: dict[str, tuple[bytes, str]] = {}  # with the digests of their secrets, in the order they came
         self._numbers = count(1)  # of runs, turns and items
         self._wakers: set[Callable[[], object]] = set()
         self._pulse = 0
@@ -444,6 +448,48 @@ class MemoryStore:
         """All launchers that are not forgotten, newest first."""
         with self._lock:
             return [_read_launcher(kept) for kept in reversed(self._launchers.values())]
+
+    # Access -------------------------------------------------------------------------------------
+
+    async def save_key(self, key: Key, digest: str) -> None:
+        """Keep a new key with the digest of its secret."""
+        with self._lock:
+            self._keys[key.key_id] = (encode(key), digest)
+            self._tell()
+
+    async def key(self, key_id: str) -> tuple[Key, str] | None:
+        """A key and the digest of its secret."""
+        with self._lock:
+            body, digest = self._keys.get(key_id, (None, ""))
+            return None if body is None else (_read_key(body), digest)
+
+    async def keys(self, owner: str | None = None) -> list[Key]:
+        """All keys, or an owner's, oldest first."""
+        with self._lock:
+            keys = [_read_key(body) for body, _ in self._keys.values()]
+        return [key for key in keys if owner in (None, key.owner)]
+
+    async def has_keys(self) -> bool:
+        """Whether any key was ever kept."""
+        return bool(self._keys)
+
+    async def revoke_key(self, key_id: str, at: datetime, *, owner: str | None = None) -> Key:
+        """Let a key count no more."""
+        with self._lock:
+            found = await self.key(key_id)
+            if found is None or owner not in (None, found[0].owner):
+                raise KeyNotFound(key_id)
+            key, digest = found
+            if key.revoked_at is None:
+                key = replace(key, revoked_at=at)
+                await self.save_key(key, digest)
+            return key
+
+    async def note_key_use(self, key_id: str, at: datetime) -> None:
+        """Remember when a key was last used."""
+        with self._lock:
+            if (found := await self.key(key_id)) is not None:
+                await self.save_key(replace(found[0], last_used_at=at), found[1])
 
     # What is counted ----------------------------------------------------------------------------
 

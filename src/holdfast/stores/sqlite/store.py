@@ -41,6 +41,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from holdfast.core.fact import Fate, SessionFact, Size
     from holdfast.core.inbox import Item
+    from holdfast.core.key import Key
     from holdfast.core.once import Once
     from holdfast.core.run import Run, RunQuery
     from holdfast.core.turn import Launcher, Turn
@@ -287,6 +288,38 @@ class SqliteStore:
         from holdfast.stores.sqlite import queue
 
         return await self._access.read(queue.launchers)
+
+    # Access -------------------------------------------------------------------------------------
+
+    async def save_key(self, key: Key, digest: str) -> None:
+        from holdfast.stores.sqlite import keys  # only servers need them
+
+        await self._access.write(lambda db: keys.save(db, key, digest))
+
+    async def key(self, key_id: str) -> tuple[Key, str] | None:
+        from holdfast.stores.sqlite import keys
+
+        return await self._access.read(lambda db: keys.find(db, key_id))
+
+    async def keys(self, owner: str | None = None) -> list[Key]:
+        from holdfast.stores.sqlite import keys
+
+        return await self._access.read(lambda db: keys.keys(db, owner))
+
+    async def has_keys(self) -> bool:
+        from holdfast.stores.sqlite import keys
+
+        return await self._access.read(keys.exist)
+
+    async def revoke_key(self, key_id: str, at: datetime, *, owner: str | None = None) -> Key:
+        from holdfast.stores.sqlite import keys
+
+        return await self._access.write(lambda db: keys.revoke(db, key_id, at, owner))
+
+    async def note_key_use(self, key_id: str, at: datetime) -> None:
+        from holdfast.stores.sqlite import keys
+
+        await self._access.write(lambda db: keys.note_use(db, key_id, at))
 
     # What is counted ----------------------------------------------------------------------------
 

@@ -14,6 +14,7 @@ from holdfast.testing.contract.families import FamilyRules
 from holdfast.testing.contract.feed import FeedRules
 from holdfast.testing.contract.finding import FindRules
 from holdfast.testing.contract.forks import ForkRules
+from holdfast.testing.contract.keys import KeyRules
 from holdfast.testing.contract.log import LogRules
 from holdfast.testing.contract.once import OnceRules
 from holdfast.testing.contract.owners import OwnerRules
@@ -44,6 +45,7 @@ class StoreContract(
     TurnRules,
     CallbackRules,
     OnceRules,
+    KeyRules,
     OwnerRules,
 ):
     """What every store promises. Subclass it and provide a `store` fixture: a new, empty store."""

@@ -1,0 +1,68 @@
+"""Keys, and the secret that servers sign with. Each function runs inside a transaction."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+import msgspec
+from msgspec.structs import replace
+
+from holdfast.core.errors import KeyNotFound, StoreCorrupt
+from holdfast.core.key import Key
+from holdfast.stores.sqlite import heads
+from holdfast.stores.sqlite.connection import Connection
+from holdfast.stores.sqlite.rows import json_text
+
+_decode_key = msgspec.json.Decoder(Key).decode
+
+
+def save(db: Connection, key: Key, digest: str) -> None:
+    """A new key."""
+    sql = "INSERT INTO keys (id, owner, digest, body) VALUES (?, ?, ?, ?)"
+    db.execute(sql, (key.key_id, key.owner, digest, json_text(key)))
+
+
+def find(db: Connection, key_id: str) -> tuple[Key, str] | None:
+    """A key by its id, and the digest of its secret."""
+    row = db.one("SELECT body, digest FROM keys WHERE id = ?", (key_id,)) if heads.may_be_ref(key_id) else None
+    return None if row is None else (_key_of(db, row[0]), row[1])
+
+
+def keys(db: Connection, owner: str | None) -> list[Key]:
+    """Keys, oldest first."""
+    if owner is None:
+        rows = db.all("SELECT body FROM keys ORDER BY n")
+    else:
+        rows = db.all("SELECT body FROM keys WHERE owner = ? ORDER BY n", (owner,))
+    return [_key_of(db, row[0]) for row in rows]
+
+
+def exist(db: Connection) -> bool:
+    """Whether there is any, revoked ones too."""
+    return db.one("SELECT 1 FROM keys LIMIT 1") is not None
+
+
+def revoke(db: Connection, key_id: str, at: datetime, owner: str | None) -> Key:
+    """Let a key count no more; one that was revoked before stays as it is."""
+    found = find(db, key_id)
+    if found is None or owner not in (None, found[0].owner):
+        raise KeyNotFound(key_id)
+    return found[0] if found[0].revoked_at is not None else _write(db, replace(found[0], revoked_at=at))
+
+
+def note_use(db: Connection, key_id: str, at: datetime) -> None:
+    """Remember that a key was used."""
+    if (found := find(db, key_id)) is not None:
+        _write(db, replace(found[0], last_used_at=at))
+
+
+def _write(db: Connection, key: Key) -> Key:
+    db.execute("UPDATE keys SET body = ? WHERE id = ?", (json_text(key), key.key_id))
+    return key
+
+
+def _key_of(db: Connection, body: str) -> Key:
+    try:
+        return _decode_key(body)
+    except msgspec.DecodeError as error:
+        raise StoreCorrupt(db.path, f"a key: {error}") from error
