@@ -36,6 +36,7 @@ if TYPE_CHECKING:  # only whoever starts agents needs them
     from holdfast.core.key import Key
     from holdfast.core.once import Once
     from holdfast.core.run import Run, RunQuery
+    from holdfast.core.token import SigningSecret
     from holdfast.core.turn import Launcher, Turn
     from holdfast.core.work import Claim
 
@@ -330,6 +331,9 @@ class Store(Protocol):
 
     async def note_key_use(self, key_id: str, at: datetime) -> None:
         """Remember when a key was last used. An unknown one is no error."""
+
+    async def signing_secret(self, proposed: SigningSecret) -> SigningSecret:
+        """What all servers of this store sign with: the first that was ever proposed."""
 
     # What is counted ----------------------------------------------------------------------------
 

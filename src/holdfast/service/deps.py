@@ -21,6 +21,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from holdfast.core.agent import AgentDefinition
     from holdfast.core.key import Key
+    from holdfast.core.token import SigningSecret
 
 
 class HookSettings(Struct, frozen=True, kw_only=True):
@@ -56,6 +57,7 @@ class Deps:
         self.settings = settings or Settings()
         self.redactor = Redactor(self.settings.secret_words)
         self.known_keys: dict[str, tuple[datetime, tuple[Key, str]]] = {}  # seen a moment ago; see keys.authenticate
+        self.signing_secret: SigningSecret | None = None  # once it was needed; see tokens
         self.look_again_at = clock.now()  # for what has run out of time; see retention.expire_due
 
     def agent(self, name: str) -> AgentDefinition:

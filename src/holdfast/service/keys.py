@@ -1,4 +1,4 @@
-"""Keys: made, listed, revoked, and told from those that do not count.
+"""Keys and session tokens: made, listed, revoked, and told from those that do not count.
 
 Whether the caller may do so is the door's to ask (`Key.check`): on the machine itself whoever can
 open the store may do everything.
@@ -14,7 +14,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from holdfast.core.context import check_ttl
-from holdfast.core.errors import InvalidField, StoreError, Unauthorized
+from holdfast.core.errors import InvalidField, NotFound, StoreError, Unauthorized
 from holdfast.core.ids import check_label
 from holdfast.core.key import (
     ID_BYTES,
@@ -27,10 +27,13 @@ from holdfast.core.key import (
     read_key,
     secret_digest,
 )
+from holdfast.core.token import SECRET_BYTES as SIGNING_BYTES
+from holdfast.core.token import SECRET_ID_BYTES, SessionToken, SigningSecret, new_token, sign, verify
 from holdfast.service.deps import Deps
 
 KNOWN_FOR = timedelta(milliseconds=500)  # a key that another process revokes stops working within a second
 NOTE_EVERY = timedelta(hours=1)
+TOKEN_LIFETIME = timedelta(hours=24)
 NOBODYS_DIGEST = secret_digest("")  # compared with when there is no such key, so that it takes as long
 
 
@@ -135,3 +138,52 @@ async def _noted(deps: Deps, key: Key, digest: str, now: datetime) -> Key:
     with suppress(StoreError):
         await deps.store.note_key_use(key.key_id, now)
     return used
+
+
+# Session tokens ---------------------------------------------------------------------------------
+
+
+async def session_token(deps: Deps, owner: str, session_id: str, lifetime: object = TOKEN_LIFETIME) -> str:
+    """A text that lets its bearer reach this session and what hangs on it, for so long.
+
+    Raises SessionNotFound, SessionGone.
+    """
+    lives_for = check_ttl(lifetime, "lifetime") or TOKEN_LIFETIME
+    session = await deps.store.get(owner, session_id)
+    secret = await _signing_secret(deps)
+    return sign(new_token(owner, session.session_id, deps.clock.now() + lives_for, secret), secret)
+
+
+async def read_token(deps: Deps, text: object) -> SessionToken:
+    """What a session token says. Raises Unauthorized unless it is one of this store's and not past its time."""
+    secret = await _signing_secret(deps)
+    return verify(text, lambda secret_id: secret if secret_id == secret.secret_id else None, deps.clock.now())
+
+
+async def _signing_secret(deps: Deps) -> SigningSecret:
+    if deps.signing_secret is None:
+        proposed = SigningSecret(
+            secret_id=deps.entropy(SECRET_ID_BYTES).hex(),
+            value=deps.entropy(SIGNING_BYTES).hex(),
+            created_at=deps.clock.now(),
+        )
+        deps.signing_secret = await deps.store.signing_secret(proposed)
+    return deps.signing_secret
+
+
+async def reaches(deps: Deps, owner: str, token_session: str, ref: str) -> bool:
+    """Whether a token for one session reaches another: it is that session, or a descendant of it.
+
+    One that is not there is not reached, unless it was the token's own: nobody finds out what else there is. An id
+    that is spent may be another's name, so what counts is the id behind `ref`.
+    """
+    try:
+        session = await deps.store.get(owner, ref)
+    except NotFound:
+        return ref == token_session
+    if token_session in (session.session_id, session.parent_session_id, session.root_session_id):
+        return True
+    if session.depth < 3:  # its root and its parent are all its ancestors
+        return False
+    above = await deps.store.ancestors(owner, session.session_id)
+    return token_session in {ancestor.session_id for ancestor in above}

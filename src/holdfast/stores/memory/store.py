@@ -52,6 +52,7 @@ from holdfast.core.once import Once
 from holdfast.core.query import MAX_POSITION, Page, SessionQuery, make_cursor, read_cursor
 from holdfast.core.run import Run, RunQuery, RunState
 from holdfast.core.session import Birth, Callback, Change, Session, Stamp, State, View
+from holdfast.core.token import SigningSecret
 from holdfast.core.turn import Launcher, Turn, TurnState
 from holdfast.core.work import DELIVERED, Claim, callbacks_of_deleted, claim, deliver, fate_with
 from holdfast.ports import (
@@ -97,6 +98,7 @@ class MemoryStore:
         self._shelves: dict[str, _Shelf] = {}
         self._launchers: dict[str, bytes] = {}  # in the order they came
         self._keys: dict[str, tuple[bytes, str]] = {}  # with the digests of their secrets, in the order they came
+        self._signing_secret: SigningSecret | None = None
         self._numbers = count(1)  # of runs, turns and items
         self._wakers: set[Callable[[], object]] = set()
         self._pulse = 0
@@ -490,6 +492,12 @@ class MemoryStore:
         with self._lock:
             if (found := await self.key(key_id)) is not None:
                 await self.save_key(replace(found[0], last_used_at=at), found[1])
+
+    async def signing_secret(self, proposed: SigningSecret) -> SigningSecret:
+        """What all servers of this store sign with: the first that was ever proposed."""
+        with self._lock:
+            self._signing_secret = self._signing_secret or proposed
+            return self._signing_secret
 
     # What is counted ----------------------------------------------------------------------------
 

@@ -9,11 +9,15 @@ from msgspec.structs import replace
 
 from holdfast.core.errors import KeyNotFound, StoreCorrupt
 from holdfast.core.key import Key
+from holdfast.core.token import SigningSecret
 from holdfast.stores.sqlite import heads
 from holdfast.stores.sqlite.connection import Connection
 from holdfast.stores.sqlite.rows import json_text
 
+_SIGNING = "session tokens"
+
 _decode_key = msgspec.json.Decoder(Key).decode
+_decode_secret = msgspec.json.Decoder(SigningSecret).decode
 
 
 def save(db: Connection, key: Key, digest: str) -> None:
@@ -66,3 +70,22 @@ def _key_of(db: Connection, body: str) -> Key:
         return _decode_key(body)
     except msgspec.DecodeError as error:
         raise StoreCorrupt(db.path, f"a key: {error}") from error
+
+
+# What servers sign with -------------------------------------------------------------------------
+
+
+def signing_secret(db: Connection) -> SigningSecret | None:
+    """The secret of this store; None if nobody needed one yet."""
+    row = db.one("SELECT body FROM secrets WHERE purpose = ?", (_SIGNING,))
+    try:
+        return None if row is None else _decode_secret(row[0])
+    except msgspec.DecodeError as error:
+        raise StoreCorrupt(db.path, f"the signing secret: {error}") from error
+
+
+def keep_signing_secret(db: Connection, proposed: SigningSecret) -> SigningSecret:
+    """The secret of this store, which is this one if nobody was faster."""
+    sql = "INSERT INTO secrets (purpose, body) VALUES (?, ?) ON CONFLICT (purpose) DO NOTHING"
+    db.execute(sql, (_SIGNING, json_text(proposed)))
+    return signing_secret(db) or proposed

@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from holdfast.core.key import Key
     from holdfast.core.once import Once
     from holdfast.core.run import Run, RunQuery
+    from holdfast.core.token import SigningSecret
     from holdfast.core.turn import Launcher, Turn
     from holdfast.core.work import Claim
     from holdfast.ports import Claimed
@@ -320,6 +321,14 @@ class SqliteStore:
         from holdfast.stores.sqlite import keys
 
         await self._access.write(lambda db: keys.note_use(db, key_id, at))
+
+    async def signing_secret(self, proposed: SigningSecret) -> SigningSecret:
+        from holdfast.stores.sqlite import keys
+
+        known = await self._access.read(keys.signing_secret)
+        if known is None:
+            known = await self._access.write(lambda db: keys.keep_signing_secret(db, proposed))
+        return known
 
     # What is counted ----------------------------------------------------------------------------
 

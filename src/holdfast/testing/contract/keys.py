@@ -9,6 +9,7 @@ import pytest
 
 from holdfast.core.errors import KeyNotFound
 from holdfast.core.key import Key, Scope
+from holdfast.core.token import SigningSecret
 from holdfast.ports import Store
 from holdfast.testing.builders import NOON, OTHER, OWNER, after
 
@@ -20,7 +21,7 @@ def a_key(key_id: str = "k1", owner: str = OWNER, **fields: Any) -> Key:
 
 
 class KeyRules:
-    """Rules of `save_key`, `key`, `keys`, `has_keys`, `revoke_key` and `note_key_use`."""
+    """Rules of `save_key`, `key`, `keys`, `has_keys`, `revoke_key`, `note_key_use` and `signing_secret`."""
 
     async def test_key_is_kept_whole_with_its_digest(self, store: Store) -> None:
         key = a_key(
@@ -88,3 +89,11 @@ class KeyRules:
 
         [key] = await store.keys()
         assert (key.revoked_at, key.last_used_at) == (after(5), after(9))
+
+    async def test_all_who_sign_share_the_secret_that_was_first(self, store: Store) -> None:
+        proposed = [SigningSecret(secret_id=f"s{n}", value=f"{n:064x}", created_at=after(n)) for n in range(8)]
+        got = await asyncio.gather(*(store.signing_secret(one) for one in proposed))
+
+        assert len(set(got)) == 1
+        assert got[0] in proposed
+        assert await store.signing_secret(proposed[-1]) == got[0]
