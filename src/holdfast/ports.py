@@ -14,7 +14,7 @@ SessionNotFound, a deleted id SessionGone.
 from __future__ import annotations
 
 from collections.abc import Callable
-from datetime import datetime
+from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Protocol
 
@@ -308,6 +308,23 @@ class Store(Protocol):
 
     async def launchers(self) -> list[Launcher]:
         """All launchers that are not forgotten, newest first."""
+
+    # Servers ------------------------------------------------------------------------------------
+
+    async def owners(self) -> list[str]:
+        """Owners that have sessions, in any order."""
+
+    async def beat(self, server_id: str, at: datetime) -> datetime | None:
+        """Remember that a server lives; when one, this or another, last did so before."""
+
+    async def last_beat(self) -> datetime | None:
+        """When a server last lived."""
+
+    async def extend_leases(self, at: datetime, by: timedelta) -> int:
+        """Let no running turn be silent or lost, and no hold of one end, before so long has passed; how many it helped.
+
+        For turns of all owners: while there was no server, nobody could renew. Nothing else changes, no version either.
+        """
 
     # Access -------------------------------------------------------------------------------------
 

@@ -16,6 +16,7 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 LEASE = timedelta(seconds=30)  # without renewal, a turn shows as unresponsive
 LOST_AFTER = timedelta(minutes=5)  # without renewal, one that was started is lost
@@ -78,6 +79,12 @@ class Turn(Struct, frozen=True, kw_only=True):
     def is_unresponsive(self, at: datetime) -> bool:
         """Whether its launcher has not renewed the lease in time."""
         return self.state is TurnState.RUNNING and self.lease_until is not None and at >= self.lease_until
+
+    def extended(self, until: datetime) -> Turn:
+        """With a lease until then at least, and not lost before: nobody could have renewed it."""
+        if self.lease_until is None or self.lost_at is None:
+            return self
+        return replace(self, lease_until=max(self.lease_until, until), lost_at=max(self.lost_at, until))
 
 
 class Launcher(Struct, frozen=True, kw_only=True):

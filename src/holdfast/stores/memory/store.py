@@ -17,7 +17,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
-from datetime import datetime
+from datetime import datetime, timedelta
 from itertools import chain, count, dropwhile, islice
 
 from msgspec.json import Decoder
@@ -53,7 +53,7 @@ from holdfast.core.query import MAX_POSITION, Page, SessionQuery, make_cursor, r
 from holdfast.core.run import Run, RunQuery, RunState
 from holdfast.core.session import Birth, Callback, Change, Session, Stamp, State, View
 from holdfast.core.token import SigningSecret
-from holdfast.core.turn import Launcher, Turn, TurnState
+from holdfast.core.turn import FORGOTTEN_AFTER, Launcher, Turn, TurnState
 from holdfast.core.work import DELIVERED, Claim, callbacks_of_deleted, claim, deliver, fate_with
 from holdfast.ports import (
     BirthDecision,
@@ -99,6 +99,7 @@ class MemoryStore:
         self._launchers: dict[str, bytes] = {}  # in the order they came
         self._keys: dict[str, tuple[bytes, str]] = {}  # with the digests of their secrets, in the order they came
         self._signing_secret: SigningSecret | None = None
+        self._beats: dict[str, datetime] = {}  # when each server was last heard of
         self._numbers = count(1)  # of runs, turns and items
         self._wakers: set[Callable[[], object]] = set()
         self._pulse = 0
@@ -189,7 +190,10 @@ class MemoryStore:
             old = [(kept.at, shelf, kept) for shelf in self._shelves.values() for kept in shelf.old_requests(at)]
             for _, shelf, kept in sorted(old, key=lambda one: one[0])[:limit]:
                 del shelf.requests[kept.operation, kept.key]
-            return len(old[:limit])
+            gone = [name for name, beat in self._beats.items() if at - beat > FORGOTTEN_AFTER]
+            for name in gone[:limit]:
+                del self._beats[name]
+            return len(old[:limit]) + len(gone[:limit])
 
     # The log ------------------------------------------------------------------------------------
 
@@ -450,6 +454,34 @@ class MemoryStore:
         """All launchers that are not forgotten, newest first."""
         with self._lock:
             return [_read_launcher(kept) for kept in reversed(self._launchers.values())]
+
+    # Servers ------------------------------------------------------------------------------------
+
+    async def owners(self) -> list[str]:
+        """Owners that have sessions."""
+        with self._lock:
+            return [owner for owner, shelf in self._shelves.items() if shelf.records]
+
+    async def beat(self, server_id: str, at: datetime) -> datetime | None:
+        """Remember that a server lives; when one last did so before."""
+        with self._lock:
+            before = await self.last_beat()
+            self._beats[server_id] = at
+            self._tell()
+            return before
+
+    async def last_beat(self) -> datetime | None:
+        """When a server last lived."""
+        with self._lock:
+            return max(self._beats.values(), default=None)
+
+    async def extend_leases(self, at: datetime, by: timedelta) -> int:
+        """Let every running turn have until then, and its session's hold."""
+        with self._lock:
+            helped = sum(shelf.extend_leases(at + by) for shelf in self._shelves.values())
+            if helped:
+                self._tell()
+            return helped
 
     # Access -------------------------------------------------------------------------------------
 
@@ -916,6 +948,19 @@ class _Shelf:
             return None
         given = [item for _, item in self.desk.items(record.session_id) if item.state is ItemState.GIVEN]
         return Claimed(self.owner, record.head, change.turns[0], tuple(given), change.runs)
+
+    def extend_leases(self, until: datetime) -> int:
+        """Let every running turn have until then; how many it helped."""
+        helped = 0
+        for _, turn in self.desk.turns(TurnState.RUNNING):
+            record = self.by_id[turn.session_id]
+            head, extended = record.head, turn.extended(until)
+            if extended != turn:
+                self.desk.write(turn.session_id, Change(session=head, turns=(extended,)))
+                helped += 1
+            if head.hold is not None and head.hold.until < until:
+                record.head = replace(head, hold=replace(head.hold, until=until))
+        return helped
 
     # The log ------------------------------------------------------------------------------------
 

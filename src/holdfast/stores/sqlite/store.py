@@ -8,7 +8,7 @@ whose writes are committed in groups.
 from __future__ import annotations
 
 import os
-from datetime import datetime
+from datetime import datetime, timedelta
 from functools import partial
 
 from holdfast.core.approval import Approval
@@ -289,6 +289,28 @@ class SqliteStore:
         from holdfast.stores.sqlite import queue
 
         return await self._access.read(queue.launchers)
+
+    # Servers ------------------------------------------------------------------------------------
+
+    async def owners(self) -> list[str]:
+        from holdfast.stores.sqlite import servers  # only those need them
+
+        return await self._access.read(servers.owners)
+
+    async def beat(self, server_id: str, at: datetime) -> datetime | None:
+        from holdfast.stores.sqlite import servers
+
+        return await self._access.write(lambda db: servers.beat(db, server_id, micros(at)))
+
+    async def last_beat(self) -> datetime | None:
+        from holdfast.stores.sqlite import servers
+
+        return await self._access.read(servers.last_beat)
+
+    async def extend_leases(self, at: datetime, by: timedelta) -> int:
+        from holdfast.stores.sqlite import servers
+
+        return await self._access.write(lambda db: servers.extend_leases(db, at + by))
 
     # Access -------------------------------------------------------------------------------------
 

@@ -201,7 +201,7 @@ VALUES (?1, (SELECT coalesce(root, pk) FROM sessions WHERE pk = ?1), ?2, ?3, ?4,
 def _write_turns(db: Connection, owner: str, pk: int, turns: Iterable[Turn], known: set[str]) -> None:
     for turn in turns:
         moving = (
-            turn.state.value, turn.launcher_id, micros_or_none(turn.not_before), _due_at(turn), json_text(turn),
+            turn.state.value, turn.launcher_id, micros_or_none(turn.not_before), due_at(turn), json_text(turn),
         )  # fmt: skip
         if turn.turn_id in known:
             sql = "UPDATE turns SET state = ?, launcher = ?, not_before = ?, due_at = ?, body = ? "
@@ -211,7 +211,7 @@ def _write_turns(db: Connection, owner: str, pk: int, turns: Iterable[Turn], kno
             known.add(turn.turn_id)
 
 
-def _due_at(turn: Turn) -> int | None:
+def due_at(turn: Turn) -> int | None:
     """When silence has consequences: one that was not started is given out again, one that was is lost."""
     if turn.state is not TurnState.RUNNING or turn.lease_until is None or turn.lost_at is None:
         return None

@@ -20,6 +20,7 @@ from holdfast.testing.contract.once import OnceRules
 from holdfast.testing.contract.owners import OwnerRules
 from holdfast.testing.contract.runs import RunRules
 from holdfast.testing.contract.searching import SearchRules
+from holdfast.testing.contract.servers import ServerRules
 from holdfast.testing.contract.sessions import SessionRules
 from holdfast.testing.contract.sweeps import SweepRules
 from holdfast.testing.contract.transfer import TransferRules
@@ -46,6 +47,7 @@ class StoreContract(
     CallbackRules,
     OnceRules,
     KeyRules,
+    ServerRules,
     OwnerRules,
 ):
     """What every store promises. Subclass it and provide a `store` fixture: a new, empty store."""
