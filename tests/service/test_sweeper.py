@@ -14,13 +14,17 @@ from typing import Any
 import apsw
 import pytest
 
+from holdfast.core.errors import SessionCorrupt
+from holdfast.core.once import OnceKey
 from holdfast.core.policy import RetentionPolicy
+from holdfast.core.session import Stamp
 from holdfast.ports import Sweep
 from holdfast.service.deps import Caller, Deps, Settings
+from holdfast.service.retention import cleanup
 from holdfast.service.sweeper import Sweeper
 from holdfast.stores.sqlite.access import Threaded
 from holdfast.stores.sqlite.store import SqliteStore, prepared
-from holdfast.testing.builders import NOON, OWNER, FakeClock, a_session, all_sessions, all_tombstones, finalized
+from holdfast.testing.builders import NOON, OWNER, FakeClock, a_session, all_sessions, all_tombstones, finalized, said
 
 DAY = timedelta(days=1)
 HOUR = timedelta(hours=1)
@@ -80,9 +84,14 @@ class Place:
         self.stop, self.pauses = asyncio.Event(), Pauses()
         self.sweeper = Sweeper(self.deps, SWEEPER, self.stop, pause=self.pauses)
 
-    async def fill(self, count: int, prefix: str = "s", **fields: Any) -> None:
+    async def fill(
+        self, count: int, prefix: str = "s", *, owner: str = OWNER, outcome: str | None = "completed", **fields: Any
+    ) -> None:
+        """Sessions with that outcome; open ones without."""
         for number in range(count):
-            await self.store.create(OWNER, a_session(f"{prefix}-{number}", **fields))
+            await self.store.create(owner, a_session(f"{prefix}-{number}", owner=owner, **fields))
+            if outcome is not None:
+                await self.store.apply(owner, f"{prefix}-{number}", finalized(outcome, fields.get("at", NOON)))
 
     async def ids(self) -> set[str]:
         return {session.session_id for session in await all_sessions(self.store)}
@@ -166,7 +175,7 @@ async def test_never_switches_it_off(opened: Opening, caplog: pytest.LogCaptureF
     async with asyncio.timeout(30):
         await place.sweeper.run()
     assert await place.ids() == {"s-0"}
-    assert told(caplog, logging.INFO) == ["no cleanup for ann: retention.every is never"]
+    assert told(caplog, logging.INFO) == ["no cleanup: retention.every is never"]
 
 
 async def test_without_a_test_to_end_its_waits_it_waits_by_itself(opened: Opening) -> None:
@@ -199,10 +208,8 @@ async def test_what_went_is_a_warning_with_the_count_and_the_reasons(
 ) -> None:
     place = opened(RetentionPolicy(ages={"failed": HOUR}))
     await place.fill(3, "idle")
-    await place.fill(2, "failed")
-    for number in range(2):
-        await place.store.apply(OWNER, f"failed-{number}", finalized("failed"))
-    await place.fill(1, "brief", expires_at=NOON + HOUR)
+    await place.fill(2, "failed", outcome="failed")
+    await place.fill(1, "brief", outcome=None, expires_at=NOON + HOUR)
     await place.fill(4, "young", at=LATER)
 
     gone = await place.sweeper.sweep()
@@ -221,6 +228,96 @@ async def test_nothing_to_do_is_not_worth_a_warning(opened: Opening, caplog: pyt
     await place.fill(2, at=LATER)
     assert not await place.sweeper.sweep()
     assert told(caplog, logging.WARNING) == []
+
+
+# Whose, and which -------------------------------------------------------------------------------
+
+
+async def test_all_owners_are_served(opened: Opening, caplog: pytest.LogCaptureFixture) -> None:
+    place = opened()
+    await place.fill(2)
+    await place.fill(3, owner="bob")
+    await place.fill(1, "young", owner="bob", at=LATER)
+
+    assert await place.sweeper.sweep() == {"retention (retention.age)": 5}
+
+    assert told(caplog, logging.WARNING) == [
+        "cleanup deleted 2 sessions of ann: 2 retention (retention.age)",
+        "cleanup deleted 3 sessions of bob: 3 retention (retention.age)",
+    ]
+    assert [session.session_id for session in await all_sessions(place.store, "bob")] == ["young-0"]
+    assert {stone.deleted_by for stone in await all_tombstones(place.store, "bob")} == {"sweeper"}
+
+
+async def test_what_is_wrong_with_one_owner_does_not_keep_others(opened: Opening) -> None:
+    place = opened()
+    for owner in ("ann", "bob", "eve"):
+        await place.fill(1, owner=owner)
+    whole = place.store.sweep
+
+    async def failing_for_bob(owner: str, *args: Any, **options: Any) -> Sweep:
+        if owner == "bob":
+            raise SessionCorrupt("s-0", "torn")
+        return await whole(owner, *args, **options)
+
+    place.store.sweep = failing_for_bob  # type: ignore[method-assign]
+    with pytest.raises(SessionCorrupt):
+        await place.sweeper.sweep()
+    assert await place.store.owners() == ["bob"]
+
+
+async def test_by_itself_it_leaves_open_sessions_alone(opened: Opening) -> None:
+    place = opened()
+    await place.fill(1, "created", outcome=None)
+    await place.fill(2, "open", outcome=None)
+    await place.store.apply(OWNER, "open-0", lambda view: view.session.suspend(Stamp(NOON)))
+    await place.store.append(OWNER, "open-1", said("hello"), Stamp(NOON))
+    for outcome in ("completed", "failed", "abandoned"):
+        await place.fill(1, outcome, outcome=outcome)
+    place.clock.forward(400 * DAY)
+
+    assert (await place.sweeper.sweep()).total() == 3
+    assert await place.ids() == {"created-0", "open-0", "open-1"}
+
+    asked_for = await cleanup(place.deps, SWEEPER)
+    assert set(asked_for.session_ids) == {"created-0", "open-0", "open-1"}
+
+
+async def test_by_itself_it_takes_open_sessions_in_a_state_that_the_policy_names(opened: Opening) -> None:
+    place = opened(RetentionPolicy(ages={"created": HOUR, "suspended": None}))
+    await place.fill(1, "created", outcome=None)
+    await place.fill(1, "open", outcome=None)
+    await place.store.apply(OWNER, "open-0", lambda view: view.session.suspend(Stamp(NOON)))
+
+    assert await place.sweeper.sweep() == {"retention (retention.ages.created)": 1}
+    assert await place.ids() == {"open-0"}
+
+
+async def test_an_open_child_keeps_its_closed_parent(opened: Opening) -> None:
+    place = opened()
+    await place.store.create(OWNER, a_session("parent"))
+    await place.store.create(OWNER, a_session("child"), parent="parent")
+    await place.store.apply(OWNER, "parent", finalized())
+
+    assert not await place.sweeper.sweep()
+    await place.store.apply(OWNER, "child", finalized())
+    assert (await place.sweeper.sweep()).total() == 2
+
+
+async def test_requests_that_no_longer_count_are_forgotten(opened: Opening) -> None:
+    place = opened()
+    for number in range(3):
+        await place.store.create(
+            OWNER,
+            lambda birth, n=number: OnceKey("create", f"k-{n}", "d").on(  # type: ignore[misc]
+                a_session(f"s-{n}", at=LATER)(birth), f"s-{n}", NOON if n else LATER
+            ),
+        )
+
+    await place.sweeper.sweep()
+
+    kept = [await place.store.once(OWNER, "create", f"k-{number}", NOON) for number in range(3)]
+    assert [one is not None for one in kept] == [True, False, False]
 
 
 # Failures ---------------------------------------------------------------------------------------
@@ -256,11 +353,11 @@ async def test_a_failure_is_logged_and_tried_again_ever_later_and_then_all_is_we
     assert waits == [10, 20, 40, 60, 60]
     errors = [record for record in caplog.records if record.levelno == logging.ERROR]
     assert [record.exc_info for record in errors] == [None] * 5
-    assert errors[1].getMessage().startswith("cleanup for ann failed (2 in a row), again in 0:00:20: ")
+    assert errors[1].getMessage().startswith("cleanup failed (2 in a row), again in 0:00:20: ")
     assert "holdfast.db" in errors[1].getMessage()
     assert told(caplog, logging.WARNING) == [
         "cleanup deleted 1 sessions of ann: 1 retention (retention.age)",
-        "cleanup for ann works again, after 5 failures",
+        "cleanup works again, after 5 failures",
     ]
     assert await place.ids() == set()
 
@@ -319,7 +416,7 @@ async def test_it_never_dies_in_silence(opened: Opening, caplog: pytest.LogCaptu
 
     with pytest.raises(ZeroDivisionError):
         await Sweeper(place.deps, SWEEPER, place.stop, pause=broken).run()
-    assert told(caplog, logging.CRITICAL) == ["the cleanup of ann has ended, and will not come back"]
+    assert told(caplog, logging.CRITICAL) == ["the cleanup has ended, and will not come back"]
 
 
 # Stopping ---------------------------------------------------------------------------------------
@@ -376,6 +473,8 @@ async def test_several_servers_on_one_store_do_no_harm(
     for number in range(200):
         parent = None if number % 4 == 0 else f"s-{number - number % 4}"
         await stores[0].create(OWNER, a_session(f"s-{number}"), parent=parent)
+    for number in range(200):
+        await stores[0].apply(OWNER, f"s-{number}", finalized())
     await stores[0].create(OWNER, a_session("young", at=LATER))
     settings = Settings(retention=RetentionPolicy())
     sweepers = [

@@ -115,13 +115,13 @@ class Limit(Struct, frozen=True, gc=False):
     setting: str = ""
 
 
-_NOT_BY_AGE = Limit(None)
+NOT_BY_AGE = Limit(None)
 
 
 class Retention(Struct, frozen=True, kw_only=True):
     """How long sessions are kept. TTLs count always."""
 
-    limit: Limit = _NOT_BY_AGE  # in all states that `limits` does not name
+    limit: Limit = NOT_BY_AGE  # in all states that `limits` does not name
     limits: dict[str, Limit] = field(default_factory=dict)
     states: frozenset[str] | None = None  # only sessions in these go by their age; None: in all
     waiting: Limit | None = None  # what waits in phase `approval` is kept at least so long
@@ -138,7 +138,7 @@ class Retention(Struct, frozen=True, kw_only=True):
 
     def _limit_in(self, state: str) -> Limit:
         if self.states is not None and state not in self.states:
-            return _NOT_BY_AGE
+            return NOT_BY_AGE
         return self.limits.get(state, self.limit)
 
 

@@ -14,8 +14,8 @@ from msgspec.structs import asdict
 
 from holdfast.core.errors import InvalidField
 from holdfast.core.family import Tombstone
-from holdfast.core.policy import Limit, ResumePolicy, Retention, why_removable
-from holdfast.core.session import Phase, Session, State
+from holdfast.core.policy import NOT_BY_AGE, Limit, ResumePolicy, Retention, why_removable
+from holdfast.core.session import OPEN_STATES, Phase, Session, State
 from holdfast.ports import SweepDecision
 from holdfast.service.approvals import expire_approvals
 from holdfast.service.deps import Caller, Deps, Settings, stamp_of
@@ -65,11 +65,21 @@ async def cleanup(
 
 
 async def cleanup_steps(
-    deps: Deps, caller: Caller, *, hours: object = None, states: States = None, dry_run: bool = False
+    deps: Deps,
+    caller: Caller,
+    *,
+    hours: object = None,
+    states: States = None,
+    dry_run: bool = False,
+    by_itself: bool = False,
 ) -> AsyncGenerator[list[Removal], None]:
-    """The same, telling after each step what it took: who stops in between knows what went."""
+    """The same, telling after each step what it took: who stops in between knows what went.
+
+    A server that does so `by_itself`, without a person who asked, leaves open sessions alone in any state that the
+    policy does not name: nobody may lose suspended work because of a default.
+    """
     stamp = stamp_of(deps, caller)
-    retention = _retention(deps.settings, hours, states)
+    retention = _retention(deps.settings, hours, states, by_itself=by_itself)
     before = retention.before(stamp.at)
     await expire_approvals(deps, caller)  # as before every call: who waited for those is no longer in use
     known: set[str] = set()
@@ -85,11 +95,12 @@ async def cleanup_steps(
         position = step.next
 
 
-def _retention(settings: Settings, hours: object, states: States) -> Retention:
+def _retention(settings: Settings, hours: object, states: States, *, by_itself: bool) -> Retention:
     """What the policy says; these hours in its place, if they are given."""
     policy = settings.retention
     by_hours = None if hours is None else Limit(_check_hours(hours), "hours")
-    by_state = {state: Limit(age, f"retention.ages.{state}") for state, age in policy.ages.items()}
+    kept: dict[str, Limit] = {state.value: NOT_BY_AGE for state in OPEN_STATES} if by_itself else {}
+    by_state = kept | {state: Limit(age, f"retention.ages.{state}") for state, age in policy.ages.items()}
     return Retention(
         limit=by_hours or Limit(policy.age, "retention.age"),
         limits={} if by_hours else by_state,

@@ -14,12 +14,15 @@ from collections.abc import Awaitable, Callable
 from contextlib import aclosing
 from datetime import timedelta
 
-from holdfast.core.errors import HoldfastError
+from msgspec.structs import replace
+
+from holdfast.core.errors import HoldfastError, SessionCorrupt, StoreError
 from holdfast.service.deps import Caller, Deps
 from holdfast.service.retention import cleanup_steps
 
 log = logging.getLogger(__name__)
 
+PURGE_STEP = 500  # rows in one transaction
 FIRST_WITHIN = timedelta(minutes=1)
 RETRY_AFTER = timedelta(seconds=10)  # doubled with every failure in a row, up to the usual interval
 SPREAD = 0.1  # servers that were started together drift apart
@@ -28,7 +31,10 @@ Pause = Callable[[float], Awaitable[bool]]  # wait so many seconds; whether it w
 
 
 class Sweeper:
-    """Cleans up an owner's sessions every so often (`retention.every`), until `stop` is set."""
+    """Cleans up the sessions of all owners every so often (`retention.every`), until `stop` is set.
+
+    The caller is whom tombstones name; whose sessions it cleans up, the store tells.
+    """
 
     def __init__(self, deps: Deps, caller: Caller, stop: asyncio.Event, *, pause: Pause | None = None) -> None:
         self._deps, self._caller, self._stop = deps, caller, stop
@@ -40,32 +46,56 @@ class Sweeper:
         """Sweep, wait, sweep again. A failure is logged and tried again; only `stop` and cancelling end it."""
         every = self._deps.settings.retention.every
         if every is None:
-            log.info("no cleanup for %s: retention.every is never", self._caller.owner)
+            log.info("no cleanup: retention.every is never")
             return
         try:
             await self._run(every)
         except Exception:
-            log.critical("the cleanup of %s has ended, and will not come back", self._caller.owner, exc_info=True)
+            log.critical("the cleanup has ended, and will not come back", exc_info=True)
             raise
 
     async def _run(self, every: timedelta) -> None:
         wait = min(every, FIRST_WITHIN) * self._chance()
-        log.info("cleanup for %s every %s, first in %s", self._caller.owner, every, wait)
+        log.info("cleanup every %s, first in %s", every, wait)
         while not await self._pause(wait.total_seconds()):
             wait = await self._attempt(every)
 
     async def sweep(self) -> Counter[str]:
         """Clean up once, or as far as it gets until it is told to stop; how many went, by reason. One at a time."""
         gone: Counter[str] = Counter()
-        async with self._turn, aclosing(cleanup_steps(self._deps, self._caller)) as steps:
+        failed: list[Exception] = []
+        async with self._turn:
+            for owner in await self._deps.store.owners():
+                try:
+                    gone += await self._sweep_of(replace(self._caller, owner=owner))
+                except Exception as error:  # what is wrong with one owner's sessions must not keep others' for ever
+                    if _is_about_the_store(error):
+                        raise
+                    failed.append(error)
+                if self._stop.is_set():
+                    break
+            await self._purge()
+        if failed:
+            raise failed[0]
+        return gone
+
+    async def _sweep_of(self, caller: Caller) -> Counter[str]:
+        gone: Counter[str] = Counter()
+        async with aclosing(cleanup_steps(self._deps, caller, by_itself=True)) as steps:
             try:
                 async for some in steps:
                     gone.update(f"{removal.reason} ({removal.limit_from})" for removal in some)
                     if self._stop.is_set():
                         break
             finally:  # however it ended: what went is told
-                self._tell(gone)
+                self._tell(caller.owner, gone)
         return gone
+
+    async def _purge(self) -> None:
+        """Forget what belongs to no session and no longer counts, a little at a time."""
+        forgotten = PURGE_STEP
+        while forgotten >= PURGE_STEP and not self._stop.is_set():
+            forgotten = await self._deps.store.purge(self._deps.clock.now(), PURGE_STEP)
 
     async def _attempt(self, every: timedelta) -> timedelta:
         """Sweep; how long to wait then."""
@@ -77,19 +107,18 @@ class Sweeper:
             self._complain(error, wait)
             return wait
         if self.failures:
-            log.warning("cleanup for %s works again, after %d failures", self._caller.owner, self.failures)
+            log.warning("cleanup works again, after %d failures", self.failures)
         self.failures = 0
         return self._about(every)
 
-    def _tell(self, gone: Counter[str]) -> None:
+    def _tell(self, owner: str, gone: Counter[str]) -> None:
         if gone:
             reasons = ", ".join(f"{count} {reason}" for reason, count in gone.most_common())
-            log.warning("cleanup deleted %d sessions of %s: %s", gone.total(), self._caller.owner, reasons)
+            log.warning("cleanup deleted %d sessions of %s: %s", gone.total(), owner, reasons)
 
     def _complain(self, error: Exception, wait: timedelta) -> None:
         log.error(
-            "cleanup for %s failed (%d in a row), again in %s: %s",
-            self._caller.owner,
+            "cleanup failed (%d in a row), again in %s: %s",
             self.failures,
             wait,
             error,
@@ -108,3 +137,8 @@ class Sweeper:
                 return await self._stop.wait()
         except TimeoutError:
             return False
+
+
+def _is_about_the_store(error: Exception) -> bool:
+    """Whether it would be the same with the next owner."""
+    return isinstance(error, StoreError) and not isinstance(error, SessionCorrupt)
