@@ -60,6 +60,14 @@ def uuid7(milliseconds: int, entropy: bytes) -> str:
     return f"{digits[:8]}-{digits[8:12]}-{digits[12:16]}-{digits[16:20]}-{digits[20:]}"
 
 
+def uuid8(digest: bytes) -> str:
+    """A UUIDv8 from sixteen bytes of a digest: the same for the same thing, asked twice."""
+    number = int.from_bytes(digest[:16], "big")
+    number = number & ~(0xF << 76) & ~(0b11 << 62) | 0x8 << 76 | 0b10 << 62
+    digits = f"{number:032x}"
+    return f"{digits[:8]}-{digits[8:12]}-{digits[12:16]}-{digits[16:20]}-{digits[20:]}"
+
+
 def dated_id(at: datetime, entropy: bytes) -> str:
     """The readable form of `holdfast.agent_session`: agent-YYYYMMDD-HHMMSS-xxxxxxxx."""
     return f"agent-{at:%Y%m%d-%H%M%S}-{entropy[:4].hex()}"

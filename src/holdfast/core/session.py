@@ -368,9 +368,10 @@ class Session(Struct, frozen=True, gc=False):
         head = self.driven(token, stamp.at)
         return head.changed(stamp, [(Kind.SUMMARY, {"summary": summary, "upto": upto})])
 
-    def ask(self, approval: Approval, stamp: Stamp) -> Change:
+    def ask(self, approval: Approval, stamp: Stamp, *, token: str | None = None) -> Change:
         """Put a question to a person and wait for the answer."""
         self.check_open()
+        self.driven(token, stamp.at)
         stays = self.state is State.SUSPENDED or (approval.waits and self.live_turn is not None)
         moved = self if stays else self._moved(State.SUSPENDED)
         head = replace(

@@ -140,11 +140,21 @@ def renewed(view: View, turn_id: str, epoch: int, stamp: Stamp) -> Change:
     return draft.change()
 
 
-def adopted(view: View, turn_id: str, epoch: int, launcher_id: str, stamp: Stamp) -> Change:
-    """A restarted launcher goes on with a turn it finds in its spool; its former self is refused from now on."""
+def adopted(
+    view: View, turn_id: str, epoch: int, launcher_id: str, stamp: Stamp, *, former: str | None = None
+) -> Change:
+    """A restarted launcher goes on with a turn it finds in its spool; its former self is refused from now on.
+
+    An answer that got lost on the way is asked for again. `former` is a life that may have adopted the turn
+    under the next epoch and died before it could write that down.
+    """
     draft = Draft(view, stamp)
-    turn = replace(_fenced(view, turn_id, epoch), epoch=draft.head.epoch + 1, launcher_id=launcher_id)
-    draft.head = replace(draft.head, epoch=turn.epoch)
+    live = view.work.running
+    is_told_again = live is not None and live.epoch == epoch + 1 and live.launcher_id in (launcher_id, former)
+    turn = _fenced(view, turn_id, epoch + 1 if is_told_again else epoch)
+    if not is_told_again or turn.launcher_id != launcher_id:
+        turn = replace(turn, epoch=turn.epoch + 1, launcher_id=launcher_id)
+        draft.head = replace(draft.head, epoch=turn.epoch)
     draft.drive(turn)
     return draft.change()
 
@@ -186,6 +196,8 @@ def finished(view: View, turn_id: str, epoch: int, end: TurnEnd, stamp: Stamp) -
         draft.say(end.messages)
     said = draft.head.last_entry if end.messages else None
     draft.end(turn, end.outcome, end.reason, end.usage)
+    if end.outcome is not TurnState.COMPLETED:
+        draft.withdraw_approvals(of_turn=True)
     if end.outcome is TurnState.COMPLETED:
         draft.head = replace(draft.head, error_count=0)
         draft.consume(turn)
@@ -688,9 +700,9 @@ class Draft:
         if over.calls_back:
             self.callbacks.append(_callback(over, self.stamp))
 
-    def withdraw_approvals(self) -> None:
-        """Questions of a turn that got lost are no longer asked."""
-        for approval in self.pending:
+    def withdraw_approvals(self, *, of_turn: bool = False) -> None:
+        """Questions of a turn that got lost are no longer asked; with `of_turn`, those it waited for itself."""
+        for approval in [each for each in self.pending if each.waits or not of_turn]:
             gone = approval.withdrawn(self.stamp.at)
             self.follow(lambda head, gone=gone: head.settle(gone, self.stamp))  # type: ignore[misc]  # bound at once
 

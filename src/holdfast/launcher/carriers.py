@@ -30,6 +30,9 @@ Event = dict[str, Any]
 LOOK = (0.01, 0.1)  # seconds: how soon to look again, and how late
 STOP_WITHIN = 5.0
 EPOCH = "epoch.json"
+KEPT = "kept.json"
+KEYED = ("message", "approval")  # told again with their key, they are known
+REMEMBERED = ("phase", "metadata", "error", "checkpoint")  # these are not, and it is remembered how far they are kept
 _NEVER = datetime(1970, 1, 1, tzinfo=UTC)  # when a turn of a former life was queued is of no use any more
 
 
@@ -70,6 +73,7 @@ class Carriers:
                 agent_name=job.agent.name,
                 queued_at=_NEVER,
                 epoch=_read_epoch(folder.path, job),
+                launcher_id=_read(folder.path, EPOCH).get("adopting"),
             )
             left.append((job, turn, SupervisedCarrier(folder, job, None)))
         return left
@@ -83,6 +87,7 @@ class InsideCarrier:
     def __init__(self, agent: InProcess, job: Job) -> None:
         self._events: asyncio.Queue[Event] = asyncio.Queue()
         self._commands: asyncio.Queue[Event] = asyncio.Queue()
+        self._job = job
         self._stopping: asyncio.TimerHandle | None = None
         self._task = asyncio.create_task(self._run(agent, job))
 
@@ -101,11 +106,16 @@ class InsideCarrier:
 
     async def events(self) -> AsyncIterator[Event]:
         """What it says, up to its result."""
+        number = 0
         while True:
             event = await self._events.get()
-            yield event
+            number += 1
+            yield _keyed(event, self._job, number)
             if event["type"] == "result":
                 return
+
+    async def kept(self, entry: int) -> None:
+        """Nobody reads it again: it ends with its launcher."""
 
     async def tell(self, command: Event) -> None:
         """Hand a command over; who does not stop in time is stopped."""
@@ -113,8 +123,11 @@ class InsideCarrier:
             self._stopping = asyncio.get_running_loop().call_later(STOP_WITHIN, self._task.cancel)
         await self._commands.put(command)
 
-    async def adopted(self, turn: Turn) -> None:
+    async def adopting(self, turn: Turn, launcher_id: str) -> None:
         """It is never adopted: it lives and dies with its launcher."""
+
+    async def adopted(self, turn: Turn) -> None:
+        """It is never adopted."""
 
     async def close(self) -> None:
         """Nothing of it is needed any more."""
@@ -133,18 +146,25 @@ class SupervisedCarrier:
     ) -> None:
         self._folder, self._job, self._process = folder, job, process
         self.dies_with_us = dies_with_us
+        self._number = 0  # of the last event that was read
 
     async def events(self) -> AsyncIterator[Event]:
-        """What its file says, up to its result; a supervisor that is gone has said all it will."""
-        offset, number, pause = 0, 0, LOOK[0]
+        """What its file says, up to its result; a supervisor that is gone has said all it will.
+
+        After a restart it is read again. What a former life has seen kept is left out, and what comes
+        next is `doubtful`: that life may have been killed before it could write down that it was kept.
+        """
+        offset, pause, kept = 0, LOOK[0], _read(self._folder.path, KEPT) if self._process is None else {}
         while True:
             is_attended = self._is_attended()  # asked before reading: what it wrote last is read before we give up
             events, offset = self._folder.events(offset)
             for event in events:
-                number += 1
-                if event["type"] == "message":
-                    event["key"] = f"{self._job.turn_id}:{number}"[-256:]  # read again after a restart, it is said once
-                yield event
+                self._number += 1
+                if event["type"] in REMEMBERED and self._process is None:
+                    if self._number <= kept.get("number", 0):
+                        continue
+                    event["doubtful"] = kept.get("entry", 0)
+                yield _keyed(event, self._job, self._number)
                 if event["type"] == "result":
                     return
             if not events and not is_attended:
@@ -159,9 +179,21 @@ class SupervisedCarrier:
         with suppress(OSError):  # it is over, and its folder gone
             self._folder.send(command)
 
+    async def kept(self, entry: int) -> None:
+        """What was read last is in the log, not after this entry; a life to come need not report it again."""
+        with suppress(OSError):
+            _write(os.path.join(self._folder.path, KEPT), {"number": self._number, "entry": entry})
+
+    async def adopting(self, turn: Turn, launcher_id: str) -> None:
+        """Remember who is about to go on with it: killed right after, nobody else would know the next epoch."""
+        await self._remember({"epoch": turn.epoch, "adopting": launcher_id})
+
     async def adopted(self, turn: Turn) -> None:
         """Remember under which epoch it goes on."""
-        await asyncio.to_thread(_write_whole, os.path.join(self._folder.path, EPOCH), json.dumps({"epoch": turn.epoch}))
+        await self._remember({"epoch": turn.epoch})
+
+    async def _remember(self, facts: Event) -> None:
+        await asyncio.to_thread(_write_whole, os.path.join(self._folder.path, EPOCH), json.dumps(facts))
 
     async def close(self) -> None:
         """Its folder goes, and whatever the agent has left behind."""
@@ -176,6 +208,19 @@ class SupervisedCarrier:
 
     def _is_attended(self) -> bool:
         return self._process.poll() is None if self._process is not None else self._folder.is_attended
+
+
+def _keyed(event: Event, job: Job, number: int) -> Event:
+    """An event by which it is known if it is told again; a turn that is given out again says other things."""
+    if event["type"] in KEYED:
+        event["key"] = f"{job.turn_id}#{job.epoch}:{number}"[-256:]
+    return event
+
+
+def _write(path: str, facts: Event) -> None:
+    with open(f"{path}.part", "w", encoding="utf-8") as file:
+        json.dump(facts, file)
+    os.replace(f"{path}.part", path)
 
 
 def _write_whole(path: str, text: str) -> None:
@@ -194,8 +239,13 @@ def _names(folder: str) -> list[str]:
 
 
 def _read_epoch(folder: str, job: Job) -> int:
+    return int(_read(folder, EPOCH).get("epoch", job.epoch))
+
+
+def _read(folder: str, name: str) -> Event:
     try:
-        with open(os.path.join(folder, EPOCH), encoding="utf-8") as file:
-            return int(json.load(file)["epoch"])
-    except (OSError, ValueError, KeyError):
-        return job.epoch
+        with open(os.path.join(folder, name), encoding="utf-8") as file:
+            facts = json.load(file)
+    except (OSError, ValueError):
+        return {}
+    return facts if isinstance(facts, dict) else {}

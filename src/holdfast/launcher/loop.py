@@ -12,9 +12,11 @@ import logging
 from collections import Counter
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from contextlib import suppress
+from functools import partial
 from typing import Any, Protocol
 
 from holdfast.core.agent import AgentDefinition
+from holdfast.core.approval import Approval
 from holdfast.core.entry import MAX_MESSAGE_BYTES, check_message
 from holdfast.core.errors import Conflict, HoldfastError, InvalidRequest, NotFound, StoreError, TurnLost
 from holdfast.core.turn import Launcher, Turn, TurnState
@@ -37,6 +39,7 @@ DRAIN = 30.0  # seconds turns may take to end when the launcher is asked to
 
 Event = dict[str, Any]
 Listener = Callable[[Turn, Event], None]
+Report = Callable[[], Awaitable[Any]]
 
 
 class Carrier(Protocol):
@@ -49,6 +52,12 @@ class Carrier(Protocol):
 
     async def tell(self, command: Event) -> None:
         """Tell it something: renewed, stop, decision."""
+
+    async def kept(self, entry: int) -> None:
+        """What it said last is in the log, not after this entry."""
+
+    async def adopting(self, turn: Turn, launcher_id: str) -> None:
+        """It is about to go on under the next epoch."""
 
     async def adopted(self, turn: Turn) -> None:
         """It goes on under another epoch."""
@@ -132,11 +141,15 @@ class Loop:
             self._desk.claim(self._launcher.launcher_id, self._owners, retries, full=full, root=self._root)
             for _ in range(min(room, at_once))
         ]
-        claimed = [each for each in await asyncio.gather(*wishes) if each is not None]
+        answers = await asyncio.gather(*wishes, return_exceptions=True)  # one that fails costs the others nothing
+        claimed = [each for each in answers if isinstance(each, Claimed)]
         for each in claimed:
             self._begin(each.turn, self._carry(each, agents[str(each.turn.agent_name)]))
         if wishes:
             self._at_once = AT_ONCE if len(claimed) == len(wishes) else 1
+        for answer in answers:
+            if isinstance(answer, BaseException):
+                raise answer
         return bool(wishes) and len(claimed) == len(wishes)
 
     def _is_full(self, agent: AgentDefinition) -> bool:
@@ -148,7 +161,8 @@ class Loop:
         self._agents[str(turn.agent_name)] += 1
 
         def done(_: asyncio.Task[None]) -> None:
-            self._turns.pop(turn.turn_id, None)
+            if self._turns.get(turn.turn_id) is task:  # given out again, it may be at work here a second time
+                del self._turns[turn.turn_id]
             self._agents[str(turn.agent_name)] -= 1
             self._ended.set()
 
@@ -160,7 +174,7 @@ class Loop:
         """A turn from its claim to its end."""
         owner, turn = claimed.owner, claimed.turn
         try:
-            job = job_for(await self._desk.given(claimed), agent, self._environment)
+            job = job_for(await self._insist(lambda: self._desk.given(claimed)), agent, self._environment)
             await self._insist(lambda: self._desk.started(owner, turn))
             carrier = await self._carriers.start(job, agent)
         except (TurnLost, NotFound):
@@ -246,6 +260,7 @@ class Loop:
     async def _listen(self, owner: str, turn: Turn, carrier: Carrier) -> TurnEnd | None:
         said: list[str] = []
         usage: Usage = {}
+        kept = 0  # the last entry before what is reported next
         asking: list[asyncio.Task[None]] = []
         try:
             async for event in carrier.events():
@@ -259,7 +274,11 @@ class Loop:
                     asking.append(asyncio.create_task(self._ask(owner, turn, carrier, event)))
                     continue
                 with suppress(InvalidRequest):  # what an agent says wrongly is its own affair; the turn goes on
-                    await self._keep(owner, turn, event, said)
+                    if event["type"] == "message":
+                        await self._keep_message(owner, turn, event, said)
+                    elif event["type"] in ("phase", "metadata", "error", "checkpoint"):
+                        kept = await self._keep(owner, turn, event, kept)
+                        await carrier.kept(kept)
         finally:
             for task in asking:
                 task.cancel()
@@ -267,70 +286,76 @@ class Loop:
             outcome=TurnState.FAILED, error="the agent ended without a word", reason="no_answer", usage=usage
         )
 
-    async def _keep(self, owner: str, turn: Turn, event: Event, said: list[str]) -> None:
-        kind = event["type"]
-        if kind == "message":
-            message = {"role": event.get("role", "assistant"), "content": event["content"]}
-            if event.get("key"):
-                message["client_key"] = event["key"]
-            await self._insist(lambda: self._desk.say(owner, turn, [message]))
-            if isinstance(event["content"], str):
-                said.append(event["content"])
-        elif kind in ("phase", "metadata", "error"):
-            await self._insist(
-                lambda: self._desk.update(
-                    owner,
-                    turn,
-                    phase=event.get("phase"),
-                    metadata=event.get("metadata"),
-                    error=event.get("error"),
-                )
-            )
-        elif kind == "checkpoint":
-            await self._insist(lambda: self._desk.checkpoint(owner, turn, event["checkpoint"]))
+    async def _keep_message(self, owner: str, turn: Turn, event: Event, said: list[str]) -> None:
+        message = {"role": event.get("role", "assistant"), "content": event["content"], "client_key": event["key"]}
+        await self._insist(lambda: self._desk.say(owner, turn, [message]))
+        if isinstance(event["content"], str):
+            said.append(event["content"])
+
+    async def _keep(self, owner: str, turn: Turn, event: Event, after: int) -> int:
+        """Keep what has no key of its own; told again, it is looked for in the log `after` what was kept before it."""
+        if event["type"] == "checkpoint":
+            report = partial(self._desk.checkpoint, owner, turn, event["checkpoint"])
+        else:
+            facts = {name: event.get(name) for name in ("phase", "metadata", "error")}
+            report = partial(self._desk.update, owner, turn, **facts)
+        doubtful = event.get("doubtful")
+        again = partial(report, since=after if doubtful is None else max(after, doubtful))
+        session = await self._insist(report if doubtful is None else again, again)
+        return int(session.last_entry)
 
     async def _ask(self, owner: str, turn: Turn, carrier: Carrier, event: Event) -> None:
         """Put an agent's question to a person; one that waits gets the answer."""
-        options = {name: event[name] for name in ("plan", "options", "expires_in") if event.get(name)}
-        waits = bool(event.get("wait"))
-        approval = await self._desk.request_approval(
-            owner, turn, str(event.get("question") or "May I?"), waits=waits, **options
-        )
-        while waits and approval.state.value == "pending":
-            await asyncio.sleep(LOOK_AT_APPROVALS)
-            approval = await self._desk.approval(owner, approval.approval_id)
+        waits, told = bool(event.get("wait")), {"type": "decision", "id": event.get("id")}
+        try:
+            approval = await self._insist(lambda: self._request(owner, turn, event))
+            look = partial(self._desk.approval, owner, approval.approval_id)
+            while waits and approval.state.value == "pending":
+                await asyncio.sleep(LOOK_AT_APPROVALS)
+                approval = await self._insist(look)
+        except (TurnLost, NotFound):
+            return
+        except HoldfastError as error:  # a question that makes no sense: nobody will ever answer it
+            await carrier.tell({**told, "decision": "withdrawn", "note": str(error)})
+            return
         if waits:
-            decision = approval.decision or approval.state.value
-            await carrier.tell({"type": "decision", "id": event.get("id"), "decision": decision, "note": approval.note})
+            await carrier.tell({**told, "decision": approval.decision or approval.state.value, "note": approval.note})
+
+    async def _request(self, owner: str, turn: Turn, event: Event) -> Approval:
+        options = {name: event[name] for name in ("plan", "options", "expires_in") if event.get(name)}
+        question, waits = str(event.get("question") or "May I?"), bool(event.get("wait"))
+        return await self._desk.request_approval(owner, turn, question, key=event["key"], waits=waits, **options)
 
     async def _finish(self, owner: str, turn: Turn, end: TurnEnd) -> None:
         with suppress(TurnLost, NotFound):
             await self._insist(lambda: self._desk.finish(owner, turn, end))
 
-    async def _insist(self, report: Callable[[], Awaitable[Any]]) -> None:
-        """Report until it is taken or refused; a store that is away comes back."""
+    async def _insist(self, report: Report, again: Report | None = None) -> Any:
+        """Report until it is taken or refused; a store that is away comes back.
+
+        It may have been taken though we heard of an error: then `again` is what is asked, if it is not the same.
+        """
         pause, longest = BACKOFF
         while True:
             try:
-                await report()
+                return await report()
             except StoreError as error:
                 log.warning("could not report, trying again: %s", error)
                 await asyncio.sleep(pause)
-                pause = min(pause * 2, longest)
+                pause, report = min(pause * 2, longest), again or report
             except Conflict as error:
                 if error.code == "hold_lost":
                     raise TurnLost("", 0) from error
                 raise
-            else:
-                return
 
     # Beginning and end --------------------------------------------------------------------------
 
     async def _adopt(self) -> None:
         """Go on with what a former life has left at work."""
         for job, turn, carrier in await self._carriers.found():
+            await carrier.adopting(turn, self._launcher.launcher_id)
             try:
-                mine = await self._desk.adopt(job.owner, turn, self._launcher.launcher_id)
+                mine = await self._insist(partial(self._desk.adopt, job.owner, turn, self._launcher.launcher_id))
             except (TurnLost, NotFound):
                 await carrier.tell({"type": "stop"})
                 self._begin(turn, self._see_off(carrier))

@@ -32,12 +32,20 @@ async def request_approval(
     expires_in: object = None,
     waits: bool = False,
     once: OnceKey | None = None,
+    approval_id: str | None = None,
+    token: str | None = None,
 ) -> Approval:
-    """Put a question to a person; the session waits in phase `approval`, and so does a live turn if it can."""
+    """Put a question to a person; the session waits in phase `approval`, and so does a live turn if it can.
+
+    Asked again with the same `approval_id`, the same approval answers.
+    """
+    if approval_id is not None:
+        with suppress(ApprovalNotFound):
+            return await deps.store.approval(caller.owner, approval_id)
     lifetime, stamp = check_ttl(expires_in, "expires_in"), stamp_of(deps, caller)
     session = await deps.store.get(caller.owner, ref)
     approval = Approval(
-        approval_id=deps.new_id(),
+        approval_id=approval_id or deps.new_id(),
         session_id=session.session_id,
         question=check_text("question", question),
         plan=_check_plan(plan),
@@ -50,7 +58,7 @@ async def request_approval(
     )
 
     def decide(view: View) -> Change:
-        change = view.session.ask(approval, stamp)
+        change = view.session.ask(approval, stamp, token=token)
         return change if once is None else once.on(change, approval.approval_id, stamp.at)
 
     async def act() -> Approval:

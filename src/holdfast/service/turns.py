@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from datetime import timedelta
 from functools import partial
+from hashlib import sha256
+from itertools import takewhile
 from typing import Any
 
 from msgspec import Struct
@@ -15,8 +17,9 @@ from msgspec.structs import replace
 
 from holdfast.core import work
 from holdfast.core.approval import Approval
-from holdfast.core.entry import check_messages
+from holdfast.core.entry import Kind, check_messages
 from holdfast.core.errors import NotFound, StoreError
+from holdfast.core.ids import uuid8
 from holdfast.core.session import (
     Change,
     Session,
@@ -37,6 +40,7 @@ from holdfast.service.sessions import checkpoint_of
 
 EXPIRE_EVERY = timedelta(milliseconds=200)
 EXPIRE_AT_ONCE = 50  # sessions a claim looks at for what time has done
+DOUBTFUL = 100  # entries to look through for a report of which nobody knows whether it was taken
 
 
 class Given(Struct, frozen=True, kw_only=True):
@@ -129,9 +133,9 @@ class TurnDesk:
 
     async def adopt(self, owner: str, turn: Turn, launcher_id: str) -> Turn:
         """Go on with a turn of a former life of this launcher, under a new epoch."""
-        stamp = self._stamp(owner, turn)
+        stamp, former = self._stamp(owner, turn), turn.launcher_id
         change = await self._apply(
-            owner, turn, lambda view: work.adopted(view, turn.turn_id, turn.epoch, launcher_id, stamp)
+            owner, turn, lambda view: work.adopted(view, turn.turn_id, turn.epoch, launcher_id, stamp, former=former)
         )
         return change.turns[0]
 
@@ -149,8 +153,9 @@ class TurnDesk:
         phase: object = None,
         metadata: dict[str, Any] | None = None,
         error: str | None = None,
+        since: int | None = None,
     ) -> Session:
-        """Keep what the agent says of itself."""
+        """Keep what the agent says of itself; with `since`, unless the log has it after that entry already."""
         cleaned = None if metadata is None else self._deps.redactor.clean(check_metadata(metadata))[0]
         update = Update(
             phase=None if phase is None else check_phase(phase),
@@ -158,19 +163,42 @@ class TurnDesk:
             error=None if error is None else check_said("error", error),
         )
         stamp = self._stamp(owner, turn)
+        kind, told = (Kind.METADATA, {"metadata": cleaned}) if cleaned else (Kind.ERROR, {"error": update.error})
+        if since is not None and await self._is_kept(owner, turn, kind, told, since):
+            return await self._deps.store.get(owner, turn.session_id)
         change = await self._apply(owner, turn, lambda view: view.session.update(update, stamp, token=fence(turn)))
         return change.session
 
-    async def checkpoint(self, owner: str, turn: Turn, state: object) -> None:
-        """Keep a checkpoint of the agent's."""
+    async def checkpoint(self, owner: str, turn: Turn, state: object, *, since: int | None = None) -> Session:
+        """Keep a checkpoint of the agent's; with `since`, unless the log has it after that entry already."""
         kept, stamp = check_checkpoint(state), self._stamp(owner, turn)
-        await self._apply(owner, turn, lambda view: view.session.save_checkpoint(kept, stamp, token=fence(turn)))
+        if since is not None and await self._is_kept(owner, turn, Kind.CHECKPOINT, {"checkpoint": kept}, since):
+            return await self._deps.store.get(owner, turn.session_id)
+        change = await self._apply(
+            owner, turn, lambda view: view.session.save_checkpoint(kept, stamp, token=fence(turn))
+        )
+        return change.session
 
-    async def request_approval(self, owner: str, turn: Turn, question: str, **options: Any) -> Approval:
-        """Ask a person in the agent's name."""
+    async def _is_kept(self, owner: str, turn: Turn, kind: Kind, data: dict[str, Any], since: int) -> bool:
+        """Whether something of this turn is in the log after an entry: its answer may have got lost on the way."""
+        kinds = (Kind.TURN_STARTED.value, kind.value)
+        log = await self._deps.store.log(
+            owner, turn.session_id, after=since, kinds=kinds, newest_first=True, limit=DOUBTFUL
+        )
+        of_turn = takewhile(lambda entry: entry.kind == kind, log)
+        return any(entry.data == data for entry in of_turn)
+
+    async def request_approval(
+        self, owner: str, turn: Turn, question: str, *, key: str | None = None, **options: Any
+    ) -> Approval:
+        """Ask a person in the agent's name; asked again with the same key, the same approval answers."""
         from holdfast.service.approvals import request_approval
 
-        return await request_approval(self._deps, _caller(owner, turn), turn.session_id, question, **options)
+        approval_id = None if key is None else uuid8(sha256(f"{turn.turn_id} {key}".encode()).digest())
+        caller = _caller(owner, turn)
+        return await request_approval(
+            self._deps, caller, turn.session_id, question, approval_id=approval_id, token=fence(turn), **options
+        )
 
     async def approval(self, owner: str, approval_id: str) -> Approval:
         """An approval as it stands."""

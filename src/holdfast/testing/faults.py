@@ -15,12 +15,15 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
+from functools import partial
 from types import TracebackType
-from typing import IO
+from typing import IO, Any
 
 import apsw
 
 import holdfast
+from holdfast.core.errors import StoreUnavailable
+from holdfast.ports import Store
 
 PATIENCE = 60.0  # seconds for anything that should take one, on a machine busy with other things
 NOBODY = 65534
@@ -181,6 +184,34 @@ def write_lock(path: str | os.PathLike[str]) -> Iterator[Worker]:
     with Worker(_LOCKER, os.fspath(path)) as locker:
         locker.line()
         yield locker
+
+
+# Answers ----------------------------------------------------------------------------------------
+
+
+class LostAnswers:
+    """A store that does what it is asked and then says that it could not, whenever `loses` says so.
+
+    `loses` is told the name of each method that has just written something.
+    """
+
+    WRITES = ("create", "apply", "append", "claim")
+
+    def __init__(self, store: Store, loses: Callable[[str], bool] = lambda _: False) -> None:
+        self._store, self.loses = store, loses
+        self.lost: list[str] = []  # the methods whose answers got lost
+
+    def __getattr__(self, name: str) -> Any:
+        real = getattr(self._store, name)
+        return partial(self._asked, name, real) if name in self.WRITES else real
+
+    async def _asked(self, name: str, real: Callable[..., Any], *args: Any, **options: Any) -> Any:
+        before = self._store.pulse()
+        answer = await real(*args, **options)
+        if self._store.pulse() != before and answer is not None and self.loses(name):
+            self.lost.append(name)
+            raise StoreUnavailable("the answer got lost on the way", store="a store that does what it is asked")
+        return answer
 
 
 # Files ------------------------------------------------------------------------------------------

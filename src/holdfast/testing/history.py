@@ -56,7 +56,7 @@ def _problems_of(session: Session, log: list[Entry]) -> list[str]:
     for entry in log:
         data = entry.data or {}
         if entry.kind == "turn_started":
-            if running is not None:
+            if running not in (None, data["turn_id"]):  # the same again was given back by its launcher
                 found.append(f"session {name} started {data['turn_id']} while {running} was running")
             if data["epoch"] <= epoch:
                 found.append(f"session {name} went back from epoch {epoch} to {data['epoch']}")

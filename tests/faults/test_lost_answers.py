@@ -1,0 +1,410 @@
+"""Ambiguity: what was asked is done, though whoever asked hears of an error and asks again.
+
+Each report of the turn protocol is repeated as its launcher or caller would repeat it: it is recognised,
+nothing is doubled, nothing is lost. In the end the history must tell one possible story.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import AsyncIterator, Awaitable, Callable
+from datetime import timedelta
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from holdfast.agents.interface import Commands, Emit, Job
+from holdfast.core.errors import HoldLost, RunSettled, StoreError, TurnLost
+from holdfast.core.turn import Retry, Turn, TurnState
+from holdfast.core.work import TurnEnd
+from holdfast.ports import Claimed
+from holdfast.service import runs
+from holdfast.service.approvals import decide_approval, list_approvals
+from holdfast.service.runs import Wish
+from holdfast.service.turns import TurnDesk
+from holdfast.testing.faults import LostAnswers
+from holdfast.testing.history import problems_in
+from tests.launcher.stage import Stage, echo, on
+
+Report = Callable[[], Awaitable[Any]]
+SHORT = timedelta(milliseconds=1)
+AGENT = "echo"
+
+
+@pytest.fixture(params=["memory", "sqlite"])
+async def stage(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Stage]:
+    url = "memory://" if request.param == "memory" else f"sqlite:///{tmp_path / 'holdfast.db'}"
+    async with on(url, tmp_path) as made:
+        made.deps.store = LostAnswers(made.deps.store)  # it passes everything on
+        made.plays(AGENT, echo)
+        yield made
+
+
+def answers(stage: Stage) -> LostAnswers:
+    assert isinstance(stage.deps.store, LostAnswers)
+    return stage.deps.store
+
+
+async def twice(stage: Stage, report: Report, again: Report | None = None) -> Any:
+    """Do something that is done, though the caller hears of an error; then do it again."""
+    lossy = answers(stage)
+    before = len(lossy.lost)
+    lossy.loses = lambda _: len(lossy.lost) == before
+    with pytest.raises(StoreError):
+        await report()
+    lossy.loses = lambda _: False
+    assert len(lossy.lost) == before + 1
+    return await (again or report)()
+
+
+class Story:
+    """A child at work for a parent: one turn, from its claim on, with its launcher's desk."""
+
+    def __init__(self, stage: Stage, run_id: str, claimed: Claimed) -> None:
+        self.stage, self.run_id, self.claimed = stage, run_id, claimed
+        self.desk = TurnDesk(stage.deps)
+        self.turn: Turn = claimed.turn
+        self.session_id = claimed.session.session_id
+
+    async def twice(self, report: Report, again: Report | None = None) -> Any:
+        return await twice(self.stage, report, again)
+
+    async def kinds(self) -> Counter[str]:
+        return Counter(entry.kind for entry in await self.stage.log(self.session_id))
+
+    async def finish(self, result: str = "done") -> None:
+        await self.desk.finish("local", self.turn, TurnEnd(result=result))
+
+
+@pytest.fixture
+async def story(stage: Stage) -> AsyncIterator[Story]:
+    """The child's turn has been started; whatever the test does with it, the story must end well."""
+    parent = await stage.ask(AGENT, "parent")
+    async with stage.launcher():
+        await stage.settled(parent.run)
+    wish = {"mode": "async_callback", "parent": parent.session.session_id}
+    child = await stage.ask(AGENT, "child", **wish)
+    claimed = await claim(stage, TurnDesk(stage.deps))
+    told = Story(stage, child.run.run_id, claimed)
+    await told.desk.started("local", claimed.turn)
+    yield told
+    await ends_well(stage, [parent.run.run_id, child.run.run_id])
+    callbacks = await stage.log(parent.session.session_id, "callback")
+    assert [(entry.data or {})["run_id"] for entry in callbacks] == [child.run.run_id]
+
+
+async def claim(stage: Stage, desk: TurnDesk) -> Claimed:
+    claimed = await desk.claim("one", ("local",), {AGENT: Retry.RESUME})
+    assert claimed is not None
+    return claimed
+
+
+async def ends_well(stage: Stage, acknowledged: list[str]) -> None:
+    """Others do what is left to do; then the history is whole."""
+    async with stage.launcher():
+        await stage.quiet()
+    assert await problems_in(stage.deps.store, "local", acknowledged) == []
+
+
+# One report at a time ---------------------------------------------------------------------------
+
+
+async def test_a_claim_whose_answer_got_lost_is_given_out_again_when_its_lease_is_over(stage: Stage) -> None:
+    asked = await stage.ask(AGENT, "hello")
+    deaf, desk = TurnDesk(stage.deps, lease=SHORT), TurnDesk(stage.deps)
+    answers(stage).loses = lambda name: name == "claim"
+    with pytest.raises(StoreError):
+        await deaf.claim("one", ("local",), {AGENT: Retry.RESUME})
+    answers(stage).loses = lambda _: False
+    await asyncio.sleep(0.01)
+    await desk.expire()
+    again = await claim(stage, desk)
+    assert (again.turn.epoch, again.turn.attempt, again.turn.cut_off) == (2, 1, False)
+    assert [item.given for item in again.items] == [0]
+    await desk.release("local", again.turn)
+    await ends_well(stage, [asked.run.run_id])
+    assert len(stage.jobs) == 1
+
+
+async def test_started_is_told_once(story: Story) -> None:
+    await story.desk.release("local", story.turn)
+    turn = (await claim(story.stage, story.desk)).turn
+    await story.twice(lambda: story.desk.started("local", turn))
+    assert (await story.kinds())["turn_started"] == 2  # of two claims
+    await story.desk.finish("local", turn, TurnEnd(result="done"))
+
+
+async def test_a_lease_is_renewed_whatever_was_heard_of_it(story: Story) -> None:
+    renewed = await story.twice(lambda: story.desk.renew("local", story.turn))
+    assert renewed.epoch == story.turn.epoch
+    await story.finish()
+
+
+async def test_words_are_said_once(story: Story) -> None:
+    words = [{"role": "assistant", "content": "working", "client_key": "k-1"}]
+    await story.twice(lambda: story.desk.say("local", story.turn, words))
+    said = await story.stage.log(story.session_id, "message")
+    assert [entry.text for entry in said] == ["child", "working"]
+    await story.finish()
+
+
+@pytest.mark.parametrize(
+    ("kind", "report"),
+    [
+        ("phase", {"phase": "planning"}),
+        ("metadata", {"metadata": {"step": 1, "api_key": "a secret"}}),
+        ("error", {"error": "no such bucket"}),
+        ("metadata", {"phase": "planning", "metadata": {"step": 1}}),
+    ],
+)
+async def test_what_an_agent_says_of_itself_is_kept_once(story: Story, kind: str, report: dict[str, Any]) -> None:
+    await story.desk.update("local", story.turn, **report)
+    if kind == "phase":
+        await story.desk.update("local", story.turn, phase="executing")
+    kept = (await story.stage.session(story.session_id)).last_entry  # the agent says the same a second time
+    session = await story.twice(
+        lambda: story.desk.update("local", story.turn, **report),
+        lambda: story.desk.update("local", story.turn, **report, since=kept),
+    )
+    entries = [entry.data for entry in await story.stage.log(story.session_id, kind)]
+    assert len(entries) == (3 if kind == "phase" else 2)
+    assert session.error_count == (2 if kind == "error" else 0)
+    await story.finish()
+
+
+async def test_a_checkpoint_is_kept_once(story: Story) -> None:
+    kept = (await story.stage.session(story.session_id)).last_entry
+    await story.twice(
+        lambda: story.desk.checkpoint("local", story.turn, {"step": 3}),
+        lambda: story.desk.checkpoint("local", story.turn, {"step": 3}, since=kept),
+    )
+    assert (await story.kinds())["checkpoint"] == 1
+    await story.finish()
+
+
+async def test_what_a_former_turn_said_does_not_count_as_told(story: Story) -> None:
+    await story.desk.update("local", story.turn, error="again")
+    await story.desk.finish("local", story.turn, TurnEnd(outcome=TurnState.FAILED))
+    turn = (await claim(story.stage, story.desk)).turn
+    await story.desk.started("local", turn)
+    await story.desk.update("local", turn, error="again", since=0)
+    errors = [(entry.data or {})["error"] for entry in await story.stage.log(story.session_id, "error")]
+    assert errors.count("again") == 2
+    await story.desk.finish("local", turn, TurnEnd(result="done"))
+
+
+@pytest.mark.parametrize("waits", [True, False])
+async def test_a_question_is_asked_once_and_answered_once(story: Story, waits: bool) -> None:
+    stage, desk = story.stage, story.desk
+    asked = await story.twice(lambda: desk.request_approval("local", story.turn, "Apply?", key="k-1", waits=waits))
+    other = await desk.request_approval("local", story.turn, "And this?", key="k-2", waits=waits)
+    assert [each.approval_id for each in await list_approvals(stage.deps, stage.caller)] == [
+        asked.approval_id,
+        other.approval_id,
+    ]
+    for each in (asked, other):
+        decision = partial(decide_approval, stage.deps, stage.caller, each.approval_id, "approve")
+        assert (await story.twice(decision)).decision == "approve"
+    kinds = await story.kinds()
+    assert (kinds["approval_requested"], kinds["approval_decided"]) == (2, 2)
+    again = await desk.request_approval("local", story.turn, "Apply?", key="k-1", waits=waits)
+    assert again.decision == "approve"
+    await story.finish()
+
+
+async def test_an_end_is_told_once(story: Story) -> None:
+    await story.twice(story.finish)
+    kinds = await story.kinds()
+    assert (kinds["turn_ended"], kinds["run_settled"]) == (1, 1)
+
+
+@pytest.mark.parametrize("outcome", [TurnState.FAILED, TurnState.STOPPED])
+async def test_a_bad_end_counts_once(story: Story, outcome: TurnState) -> None:
+    await story.twice(lambda: story.desk.finish("local", story.turn, TurnEnd(outcome=outcome, error="no")))
+    run = await story.stage.deps.store.run("local", story.run_id)
+    assert run.failures == (1 if outcome is TurnState.FAILED else 0)
+    assert (await story.kinds())["turn_ended"] == 1
+
+
+async def test_a_turn_given_back_is_given_back_once(story: Story) -> None:
+    with pytest.raises(TurnLost):  # which is what its launcher wants to hear: it is nobody's, or another's
+        await story.twice(lambda: story.desk.release("local", story.turn))
+    again = await claim(story.stage, story.desk)
+    assert (again.turn.turn_id, again.turn.cut_off) == (story.turn.turn_id, True)
+    with pytest.raises(TurnLost):
+        await story.desk.release("local", story.turn)
+    await story.desk.started("local", again.turn)
+    await story.desk.finish("local", again.turn, TurnEnd(result="done"))
+
+
+async def test_a_turn_is_adopted_once(story: Story) -> None:
+    mine = await story.twice(lambda: story.desk.adopt("local", story.turn, "reborn"))
+    assert (mine.epoch, mine.launcher_id) == (story.turn.epoch + 1, "reborn")
+    with pytest.raises(TurnLost):
+        await story.finish("late")
+    with pytest.raises(TurnLost):  # another life that knows no more than the first did
+        await story.desk.adopt("local", story.turn, "a third")
+    story.turn = mine
+    await story.finish()
+
+
+async def test_a_life_that_died_of_its_adoption_hands_the_turn_on(story: Story) -> None:
+    """It was killed between the store's commit and its own note of the new epoch: the note names who tried."""
+    await story.desk.adopt("local", story.turn, "second life")
+    mine = await story.desk.adopt("local", replace(story.turn, launcher_id="second life"), "third life")
+    assert (mine.epoch, mine.launcher_id) == (story.turn.epoch + 2, "third life")
+    story.turn = mine
+    await story.finish()
+
+
+async def test_a_late_question_is_refused(story: Story) -> None:
+    await story.desk.release("local", story.turn)
+    again = await claim(story.stage, story.desk)
+    for turn in (story.turn, again.turn):
+        report = story.desk.request_approval("local", turn, "Apply?", key="k-1", waits=True)
+        if turn is story.turn:
+            with pytest.raises(HoldLost):
+                await report
+        else:
+            await report
+    assert len(await list_approvals(story.stage.deps, story.stage.caller)) == 1
+    await story.desk.finish("local", again.turn, TurnEnd(outcome=TurnState.FAILED))
+    assert await list_approvals(story.stage.deps, story.stage.caller) == []
+
+
+async def test_work_is_asked_for_once(stage: Stage) -> None:
+    asked = await twice(stage, lambda: stage.ask(AGENT, "hello", idempotency_key="k-1"))
+    session_id, deps = asked.session.session_id, stage.deps
+    more = await twice(
+        stage, lambda: runs.ask(deps, stage.caller, session_id, "more", wish=Wish(idempotency_key="k-2"))
+    )
+    sent = await twice(stage, lambda: runs.send(deps, stage.caller, session_id, "go on", client_key="k-3"))
+    assert [entry.text for entry in await stage.log(session_id, "message")] == ["hello", "more", "go on"]
+    await ends_well(stage, [asked.run.run_id, more.run.run_id, sent.run_id])
+
+
+async def test_a_stop_is_told_once(stage: Stage) -> None:
+    waiting = await stage.ask(AGENT, "waiting")
+    with pytest.raises(RunSettled):  # it is over, and the run tells how
+        await twice(stage, lambda: runs.stop_run(stage.deps, stage.caller, waiting.run.run_id))
+    assert (await stage.settled(waiting.run)).state.value == "stopped"
+    running, desk = await stage.ask(AGENT, "running"), TurnDesk(stage.deps)
+    claimed = await claim(stage, desk)
+    await desk.started("local", claimed.turn)
+    await twice(stage, lambda: runs.stop_run(stage.deps, stage.caller, running.run.run_id))
+    assert (await desk.renew("local", claimed.turn)).stop_requested
+    await desk.finish("local", claimed.turn, TurnEnd(outcome=TurnState.STOPPED))
+    await ends_well(stage, [waiting.run.run_id, running.run.run_id])
+
+
+# A launcher that never hears the first answer ----------------------------------------------------
+
+
+async def test_a_launcher_that_hears_of_nothing_at_first_does_everything_once(stage: Stage) -> None:
+    """Every other answer gets lost, of whatever is written: to the launcher and to whoever asks."""
+
+    async def worker(_: Stage, __: Job, emit: Emit, commands: Commands) -> str:
+        await emit({"type": "phase", "phase": "planning"})
+        for _again in range(2):  # the same twice is twice
+            await emit({"type": "message", "content": "working"})
+            await emit({"type": "error", "error": "a small one"})
+            await emit({"type": "metadata", "metadata": {"step": 1}})
+            await emit({"type": "checkpoint", "checkpoint": {"step": 1}})
+        await emit({"type": "approval", "id": "1", "question": "Apply?", "wait": True})
+        while (command := await commands.get())["type"] != "decision":
+            continue
+        return f"told {command['decision']}"
+
+    stage.plays("worker", worker)
+    parent = await stage.ask(AGENT, "parent")
+    async with stage.launcher():
+        await stage.settled(parent.run)
+    child = await stage.ask("worker", mode="async_callback", parent=parent.session.session_id)
+    count = Counter[str]()
+
+    def every_other(name: str) -> bool:
+        count[name] += 1
+        return count[name] % 2 == 1
+
+    answers(stage).loses = every_other
+    async with stage.launcher(lease=timedelta(seconds=0.2)):
+        await stage.until(lambda: is_asked(stage))
+        answers(stage).loses = lambda _: False
+        [approval] = await list_approvals(stage.deps, stage.caller)
+        answers(stage).loses = every_other
+        await decided(stage, approval.approval_id)
+        run = await stage.settled(child.run)
+        await stage.quiet()
+    answers(stage).loses = lambda _: False
+    assert run.result == "told approve"
+    assert Counter(answers(stage).lost)["apply"] > 5
+    assert {"claim", "append"} < set(answers(stage).lost)
+    kinds = Counter(entry.kind for entry in await stage.log(child.session.session_id))
+    assert {kind: kinds[kind] for kind in ONCE} == ONCE
+    assert len(stage.prompts("worker")) == 1
+    assert await problems_in(stage.deps.store, "local", [parent.run.run_id, child.run.run_id]) == []
+
+
+ONCE = {
+    "message": 4,  # what was asked, two words, the result
+    "error": 2,
+    "metadata": 2,
+    "checkpoint": 2,
+    "approval_requested": 1,
+    "approval_decided": 1,
+    "turn_started": 1,
+    "turn_ended": 1,
+    "run_settled": 1,
+}
+
+
+async def is_asked(stage: Stage) -> bool:
+    return bool(await list_approvals(stage.deps, stage.caller))
+
+
+async def decided(stage: Stage, approval_id: str) -> None:
+    """Approve, until it is heard."""
+    while True:
+        try:
+            await decide_approval(stage.deps, stage.caller, approval_id, "approve")
+        except StoreError:
+            continue
+        else:
+            return
+
+
+async def test_claims_side_by_side_cost_each_other_nothing(stage: Stage) -> None:
+    """One answer of eight gets lost: that turn comes back when its lease is over, the others are carried at once."""
+    begun: list[str] = []
+    together = asyncio.Event()
+
+    async def slow(_: Stage, job: Job, __: Emit, ___: Commands) -> str:
+        begun.append(job.prompt)
+        await together.wait()
+        return job.prompt
+
+    stage.plays("slow", slow)
+    asked = [await stage.ask("slow", str(number)) for number in range(8)]
+    lossy = answers(stage)
+    lossy.loses = lambda name: name == "claim" and "claim" not in lossy.lost
+    async with stage.launcher(lease=timedelta(minutes=5)):
+        await stage.until(lambda: has_begun(begun, 7))
+        together.set()
+        await stage.until(lambda: are_settled(stage, asked, 7))
+        assert lossy.lost == ["claim"]
+        stuck = [run for run in asked if not (await stage.deps.store.run("local", run.run.run_id)).is_settled]
+        await runs.stop_run(stage.deps, stage.caller, stuck[0].run.run_id)
+    assert len(begun) == 7
+
+
+async def has_begun(begun: list[str], count: int) -> bool:
+    return len(begun) >= count
+
+
+async def are_settled(stage: Stage, asked: list[Any], count: int) -> bool:
+    found = [await stage.deps.store.run("local", each.run.run_id) for each in asked]
+    return sum(run.is_settled for run in found) >= count
