@@ -22,6 +22,11 @@ File, then environment, then arguments. The file is `config.toml` in the folder 
     words = ["password", "token"]
     [hooks]
     deny_if_resumable = false
+    [server]
+    rate = 500
+    burst = 1000
+    streams = 10000
+    streams_per_visitor = 2000
 """
 
 from __future__ import annotations
@@ -49,7 +54,7 @@ from holdfast.core.policy import (
 from holdfast.core.redact import SECRET_WORDS
 from holdfast.core.session import Phase, State
 from holdfast.ports import Store
-from holdfast.service.deps import Deps, HookSettings, Settings
+from holdfast.service.deps import Deps, HookSettings, ServerSettings, Settings
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -319,7 +324,7 @@ def read_settings() -> Settings:
     file = _file()
     if not file:
         return Settings()
-    _check_known("the configuration file", file, ("url", "resume", "family", "retention", "redact", "hooks"))
+    _check_known("the configuration file", file, ("url", "resume", "family", "retention", "redact", "hooks", "server"))
     resume, family = _table(file, "resume"), _table(file, "family")
     _check_known("resume", resume, ("idle_limit", "idle_limits", "max_errors"))
     _check_known("family", family, FamilyLimits.__struct_fields__)
@@ -339,7 +344,13 @@ def read_settings() -> Settings:
         secret_words=_words(_table(file, "redact").get("words", list(SECRET_WORDS))),
         retention=_retention(_table(file, "retention")),
         hooks=_hooks(_table(file, "hooks")),
+        server=_server(_table(file, "server")),
     )
+
+
+def _server(table: dict[str, Any]) -> ServerSettings:
+    _check_known("server", table, ServerSettings.__struct_fields__)
+    return ServerSettings(**{name: _count(f"server.{name}", value) for name, value in table.items()})
 
 
 def _hooks(table: dict[str, Any]) -> HookSettings:

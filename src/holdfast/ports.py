@@ -42,13 +42,14 @@ if TYPE_CHECKING:  # only whoever starts agents needs them
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from holdfast.core.fact import Fate, SessionFact, Size
+    from holdfast.core.fact import Backlog, Fate, SessionFact, Size
 
 Decision = Callable[[View], Change]
 BirthDecision = Callable[[Birth], Change]
 ForkDecision = Callable[[Session, int, int | None], Change]  # source, at, newest checkpoint up to there
 ContextDecision = Callable[[Session, dict[str, ContextItem]], ContextChange]
 DeletionDecision = Callable[[list[Member]], None]  # raises to refuse
+CommitWatcher = Callable[[int, float], None]  # how many changes, and how many seconds they took
 SweepDecision = Callable[[list[Session]], str | None]  # why this tree may go, or None
 
 
@@ -368,6 +369,12 @@ class Store(Protocol):
 
     async def size(self) -> Size | None:
         """What everything in the store takes; None if nobody can tell."""
+
+    async def backlog(self) -> Backlog:
+        """What waits in the store, of all owners."""
+
+    def on_commit(self, watcher: CommitWatcher) -> None:
+        """Tell of every commit of this process from now on, from whatever thread; memory has none to tell of."""
 
     # Search, transfer, care ---------------------------------------------------------------------
 

@@ -75,6 +75,16 @@ class Size(Struct, frozen=True, kw_only=True):
     sessions: int
 
 
+class Backlog(Struct, frozen=True, kw_only=True):
+    """What waits in a store, whoever owns it."""
+
+    queued: int = 0  # turns that no launcher has
+    running: int = 0
+    oldest_queued_at: datetime | None = None
+    callbacks: int = 0  # that wait for a parent's turn
+    set_aside: int = 0  # that a person has to look at
+
+
 Tokens = tuple[float | None, float | None]  # read by a model, and written by it
 
 

@@ -11,7 +11,6 @@ from __future__ import annotations
 import inspect
 import re
 from collections.abc import Iterable
-from enum import StrEnum
 from functools import cached_property
 from types import NoneType, UnionType
 from typing import Any, Union, get_args, get_origin, get_type_hints
@@ -20,21 +19,12 @@ from msgspec import UNSET, Meta, Struct, UnsetType, defstruct
 
 from holdfast import client
 from holdfast.client import ContextDoor, Holdfast
+from holdfast.core.key import Scope
 
 Arguments = dict[str, Any]
 
 ID_PATTERN = "^[A-Za-z0-9][A-Za-z0-9._:-]{0,127}$"
 _IN_PATH = re.compile(r"{(\w+)}")
-
-
-class Scope(StrEnum):
-    """What a key may do."""
-
-    READ = "read"
-    WRITE = "write"
-    APPROVE = "approve"
-    LAUNCH = "launch"
-    ADMIN = "admin"
 
 
 class Operation:

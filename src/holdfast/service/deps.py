@@ -30,6 +30,15 @@ class HookSettings(Struct, frozen=True, kw_only=True):
     deny_if_resumable: bool = False  # refuse to delegate what could be picked up instead
 
 
+class ServerSettings(Struct, frozen=True, kw_only=True):
+    """What a server allows."""
+
+    rate: int = 500  # requests a second of one key or token
+    burst: int = 1000
+    streams: int = 10_000
+    streams_per_visitor: int = 2_000
+
+
 class Settings(Struct, frozen=True, kw_only=True):
     """What an installation may set."""
 
@@ -39,6 +48,7 @@ class Settings(Struct, frozen=True, kw_only=True):
     window: WindowSize = field(default_factory=lambda: WindowSize(last=50))
     retention: RetentionPolicy = field(default_factory=RetentionPolicy)
     hooks: HookSettings = field(default_factory=HookSettings)
+    server: ServerSettings = field(default_factory=ServerSettings)
 
 
 class Deps:

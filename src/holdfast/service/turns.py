@@ -6,7 +6,7 @@ has the turn. Each may be repeated: an answer that got lost on the way is asked 
 
 from __future__ import annotations
 
-from datetime import timedelta
+from datetime import datetime, timedelta
 from functools import partial
 from hashlib import sha256
 from itertools import takewhile
@@ -39,6 +39,7 @@ from holdfast.service.deps import Caller, Deps, stamp_of
 from holdfast.service.sessions import checkpoint_of
 
 EXPIRE_EVERY = timedelta(milliseconds=200)
+LOOK_FOR_OWNERS = timedelta(seconds=1)
 EXPIRE_AT_ONCE = 50  # sessions a claim looks at for what time has done
 DOUBTFUL = 100  # entries to look through for a report of which nobody knows whether it was taken
 
@@ -57,7 +58,8 @@ class TurnDesk:
 
     def __init__(self, deps: Deps, *, lease: timedelta = LEASE, lost_after: timedelta = LOST_AFTER) -> None:
         self._deps, self._lease, self._lost_after = deps, lease, lost_after
-        self._expire_at = deps.clock.now()
+        self._expire_at = self._owners_at = deps.clock.now()
+        self._owners: tuple[str, ...] = ()
 
     async def register(self, launcher: Launcher) -> None:
         """Say that this launcher is there, or still there."""
@@ -72,14 +74,25 @@ class TurnDesk:
         full: tuple[str, ...] = (),
         root: str | None = None,
     ) -> Claimed | None:
-        """The next turn, if there is one; now and then, what time has done meanwhile is seen to first."""
+        """The next turn, if there is one: of these owners, or of all if none is named.
+
+        Now and then, what time has done meanwhile is seen to first.
+        """
         now = self._deps.clock.now()
         if now >= self._expire_at:
             self._expire_at = now + EXPIRE_EVERY
             await self.expire()
         wish = Claim(launcher_id=launcher_id, lease=self._lease, lost_after=self._lost_after, retries=agents)
         stamp = stamp_of(self._deps, Caller(by=f"launcher:{launcher_id}", interface="launcher"))
-        return await self._deps.store.claim(owners, tuple(agents), wish, stamp, full=full, root=root)
+        whose = owners or await self._all_owners(now)
+        return await self._deps.store.claim(whose, tuple(agents), wish, stamp, full=full, root=root)
+
+    async def _all_owners(self, now: datetime) -> tuple[str, ...]:
+        """Every owner there is, as of a second ago."""
+        if now >= self._owners_at:
+            self._owners_at = now + LOOK_FOR_OWNERS
+            self._owners = tuple(await self._deps.store.owners())
+        return self._owners
 
     async def given(self, claimed: Claimed) -> Given:
         """All that the agent of a claimed turn needs to go on."""

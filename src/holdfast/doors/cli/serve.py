@@ -21,6 +21,7 @@ from holdfast.doors.cli.app import App, command, pass_app
 @click.option("--launcher/--no-launcher", default=True, show_default=True, help="Start agents here.")
 @click.option("--name", default="serve", show_default=True, metavar="NAME", help="What its launcher is called.")
 @click.option("--slots", type=click.IntRange(1, 1000), default=16, show_default=True, help="How many turns at once.")
+@click.option("--insecure-no-keys", is_flag=True, help="Let in whoever can reach it, on any address, without a key.")
 @click.option("--log-format", type=click.Choice(("text", "json")), help="Text on a terminal, else JSON.")
 @click.option(
     "--log-level", default="info", show_default=True, type=click.Choice(("debug", "info", "warning", "error"))
@@ -34,6 +35,7 @@ def serve(
     launcher: bool,
     name: str,
     slots: int,
+    insecure_no_keys: bool,
     log_format: str | None,
     log_level: str,
 ) -> None:
@@ -50,4 +52,13 @@ def serve(
     from holdfast.doors.http.serve import serve as run
 
     logs.set_up(log_format or ("text" if sys.stderr.isatty() else "json"), log_level)
-    uvloop.run(run(Options(url=store or app.url, host=host, port=port, launches=launcher, name=name, slots=slots)))
+    options = Options(
+        url=store or app.url,
+        host=host,
+        port=port,
+        launches=launcher,
+        name=name,
+        slots=slots,
+        open_to_all=insecure_no_keys,
+    )
+    uvloop.run(run(options))

@@ -8,14 +8,16 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Awaitable, Callable
+from math import ceil
 from time import perf_counter
 from typing import Any
 
-from holdfast.core.errors import Forbidden, HoldfastError, VersionConflict
+from holdfast.core import key
+from holdfast.core.errors import Forbidden, HoldfastError, RateLimited, StoreError, Unauthorized, VersionConflict
 from holdfast.core.session import Session
 from holdfast.doors.http.answers import answer_of, etag_of
 from holdfast.doors.http.described import Described
-from holdfast.doors.http.exchange import App, Exchange, Gone, Receive, Scope, Send
+from holdfast.doors.http.exchange import App, Exchange, Gone, Headers, Receive, Scope, Send
 from holdfast.doors.http.gate import Gate
 from holdfast.doors.http.reach import check_reach
 from holdfast.doors.http.reading import arguments_of
@@ -23,7 +25,6 @@ from holdfast.doors.http.refusals import NoSuchPath, Unexpected, WrongVerb
 from holdfast.doors.http.routing import Node, Routes
 from holdfast.doors.http.traces import Traces
 from holdfast.doors.http.visit import Visit, Visitor
-from holdfast.remote import operations
 from holdfast.remote.operations import OPERATIONS, Operation
 from holdfast.service.about import working_on
 from holdfast.service.deps import Caller, Deps
@@ -41,9 +42,7 @@ class Route:
 
     __slots__ = ("endpoint", "is_open", "name", "scope")
 
-    def __init__(
-        self, name: str, endpoint: Endpoint, scope: operations.Scope | None = None, *, is_open: bool = False
-    ) -> None:
+    def __init__(self, name: str, endpoint: Endpoint, scope: key.Scope | None = None, *, is_open: bool = False) -> None:
         """Without a scope, any visitor may ask; what is open is answered before the gate."""
         self.name, self.endpoint, self.scope, self.is_open = name, endpoint, scope, is_open
 
@@ -133,8 +132,7 @@ class Door:
         if exchange.status:  # the answer has begun: all that is left is to break it off
             raise error
         status = 412 if isinstance(error, VersionConflict) and b"if-match" in exchange.headers else None
-        allow = [(b"allow", ", ".join(error.allowed).encode())] if isinstance(error, WrongVerb) else None
-        await exchange.problem(error, status=status, headers=allow)
+        await exchange.problem(error, status=status, headers=_headers_of(error))
 
     def _calling(self, operation: Operation) -> Endpoint:
         """An endpoint that calls one method."""
@@ -175,6 +173,17 @@ def _chosen(exchange: Exchange, found: tuple[Node, dict[str, str]] | None) -> Ro
     if route is None:
         raise WrongVerb(exchange.verb, sorted(node.routes))
     return route
+
+
+def _headers_of(error: HoldfastError) -> Headers:
+    """What an error says in headers besides."""
+    if isinstance(error, WrongVerb):
+        return [(b"allow", ", ".join(error.allowed).encode())]
+    if isinstance(error, RateLimited):
+        return [(b"retry-after", str(ceil(error.retry_after)).encode())]
+    if isinstance(error, StoreError):
+        return [(b"retry-after", b"1")]
+    return [(b"www-authenticate", b"Bearer")] if isinstance(error, Unauthorized) else []
 
 
 def _ids(exchange: Exchange) -> dict[str, str]:

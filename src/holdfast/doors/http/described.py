@@ -6,7 +6,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from holdfast.remote.operations import Scope
+from holdfast.core.key import Scope
 
 
 class Described(Struct, frozen=True, kw_only=True):

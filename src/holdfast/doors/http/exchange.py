@@ -13,8 +13,8 @@ from typing import Any
 import msgspec
 
 from holdfast.core.codec import encode
-from holdfast.core.errors import HoldfastError, InvalidJson, edge_of
-from holdfast.doors.http.refusals import STATUS, BodyTooLarge
+from holdfast.core.errors import HoldfastError, InvalidJson, RequestTooLarge, edge_of
+from holdfast.doors.http.refusals import STATUS
 
 Scope = MutableMapping[str, Any]
 Message = MutableMapping[str, Any]
@@ -60,9 +60,9 @@ class Exchange:
     # The request --------------------------------------------------------------------------------
 
     async def body(self, limit: int = MAX_BODY) -> bytes:
-        """All of the body. Raises BodyTooLarge before more than `limit` was kept."""
+        """All of the body. Raises RequestTooLarge before more than `limit` was kept."""
         if int(self.headers.get(b"content-length", b"0") or b"0") > limit:
-            raise BodyTooLarge(limit)
+            raise RequestTooLarge(limit)
         message = await self._receive()
         whole: bytes = message.get("body", b"")
         if message.get("more_body"):
@@ -80,7 +80,7 @@ class Exchange:
             parts.append(message.get("body", b""))
             size += len(parts[-1])
             if size > limit:
-                raise BodyTooLarge(limit)
+                raise RequestTooLarge(limit)
             more = message.get("more_body", False)
         return b"".join(parts)
 
@@ -95,7 +95,7 @@ class Exchange:
         except zlib.error:
             raise InvalidJson("body", "it is not gzip though its content-encoding says so") from None
         if len(whole) > limit:
-            raise BodyTooLarge(limit)
+            raise RequestTooLarge(limit)
         if not unpacker.eof:
             raise InvalidJson("body", "its gzip is cut off")
         return whole

@@ -8,35 +8,101 @@ every request needs one, or the token of a session.
 
 from __future__ import annotations
 
+from datetime import datetime, timedelta
 from urllib.parse import urlsplit
 
+from holdfast.core.errors import Unauthorized
+from holdfast.core.key import Key, Scope
 from holdfast.doors.http.exchange import Exchange
+from holdfast.doors.http.limits import Rates
 from holdfast.doors.http.refusals import NotLocal
 from holdfast.doors.http.visit import Visitor
-from holdfast.service.deps import Caller
+from holdfast.service import keys
+from holdfast.service.deps import Caller, Deps
 
 LOCAL = frozenset({"localhost", "127.0.0.1", "::1"})
 INTERFACES = frozenset({"rest", "python", "cli", "web", "mcp", "graphql", "grpc", "hooks"})
+OF_A_TOKEN = frozenset({Scope.READ, Scope.WRITE})
+OF_A_STRANGER = frozenset(Scope)  # on their own machine, without keys
+TOKEN_PREFIX = "hfs_"
+LOOK_FOR_KEYS = timedelta(seconds=1)
 MAX_NAME = 200
 
 
 class Gate:
     """Lets requests in."""
 
-    def __init__(self, *, hosts: frozenset[str] = frozenset()) -> None:
-        self._hosts = LOCAL | hosts
+    def __init__(
+        self,
+        deps: Deps,
+        *,
+        hosts: frozenset[str] = frozenset(),
+        any_host: bool = False,
+        closed: bool = False,
+        rates: Rates | None = None,
+    ) -> None:
+        """`hosts` are names of this machine besides the usual. `closed`: nobody gets in without a key."""
+        self._deps, self._hosts, self._any_host, self._closed, self._rates = (
+            deps,
+            LOCAL | hosts,
+            any_host,
+            closed,
+            rates,
+        )
+        self._look_at = datetime.min.replace(tzinfo=deps.clock.now().tzinfo)
 
     async def admit(self, exchange: Exchange) -> Visitor:
         """Who is asking. Raises what a stranger is told."""
-        self._check_local(exchange)
-        return Visitor(
-            Caller(
-                owner="local",
-                by=_name(exchange, b"x-holdfast-by") or "local",
-                interface=_interface(exchange),
-                holder=_name(exchange, b"x-holdfast-holder") or "rest",
-            )
+        given = _bearer(exchange)
+        if given is None:
+            return await self._stranger(exchange)
+        ask = self._token if given.startswith(TOKEN_PREFIX) else self._key
+        visitor = await ask(exchange, given)
+        if self._rates is not None:
+            self._rates.take(visitor.key_id or visitor.session_id or "")
+        return visitor
+
+    async def _stranger(self, exchange: Exchange) -> Visitor:
+        if not self._closed:
+            if not self._any_host:
+                self._check_local(exchange)
+            await self._look_for_keys()
+        if self._closed:
+            raise Unauthorized
+        caller = Caller(
+            owner="local",
+            by=_name(exchange, b"x-holdfast-by") or "local",
+            interface=_interface(exchange),
+            holder=_name(exchange, b"x-holdfast-holder") or "rest",
         )
+        return Visitor(caller, OF_A_STRANGER)
+
+    async def _look_for_keys(self) -> None:
+        """Close the gate once somebody has made a key, in this process or another."""
+        now = self._deps.clock.now()
+        if now >= self._look_at:
+            self._look_at = now + LOOK_FOR_KEYS
+            self._closed = await keys.has_keys(self._deps)
+
+    async def _key(self, exchange: Exchange, text: str) -> Visitor:
+        key = await keys.authenticate(self._deps, text)
+        caller = Caller(
+            owner=key.owner,
+            by=key.name or key.key_id,
+            interface=_interface(exchange),
+            holder=f"{key.key_id}:{_name(exchange, b'x-holdfast-holder') or 'rest'}",
+        )
+        return Visitor(caller, _scopes(key), key_id=key.key_id, owners=key.owners)
+
+    async def _token(self, exchange: Exchange, text: str) -> Visitor:
+        token = await keys.read_token(self._deps, text)
+        caller = Caller(
+            owner=token.owner,
+            by=f"session {token.session_id}",
+            interface=_interface(exchange),
+            holder=f"{token.session_id}:{_name(exchange, b'x-holdfast-holder') or 'rest'}",
+        )
+        return Visitor(caller, OF_A_TOKEN, session_id=token.session_id)
 
     def _check_local(self, exchange: Exchange) -> None:
         host = exchange.header(b"host") or ""
@@ -45,6 +111,21 @@ class Gate:
         origin = exchange.header(b"origin")
         if origin is not None and _host_of(origin) not in self._hosts:
             raise NotLocal("Origin", origin)
+
+
+def _scopes(key: Key) -> frozenset[Scope]:
+    return frozenset(scope for scope in Scope if key.allows(scope))
+
+
+def _bearer(exchange: Exchange) -> str | None:
+    """The key or the token that a request carries."""
+    given = exchange.header(b"authorization")
+    if given is None:
+        return exchange.header(b"x-api-key")
+    kind, _, text = given.partition(" ")
+    if kind.lower() != "bearer":
+        raise Unauthorized
+    return text.strip()
 
 
 def _host_of(url: str) -> str | None:

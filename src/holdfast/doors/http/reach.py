@@ -9,6 +9,7 @@ from msgspec import UNSET
 from holdfast.core.errors import NotFound, OutOfReach
 from holdfast.doors.http.visit import Visit, Visitor
 from holdfast.remote.operations import Arguments, Operation
+from holdfast.service import keys
 
 
 async def check_reach(hf: Visit, visitor: Visitor, operation: Operation, arguments: Arguments) -> None:
@@ -32,14 +33,9 @@ async def check_one(hf: Visit, visitor: Visitor, name: str, ref: Any, *, strictl
     assert own is not None
     try:
         session_id = await _session_behind(hf, name, ref)
-        if session_id == own:
-            if strictly:
-                raise OutOfReach(own)
-            return
-        above = await hf.ancestors(session_id)
     except NotFound:  # what is not there and what is not ours look alike
         raise OutOfReach(own) from None
-    if own not in {session.session_id for session in above}:
+    if (strictly and session_id == own) or not await keys.reaches(hf.deps, visitor.caller.owner, own, session_id):
         raise OutOfReach(own)
 
 

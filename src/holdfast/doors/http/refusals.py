@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from holdfast.core.errors import AccessError, Conflict, HoldfastError, InvalidRequest, NotFound
+from holdfast.core.errors import AccessError, Conflict, HoldfastError, NotFound
 
-STATUS = {"request_too_large": 413, "method_not_allowed": 405, "rate_limited": 429, "unauthorized": 401}
+STATUS = {"method_not_allowed": 405}  # where the family's is not the one that HTTP has for it
 
 
 class NotLocal(AccessError):
@@ -36,15 +36,6 @@ class WrongVerb(Conflict):
 
     def __init__(self, verb: str, allowed: list[str]) -> None:
         super().__init__(f"{verb[:20]} is not possible here; use {', '.join(allowed)}", allowed=allowed)
-
-
-class BodyTooLarge(InvalidRequest):
-    """A request whose body is above the limit."""
-
-    code = "request_too_large"
-
-    def __init__(self, limit: int) -> None:
-        super().__init__(f"the request has more than {limit:,} bytes; send less at once", limit=limit)
 
 
 class Unexpected(HoldfastError):

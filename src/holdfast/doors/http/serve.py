@@ -21,13 +21,18 @@ import uvicorn
 from msgspec import Struct
 
 from holdfast import config
-from holdfast.core.errors import InvalidField, StoreUnavailable
-from holdfast.doors.http import health
+from holdfast.core.errors import InvalidField, StoreError, StoreUnavailable
+from holdfast.doors.http import health, metrics
 from holdfast.doors.http.app import Door
 from holdfast.doors.http.gate import LOCAL, Gate
+from holdfast.doors.http.limits import Rates
+from holdfast.doors.http.metrics import Meter
 from holdfast.doors.http.protocol import BoundedProtocol
+from holdfast.doors.http.traces import Traces
 from holdfast.launcher import standalone
+from holdfast.service import servers
 from holdfast.service.deps import Caller, Deps
+from holdfast.service.keys import has_keys
 from holdfast.service.sweeper import Sweeper
 
 log = logging.getLogger(__name__)
@@ -45,6 +50,7 @@ class Options(Struct, frozen=True, kw_only=True):
     port: int = PORT
     launches: bool = True
     name: str = "serve"  # of its launcher
+    open_to_all: bool = False  # to whoever can reach it, without any key
     slots: int = standalone.SLOTS
 
 
@@ -56,9 +62,15 @@ async def serve(options: Options) -> None:
     stop = asyncio.Event()
     async with AsyncExitStack() as stack:
         stack.push_async_callback(deps.store.close)
-        door = make_door(deps, hosts=frozenset({options.host.strip("[]").lower()}))
+        door = make_door(deps, await _gate(deps, options))
         server = _Server(_configured(door), stop)
-        work: list[Coroutine[Any, Any, None]] = [Sweeper(deps, Caller(by="holdfast"), stop).run()]
+        server_id = deps.new_id()
+        if helped := await servers.arrive(deps, server_id):
+            log.warning("no server was here for a while: %d turns got more time to be heard of", helped)
+        work: list[Coroutine[Any, Any, None]] = [
+            Sweeper(deps, Caller(by="holdfast"), stop).run(),
+            _beat(deps, server_id, stop),
+        ]
         if options.launches:
             work.append(_launch(deps, options, address, stop))
         tasks = [asyncio.create_task(each) for each in work]
@@ -67,11 +79,45 @@ async def serve(options: Options) -> None:
         await server.serve([listening])
 
 
-def make_door(deps: Deps, *, hosts: frozenset[str] = frozenset()) -> Door:
+def make_door(deps: Deps, gate: Gate | None = None, *, traces: Traces | None = None) -> Door:
     """The door with all its routes."""
-    door = Door(deps, Gate(hosts=hosts))
+    meter = Meter()
+    deps.store.on_commit(meter.commit)
+    door = Door(deps, gate or Gate(deps), watcher=meter.request, traces=traces)
     health.add_to(door)
+    metrics.add_to(door, meter)
     return door
+
+
+async def _gate(deps: Deps, options: Options) -> Gate:
+    """Open on this machine as long as there is no key; elsewhere nobody gets in without one, unless told so loudly."""
+    settings = deps.settings.server
+    rates = Rates(settings.rate, settings.burst)
+    if is_loopback(options.host):
+        return Gate(deps, hosts=frozenset({options.host.strip("[]").lower()}), rates=rates)
+    if options.open_to_all:
+        log.critical("open to all: whoever can reach %s can read, change and delete every session", options.host)
+        return Gate(deps, any_host=True, rates=rates)
+    if not await has_keys(deps):
+        raise InvalidField(
+            "host",
+            f"is {options.host}, which others can reach, and there is no key: make one (`holdfast keys create "
+            "--scope admin`), or listen at 127.0.0.1",
+        )
+    return Gate(deps, closed=True, rates=rates)
+
+
+async def _beat(deps: Deps, server_id: str, stop: asyncio.Event) -> None:
+    """Say every few seconds that there is a server, so that launchers are not given more time than they need."""
+    while not stop.is_set():
+        with suppress(TimeoutError):
+            async with asyncio.timeout(servers.BEAT_EVERY.total_seconds()):
+                await stop.wait()
+                return
+        try:
+            await servers.beat(deps, server_id)
+        except StoreError as error:
+            log.warning("the store cannot be reached, trying again: %s", error)
 
 
 class _Server(uvicorn.Server):
@@ -140,6 +186,7 @@ async def _launch(deps: Deps, options: Options, address: str, stop: asyncio.Even
         folder=os.path.join(config.home(), "launcher", config.folder_name(options.name)),
         name=options.name,
         slots=options.slots,
+        owners=(),  # all of them
         environment={**config.agent_environment(options.url), "HOLDFAST_URL": address},
         stop=stop,
     )

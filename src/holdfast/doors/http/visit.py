@@ -10,8 +10,8 @@ from msgspec import Struct
 from holdfast.client import Holdfast
 from holdfast.core.entry import Entry
 from holdfast.core.errors import InvalidField
+from holdfast.core.key import Scope
 from holdfast.core.run import Run
-from holdfast.remote.operations import Scope
 from holdfast.service import conversation, runs
 from holdfast.service.deps import Caller, Deps
 
@@ -46,7 +46,8 @@ class Visit(Holdfast):
 
     def __init__(self, deps: Deps, visitor: Visitor, *, session: str | None = None, run: str | None = None) -> None:
         super().__init__(lambda: deps, visitor.caller)
-        self._deps, self.launches = deps, False
+        self.deps = self._deps = deps
+        self.launches = False
         self._session, self._run = session or visitor.session_id, run
 
     def _surrounding_session(self) -> str | None:

@@ -43,10 +43,10 @@ from holdfast.core.errors import (
     VersionConflict,
 )
 from holdfast.core.event import Event, Hit, deletion_event, event_of, search_words, snippet_of
-from holdfast.core.fact import CallbackCounts, Fate, SessionFact, Size, callback_counts, tokens_of
+from holdfast.core.fact import Backlog, CallbackCounts, Fate, SessionFact, Size, callback_counts, tokens_of
 from holdfast.core.family import EVERY_TOMBSTONE, Deletion, Member, Tombstone, TombstoneQuery
 from holdfast.core.ids import looks_like_ref
-from holdfast.core.inbox import Item, ItemKind, ItemState, inbox_fingerprint
+from holdfast.core.inbox import OPEN_ITEMS, Item, ItemKind, ItemState, inbox_fingerprint
 from holdfast.core.key import Key
 from holdfast.core.once import Once
 from holdfast.core.query import MAX_POSITION, Page, SessionQuery, make_cursor, read_cursor
@@ -59,6 +59,7 @@ from holdfast.ports import (
     BirthDecision,
     Capability,
     Claimed,
+    CommitWatcher,
     ContextDecision,
     Decision,
     DeletionDecision,
@@ -571,6 +572,23 @@ class MemoryStore:
     async def size(self) -> Size | None:
         """Nobody can tell: it is shared with the rest of the process."""
         return None
+
+    async def backlog(self) -> Backlog:
+        """What waits, of all owners."""
+        with self._lock:
+            desks = [shelf.desk for shelf in self._shelves.values()]
+            queued = [turn for desk in desks for _, turn in desk.turns(TurnState.QUEUED)]
+            items = [item for desk in desks for _, item in desk.items(None)]
+            return Backlog(
+                queued=len(queued),
+                running=sum(len(desk.turns(TurnState.RUNNING)) for desk in desks),
+                oldest_queued_at=min((turn.queued_at for turn in queued), default=None),
+                callbacks=sum(item.kind is ItemKind.CALLBACK and item.state in OPEN_ITEMS for item in items),
+                set_aside=sum(item.state is ItemState.SET_ASIDE for item in items),
+            )
+
+    def on_commit(self, watcher: CommitWatcher) -> None:
+        """There are none to tell of."""
 
     # Search, transfer, care ---------------------------------------------------------------------
 

@@ -53,6 +53,9 @@ class Access(Protocol):
     async def read(self, job: Job[T]) -> T:
         """Run a job that only reads."""
 
+    def on_commit(self, watcher: Callable[[int, float], None]) -> None:
+        """Tell of every commit from now on: how many jobs it took, and how many seconds."""
+
     def pulse(self) -> int:
         """Changes whenever somebody committed."""
 
@@ -71,6 +74,9 @@ class Inline:
         self._path = db.path
         self._lock = threading.RLock()
         self._commits = 0
+
+    def on_commit(self, watcher: Callable[[int, float], None]) -> None:
+        """Nobody watches a script."""
 
     async def write(self, job: Job[T], weight: int = 0) -> T:
         with self._lock:
@@ -152,6 +158,9 @@ class Threaded:
         self._pulse = 0
         self._waiting: set[tuple[asyncio.AbstractEventLoop, asyncio.Event]] = set()
         self._guard = threading.Lock()
+
+    def on_commit(self, watcher: Callable[[int, float], None]) -> None:
+        self._writer.watcher = watcher
 
     async def write(self, job: Job[T], weight: int = 0) -> T:
         self._process.check()
@@ -312,6 +321,7 @@ class _Writer:
         self._db.raw.set_wal_hook(self._checkpointer.pages_in_wal)
         self._dead: BaseException | None = None
         self._group_size = 0
+        self.watcher: Callable[[int, float], None] | None = None
         self._in_hand: list[_Task] = []  # taken from the queue and not yet answered
         self._thread = threading.Thread(target=self._run, name="holdfast-write", daemon=True)
         self._thread.start()
@@ -357,6 +367,7 @@ class _Writer:
         db, done, go_on = self._db, [first], True
         self._in_hand = done
         self._let_them_gather()
+        began = time.monotonic()
         try:
             db.begin()
             before = db.raw.total_changes()
@@ -375,6 +386,8 @@ class _Writer:
                 if not self._attempt(task):
                     return self._run_apart(done), go_on
             db.commit()
+            if self.watcher is not None:
+                self.watcher(len(done), time.monotonic() - began)
             if db.raw.total_changes() != before:  # whoever wrote nothing wakes nobody
                 self._committed()
         except apsw.Error as error:

@@ -8,6 +8,7 @@ from datetime import datetime
 import msgspec
 
 from holdfast.core.errors import SessionCorrupt, StoreCorrupt, TurnNotFound
+from holdfast.core.fact import Backlog
 from holdfast.core.session import Stamp
 from holdfast.core.turn import Launcher, Turn, TurnState
 from holdfast.core.work import Claim, claim
@@ -119,6 +120,25 @@ WHERE t.state = 'running' AND t.launcher = ? AND EXISTS (
 def waiting_turns(db: Connection, launcher_id: str) -> list[str]:
     """Live turns of a launcher whose session waits for a sync child."""
     return [row[0] for row in db.all(_WAITING, (launcher_id,))]
+
+
+_QUEUED = "SELECT count(*), min(n) FROM turns WHERE state = 'queued'"
+_RUNNING = "SELECT count(*) FROM turns WHERE state = 'running'"
+_ITEMS = """
+SELECT coalesce(sum(state <> 'set_aside' AND kind = 'callback'), 0), coalesce(sum(state = 'set_aside'), 0)
+FROM inbox INDEXED BY inbox_by_state WHERE state <> 'consumed'
+"""
+
+
+def backlog(db: Connection) -> Backlog:
+    """What waits, of all owners. Walks what waits, nothing else."""
+    [(queued, first)], [(running,)], [(callbacks, set_aside)] = (db.all(sql) for sql in (_QUEUED, _RUNNING, _ITEMS))
+    oldest = None
+    if first is not None:
+        sql = "SELECT t.body, s.id FROM turns t CROSS JOIN sessions s ON s.pk = t.session WHERE t.n = ?"
+        [row] = db.all(sql, (first,))
+        oldest = turn_of(*row).queued_at
+    return Backlog(queued=queued, running=running, oldest_queued_at=oldest, callbacks=callbacks, set_aside=set_aside)
 
 
 def find_turn(db: Connection, owner: str, turn_id: str) -> Turn:

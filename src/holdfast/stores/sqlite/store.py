@@ -23,6 +23,7 @@ from holdfast.core.session import Change, Session, Stamp
 from holdfast.ports import (
     BirthDecision,
     Capability,
+    CommitWatcher,
     ContextDecision,
     Decision,
     DeletionDecision,
@@ -39,7 +40,7 @@ from holdfast.stores.sqlite.rows import micros, micros_or_none
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from holdfast.core.fact import Fate, SessionFact, Size
+    from holdfast.core.fact import Backlog, Fate, SessionFact, Size
     from holdfast.core.inbox import Item
     from holdfast.core.key import Key
     from holdfast.core.once import Once
@@ -374,6 +375,14 @@ class SqliteStore:
         from holdfast.stores.sqlite import facts
 
         return await self._snapshot(facts.size)
+
+    async def backlog(self) -> Backlog:
+        from holdfast.stores.sqlite import queue
+
+        return await self._snapshot(queue.backlog)
+
+    def on_commit(self, watcher: CommitWatcher) -> None:
+        self._access.on_commit(watcher)
 
     # Search, transfer, care ---------------------------------------------------------------------
 

@@ -1,0 +1,83 @@
+"""Numbers for operators, as Prometheus reads them.
+
+What requests and commits do is counted as it happens; how much waits is asked of the store when
+somebody looks.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import TYPE_CHECKING
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+
+from holdfast.core.key import Scope
+from holdfast.doors.http.app import Door, Route
+from holdfast.doors.http.described import Described
+from holdfast.doors.http.exchange import Exchange
+from holdfast.doors.http.visit import Visitor
+
+if TYPE_CHECKING:
+    from holdfast.ports import Store
+
+TEXT = b"text/plain; version=0.0.4; charset=utf-8"
+QUICK = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30)
+SMALL = (1, 2, 4, 8, 16, 32, 64)
+
+
+class Meter:
+    """Counts, for one server."""
+
+    def __init__(self) -> None:
+        self.registry = CollectorRegistry()
+        own = self.registry
+        self._requests = Counter("holdfast_requests", "Requests answered", ("operation", "status"), registry=own)
+        self._seconds = Histogram(
+            "holdfast_request_seconds", "How long answers took", ("operation",), buckets=QUICK, registry=own
+        )
+        self._commit_seconds = Histogram(
+            "holdfast_commit_seconds", "How long commits took", buckets=QUICK, registry=own
+        )
+        self._commit_changes = Histogram(
+            "holdfast_commit_changes", "Changes written by one commit", buckets=SMALL, registry=own
+        )
+        self.streams = Gauge("holdfast_streams", "Streams that are open", registry=own)
+        self._queued = Gauge("holdfast_queued_turns", "Turns that wait for a launcher", registry=own)
+        self._running = Gauge("holdfast_running_turns", "Turns that launchers have", registry=own)
+        self._oldest = Gauge("holdfast_oldest_queued_seconds", "How long the oldest of them waits", registry=own)
+        self._waiting = Gauge("holdfast_callbacks_waiting", "Callbacks that wait for a parent's turn", registry=own)
+        self._set_aside = Gauge("holdfast_set_aside", "Inbox items that were set aside", registry=own)
+        self._bytes = Gauge("holdfast_store_bytes", "What the store takes", registry=own)
+
+    def request(self, exchange: Exchange, operation: str, seconds: float) -> None:
+        """A request was answered."""
+        self._requests.labels(operation, str(exchange.status)).inc()
+        self._seconds.labels(operation).observe(seconds)
+
+    def commit(self, changes: int, seconds: float) -> None:
+        """Something was committed; called from the writer's thread."""
+        self._commit_seconds.observe(seconds)
+        self._commit_changes.observe(changes)
+
+    async def look(self, store: Store, now: datetime) -> None:
+        """Ask the store what waits."""
+        backlog, size = await store.backlog(), await store.size()
+        self._queued.set(backlog.queued)
+        self._running.set(backlog.running)
+        oldest = backlog.oldest_queued_at
+        self._oldest.set(0 if oldest is None else (now - oldest).total_seconds())
+        self._waiting.set(backlog.callbacks)
+        self._set_aside.set(backlog.set_aside)
+        if size is not None:
+            self._bytes.set(size.bytes)
+
+
+def add_to(door: Door, meter: Meter) -> None:
+    """Answer /metrics."""
+
+    async def metrics(exchange: Exchange, _: Visitor) -> None:
+        await meter.look(door.deps.store, door.deps.clock.now())
+        await exchange.answer(generate_latest(meter.registry), kind=TEXT)
+
+    told = Described(name="metrics", summary="Numbers for Prometheus", scope=Scope.READ, kind="text/plain")
+    door.add("GET", "/metrics", Route("metrics", metrics, Scope.READ), told)
