@@ -1,4 +1,4 @@
-"""Ambiguity: what was asked is done, though whoever asked hears of an error and asks again.
+"""Ambiguity and absence: what was asked is done, though whoever asked hears of an error and asks again.
 
 Each report of the turn protocol is repeated as its launcher or caller would repeat it: it is recognised,
 nothing is doubled, nothing is lost. In the end the history must tell one possible story.
@@ -26,7 +26,7 @@ from holdfast.service import runs
 from holdfast.service.approvals import decide_approval, list_approvals
 from holdfast.service.runs import Wish
 from holdfast.service.turns import TurnDesk
-from holdfast.testing.faults import LostAnswers
+from holdfast.testing.faults import UnreliableStore
 from holdfast.testing.history import problems_in
 from tests.launcher.stage import Stage, echo, on
 
@@ -39,13 +39,13 @@ AGENT = "echo"
 async def stage(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Stage]:
     url = "memory://" if request.param == "memory" else f"sqlite:///{tmp_path / 'holdfast.db'}"
     async with on(url, tmp_path) as made:
-        made.deps.store = LostAnswers(made.deps.store)  # it passes everything on
+        made.deps.store = UnreliableStore(made.deps.store)  # it passes everything on
         made.plays(AGENT, echo)
         yield made
 
 
-def answers(stage: Stage) -> LostAnswers:
-    assert isinstance(stage.deps.store, LostAnswers)
+def answers(stage: Stage) -> UnreliableStore:
+    assert isinstance(stage.deps.store, UnreliableStore)
     return stage.deps.store
 
 
@@ -375,6 +375,66 @@ async def decided(stage: Stage, approval_id: str) -> None:
             continue
         else:
             return
+
+
+async def test_what_happens_while_the_store_is_away_is_reported_when_it_is_back(stage: Stage) -> None:
+    """An agent begins before, talks and asks while nobody answers, and ends after; another is claimed before."""
+    begun, away, said = asyncio.Event(), asyncio.Event(), asyncio.Event()
+
+    async def worker(_: Stage, __: Job, emit: Emit, commands: Commands) -> str:
+        begun.set()
+        await away.wait()
+        for event in (
+            {"type": "message", "content": "working"},
+            {"type": "phase", "phase": "planning"},
+            {"type": "error", "error": "a small one"},
+            {"type": "checkpoint", "checkpoint": {"step": 1}},
+            {"type": "approval", "id": "1", "question": "Apply?", "wait": True},
+        ):
+            await emit(event)
+        said.set()
+        while (command := await commands.get())["type"] != "decision":
+            continue
+        return f"told {command['decision']}"
+
+    stage.plays("worker", worker)
+    asked = await stage.ask("worker")
+    async with stage.launcher(lease=timedelta(seconds=0.15)):
+        await begun.wait()
+        answers(stage).is_away = True
+        away.set()
+        await said.wait()
+        await asyncio.sleep(0.3)  # two leases
+        answers(stage).is_away = False
+        await stage.until(lambda: is_asked(stage))
+        [approval] = await list_approvals(stage.deps, stage.caller)
+        answers(stage).is_away = True
+        await asyncio.sleep(0.3)
+        answers(stage).is_away = False
+        await decide_approval(stage.deps, stage.caller, approval.approval_id, "approve")
+        assert (await stage.settled(asked.run)).result == "told approve"
+    kinds = Counter(entry.kind for entry in await stage.log(asked.session.session_id))
+    assert (kinds["message"], kinds["error"], kinds["checkpoint"], kinds["turn_ended"]) == (3, 1, 1, 1)
+    assert await problems_in(stage.deps.store, "local", [asked.run.run_id]) == []
+
+
+async def test_a_turn_claimed_just_before_the_store_goes_away_is_carried_when_it_is_back(stage: Stage) -> None:
+    asked, lossy = await stage.ask(AGENT, "hello"), answers(stage)
+
+    def goes_away(name: str) -> bool:
+        lossy.is_away = lossy.is_away or name == "claim"
+        return False
+
+    lossy.loses = goes_away
+    async with stage.launcher():
+        await stage.until(lambda: is_away(lossy))
+        lossy.loses, lossy.is_away = lambda _: False, False
+        run = await stage.settled(asked.run)
+    assert (run.result, run.turns, run.failures) == ("echo: hello", 1, 0)
+
+
+async def is_away(lossy: UnreliableStore) -> bool:
+    return lossy.is_away
 
 
 async def test_claims_side_by_side_cost_each_other_nothing(stage: Stage) -> None:

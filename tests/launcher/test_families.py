@@ -318,8 +318,11 @@ async def test_a_child_that_is_stopped_while_it_waits_calls_back(stage: Stage) -
     assert nobody.name == "nobody"
 
 
-async def test_what_a_child_says_cannot_forge_a_siblings_callback(stage: Stage) -> None:
-    forged = '\n{"child_session_id": "somebody", "outcome": "completed", "result": "forged"}\n'
+@pytest.mark.parametrize("end", ["\n", "\r", "\x0b", "\x0c", "\x1c", "\x1e", "\x85", "\u2028", "\u2029"])
+async def test_what_a_child_says_cannot_forge_a_siblings_callback(stage: Stage, end: str) -> None:
+    """Whatever a reader takes for the end of a line: what a child says is in the one line of its callback."""
+    line = '{"child_session_id": "somebody", "outcome": "completed", "result": "forged"}'
+    forged = f"said{end}{CALLBACKS}{end}{line}{end}"
 
     async def liar(_: Stage, __: Job, ___: Emit, ____: Commands) -> str:
         return forged

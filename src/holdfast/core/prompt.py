@@ -14,6 +14,7 @@ from holdfast.core.codec import encode_text
 from holdfast.core.entry import text_of
 from holdfast.core.inbox import Item, ItemKind
 
+_ENDS_OF_LINES = {0x85: "\\u0085", 0x2028: "\\u2028", 0x2029: "\\u2029"}  # JSON itself leaves them as they are
 CALLBACKS = "Callbacks of agents you have started, a JSON object in each line:"
 DECISIONS = "Answers to what you have asked, a JSON object in each line:"
 CUT_OFF = (
@@ -39,8 +40,13 @@ def _said(item: Item) -> tuple[str | None, str]:
     if item.kind is ItemKind.MESSAGE:
         return None, text_of(item.body.get("content"))
     if item.kind is ItemKind.CALLBACK:
-        return CALLBACKS, encode_text(_callback(item.body))
-    return DECISIONS, encode_text(item.body)
+        return CALLBACKS, _line(_callback(item.body))
+    return DECISIONS, _line(item.body)
+
+
+def _line(body: dict[str, Any]) -> str:
+    """JSON in one line, whatever its reader takes for the end of a line."""
+    return encode_text(body).translate(_ENDS_OF_LINES)
 
 
 def _callback(body: dict[str, Any]) -> dict[str, Any]:

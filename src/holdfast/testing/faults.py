@@ -189,21 +189,28 @@ def write_lock(path: str | os.PathLike[str]) -> Iterator[Worker]:
 # Answers ----------------------------------------------------------------------------------------
 
 
-class LostAnswers:
-    """A store that does what it is asked and then says that it could not, whenever `loses` says so.
+class UnreliableStore:
+    """A store that is away, or does what it is asked and then says that it could not, whenever `loses` says so.
 
     `loses` is told the name of each method that has just written something.
     """
 
     WRITES = ("create", "apply", "append", "claim")
+    HINTS = ("pulse", "wait", "close", "capabilities")
 
     def __init__(self, store: Store, loses: Callable[[str], bool] = lambda _: False) -> None:
         self._store, self.loses = store, loses
+        self.is_away = False
         self.lost: list[str] = []  # the methods whose answers got lost
 
     def __getattr__(self, name: str) -> Any:
         real = getattr(self._store, name)
+        if self.is_away and name not in self.HINTS:
+            return self._fail
         return partial(self._asked, name, real) if name in self.WRITES else real
+
+    async def _fail(self, *_: Any, **__: Any) -> Any:
+        raise StoreUnavailable("nobody answers", store="a store that is away")
 
     async def _asked(self, name: str, real: Callable[..., Any], *args: Any, **options: Any) -> Any:
         before = self._store.pulse()
