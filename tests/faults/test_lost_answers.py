@@ -24,7 +24,7 @@ from holdfast.core.work import TurnEnd
 from holdfast.ports import Claimed
 from holdfast.service import runs
 from holdfast.service.approvals import decide_approval, list_approvals
-from holdfast.service.runs import Wish
+from holdfast.service.runs import Asked, Wish
 from holdfast.service.turns import TurnDesk
 from holdfast.testing.faults import UnreliableStore
 from holdfast.testing.history import problems_in
@@ -435,6 +435,50 @@ async def test_a_turn_claimed_just_before_the_store_goes_away_is_carried_when_it
 
 async def is_away(lossy: UnreliableStore) -> bool:
     return lossy.is_away
+
+
+async def test_no_agent_begins_before_the_store_has_said_that_it_knows(stage: Stage) -> None:
+    asked, lossy = await stage.ask(AGENT, "hello"), answers(stage)
+    lossy.loses = lambda name: name == "apply" and lossy.lost.count("apply") < 1
+    lossy.refuses = lambda name: name == "apply" and bool(lossy.lost)
+    async with stage.launcher():
+        await stage.until(lambda: has_lost(lossy, 3))  # it is known by then, but its launcher cannot be sure
+        assert stage.jobs == []
+        lossy.refuses = lambda _: False
+        await stage.settled(asked.run)
+    assert len(stage.jobs) == 1
+    assert len(await stage.log(asked.session.session_id, "turn_started")) == 1
+
+
+async def has_lost(lossy: UnreliableStore, count: int) -> bool:
+    return len(lossy.lost) >= count
+
+
+async def test_a_turn_that_is_given_back_may_say_other_words_the_next_time(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("holdfast.launcher.loop.DRAIN", 0.0)
+    words = iter(["one", "two"])
+
+    async def worker(_: Stage, job: Job, emit: Emit, __: Commands) -> str:
+        await emit({"type": "message", "content": next(words)})
+        if not job.cut_off:
+            await asyncio.Event().wait()
+        return "done"
+
+    stage.plays("worker", worker)
+    asked = await stage.ask("worker")
+    async with stage.launcher():
+        await stage.until(lambda: has_said(stage, asked, "one"))
+    async with stage.launcher():
+        assert (await stage.settled(asked.run)).result == "done"
+    said = [entry.text for entry in await stage.log(asked.session.session_id, "message")]
+    assert said == ["go", "one", "two", "done"]
+    assert await problems_in(stage.deps.store, "local", [asked.run.run_id]) == []
+
+
+async def has_said(stage: Stage, asked: Asked, text: str) -> bool:
+    return text in [entry.text for entry in await stage.log(asked.session.session_id, "message")]
 
 
 async def test_claims_side_by_side_cost_each_other_nothing(stage: Stage) -> None:

@@ -190,9 +190,10 @@ def write_lock(path: str | os.PathLike[str]) -> Iterator[Worker]:
 
 
 class UnreliableStore:
-    """A store that is away, or does what it is asked and then says that it could not, whenever `loses` says so.
+    """A store that does what it is asked and then says that it could not, or does not do it at all.
 
-    `loses` is told the name of each method that has just written something.
+    `loses` is told the name of each method that has just written something, and says whether its answer gets
+    lost; `refuses` that of each method, and says whether it fails. One that `is_away` fails at everything.
     """
 
     WRITES = ("create", "apply", "append", "claim")
@@ -201,15 +202,17 @@ class UnreliableStore:
     def __init__(self, store: Store, loses: Callable[[str], bool] = lambda _: False) -> None:
         self._store, self.loses = store, loses
         self.is_away = False
-        self.lost: list[str] = []  # the methods whose answers got lost
+        self.refuses: Callable[[str], bool] = lambda _: False
+        self.lost: list[str] = []  # the methods whose answers, or whose questions, got lost
 
     def __getattr__(self, name: str) -> Any:
         real = getattr(self._store, name)
-        if self.is_away and name not in self.HINTS:
-            return self._fail
+        if name not in self.HINTS and (self.is_away or self.refuses(name)):
+            return partial(self._fail, name)
         return partial(self._asked, name, real) if name in self.WRITES else real
 
-    async def _fail(self, *_: Any, **__: Any) -> Any:
+    async def _fail(self, name: str, *_: Any, **__: Any) -> Any:
+        self.lost.append(name)
         raise StoreUnavailable("nobody answers", store="a store that is away")
 
     async def _asked(self, name: str, real: Callable[..., Any], *args: Any, **options: Any) -> Any:
