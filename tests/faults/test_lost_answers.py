@@ -36,7 +36,10 @@ AGENT = "echo"
 
 
 @pytest.fixture(params=["memory", "sqlite"])
-async def stage(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Stage]:
+async def stage(
+    request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> AsyncIterator[Stage]:
+    monkeypatch.setattr("tests.launcher.stage.PATIENCE", 20.0)  # who breaks a rule need not wait for the end so long
     url = "memory://" if request.param == "memory" else f"sqlite:///{tmp_path / 'holdfast.db'}"
     async with on(url, tmp_path) as made:
         made.deps.store = UnreliableStore(made.deps.store)  # it passes everything on

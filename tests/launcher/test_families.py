@@ -409,6 +409,23 @@ async def test_a_turn_that_waits_for_the_answer_gets_it(stage: Stage) -> None:
     assert (await stage.session(asked.session.session_id)).phase.value == "initializing"
 
 
+async def test_a_turn_that_waits_for_an_answer_nobody_can_give_is_told_so(stage: Stage) -> None:
+    async def asking(_: Stage, __: Job, emit: Emit, commands: Commands) -> str:
+        options = [str(number) for number in range(21)]
+        await emit({"type": "approval", "id": "1", "question": "Which?", "options": options, "wait": True})
+        while (command := await commands.get())["type"] != "decision":
+            continue
+        return f"{command['decision']}: {command['note']}"
+
+    stage.plays("asking", asking)
+    async with stage.launcher():
+        asked = await stage.ask("asking")
+        told = str((await stage.settled(asked.run)).result)
+    assert told.startswith("withdrawn: ")
+    assert "at most 20" in told
+    assert await stage.log(asked.session.session_id, "approval_requested") == []
+
+
 async def test_a_long_result_is_cut_and_the_rest_can_be_fetched(stage: Stage) -> None:
     long = "x" * 100_000
 
