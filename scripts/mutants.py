@@ -354,7 +354,7 @@ MUTANTS = (
         "holdfast/core/work.py",
         "state = ItemState.SET_ASIDE if most is not None and given >= most else ItemState.WAITING",
         "state = ItemState.WAITING",
-        (f"{CORE}/test_work.py::test_a_lost_turn_is_tried_again_as_often_as_its_agent_says",),
+        (f"{CORE}/test_work.py::test_an_item_that_belongs_to_no_run_is_not_given_for_ever",),
     ),
     Mutant(
         "a started turn is not given out again",

@@ -348,6 +348,24 @@ def test_an_item_sent_again_has_not_been_given_yet() -> None:
     assert case.states()[1][-1] == "queued"
 
 
+@pytest.mark.parametrize("outcome", ["failed", "lost"])
+def test_an_item_that_belongs_to_no_run_is_not_given_for_ever(outcome: str) -> None:
+    case = asked()
+    case.carry()
+    case.hear_of(a_child_run("run-a", "s-1", "run-1"))
+    for _ in range(MAX_GIVEN):
+        assert case.items["callback:run-a"].state == "waiting"
+        if outcome == "failed":
+            case.carry("failed")
+            continue
+        turn = case.claim()
+        assert turn is not None
+        case.start(turn)
+        case.expire(case.at + TOO_LATE)
+    assert case.items["callback:run-a"].state == "set_aside"
+    assert "queued" not in case.states()[1]
+
+
 # Anything at all --------------------------------------------------------------------------------
 
 Step = Callable[[Case], object]

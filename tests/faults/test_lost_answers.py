@@ -430,14 +430,14 @@ async def test_a_turn_claimed_just_before_the_store_goes_away_is_carried_when_it
 
     lossy.loses = goes_away
     async with stage.launcher():
-        await stage.until(lambda: is_away(lossy))
+        await stage.until(lambda: has_failed(lossy, "tail"))  # what was said before is asked for, in vain
         lossy.loses, lossy.is_away = lambda _: False, False
         run = await stage.settled(asked.run)
     assert (run.result, run.turns, run.failures) == ("echo: hello", 1, 0)
 
 
-async def is_away(lossy: UnreliableStore) -> bool:
-    return lossy.is_away
+async def has_failed(lossy: UnreliableStore, name: str) -> bool:
+    return name in lossy.lost
 
 
 async def test_no_agent_begins_before_the_store_has_said_that_it_knows(stage: Stage) -> None:
