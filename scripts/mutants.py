@@ -466,7 +466,7 @@ MUTANTS = (
         "holdfast/launcher/standalone.py",
         "        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)\n",
         "        pass\n",
-        ("tests/doors/cli/test_runs.py::test_two_launchers_of_one_name_are_refused",),
+        ("tests/launcher/test_processes.py::test_one_launcher_works_in_one_folder",),
     ),
     Mutant(
         "an idle claim writes nothing",

@@ -219,15 +219,21 @@ def test_trees_forks_and_deletions_are_whole_or_absent_after_kill_nine(url: str)
             hf.cleanup(0)
 
 
-def test_a_writer_that_dies_with_the_lock_holds_up_nobody(url: str, path: Path) -> None:
+def test_a_writer_that_dies_with_the_lock_holds_up_nobody(
+    url: str, path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     from holdfast.testing.faults import write_lock
 
+    is_waiting = threading.Event()
+    monkeypatch.setattr("holdfast.stores.sqlite.connection._jitter", lambda: is_waiting.set() or 0.001)
     with sync.connect(url) as hf:
         hf.create("agent", session_id="s-1")
+        is_waiting.clear()
         with write_lock(path) as locker:
             told: list[Any] = []
             waiting = threading.Thread(target=lambda: told.append(hf.append("s-1", "patient")))
             waiting.start()
+            assert is_waiting.wait(10)
             locker.kill()
             waiting.join(30)
             assert told[0][0].number == 2

@@ -14,7 +14,9 @@ from pathlib import Path
 import pytest
 
 from holdfast import sync
+from holdfast.core.errors import StoreUnavailable
 from holdfast.core.run import Run
+from holdfast.launcher.standalone import alone_in
 
 PATIENCE = 60.0
 LEASE, LOST_AFTER, PATIENT = "0.6s", "3s", "60s"
@@ -108,6 +110,13 @@ def is_alive(pid: int) -> bool:
 
 def parent_of(pid: int) -> int:
     return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+
+
+def test_one_launcher_works_in_one_folder(tmp_path: Path) -> None:
+    folder = str(tmp_path / "launcher")
+    for _ in range(2):  # and when it is gone, the next
+        with alone_in(folder), pytest.raises(StoreUnavailable, match="--name"), alone_in(folder):
+            pass
 
 
 def test_a_launcher_takes_what_was_asked_before_it_came(works: Works) -> None:
