@@ -225,7 +225,12 @@ def test_a_writer_that_dies_with_the_lock_holds_up_nobody(
     from holdfast.testing.faults import write_lock
 
     is_waiting = threading.Event()
-    monkeypatch.setattr("holdfast.stores.sqlite.connection._jitter", lambda: is_waiting.set() or 0.001)
+
+    def jitter() -> float:
+        is_waiting.set()
+        return 0.001
+
+    monkeypatch.setattr("holdfast.stores.sqlite.connection._jitter", jitter)
     with sync.connect(url) as hf:
         hf.create("agent", session_id="s-1")
         is_waiting.clear()
