@@ -42,13 +42,8 @@ class Gate:
         rates: Rates | None = None,
     ) -> None:
         """`hosts` are names of this machine besides the usual. `closed`: nobody gets in without a key."""
-        self._deps, self._hosts, self._any_host, self._closed, self._rates = (
-            deps,
-            LOCAL | hosts,
-            any_host,
-            closed,
-            rates,
-        )
+        self._deps, self._closed, self._rates = deps, closed, rates
+        self._hosts, self._any_host = LOCAL | hosts, any_host
         self._look_at = datetime.min.replace(tzinfo=deps.clock.now().tzinfo)
 
     async def admit(self, exchange: Exchange) -> Visitor:
