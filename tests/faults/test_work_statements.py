@@ -248,7 +248,7 @@ OPERATIONS: dict[str, Callable[[SqliteStore], Coroutine[Any, Any, object]]] = {
     "waiting turns": lambda store: store.waiting_turns("launcher-1"),
     "run": lambda store: store.run(OWNER, "run-1"),
     "run by key": lambda store: store.run_by_key(OWNER, "key-1"),
-    "item": lambda store: store.item(OWNER, "message:run-1"),
+    "item": lambda store: store.item(OWNER, "message:run-30"),  # which nothing above has consumed
     "turn": lambda store: store.find_turn(OWNER, "s-1:t1"),
     "runs": lambda store: _two_pages(store),
     "runs of a session": lambda store: _two_pages(store, session_id="s-1"),
