@@ -156,7 +156,7 @@ MUTANTS = (
     Mutant(
         "answers of a dying writer",
         f"{SQLITE}/access.py",
-        "            _settle(self._in_hand)\n",
+        "            self._post.hand_back(self._in_hand)\n",
         "",
         (f"{FAULTS}/test_groups.py::test_a_writer_that_dies_after_its_commit_leaves_nobody_waiting",),
     ),
