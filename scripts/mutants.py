@@ -472,7 +472,7 @@ MUTANTS = (
         "an idle claim writes nothing",
         f"{SQLITE}/store.py",
         "if is_likely or await self._access.read(look) is not None else None",
-        "if True else None",
+        "",
         (f"{FAULTS}/test_work_statements.py::test_a_launcher_that_finds_nothing_does_not_take_the_write_lock",),
     ),
     Mutant(
