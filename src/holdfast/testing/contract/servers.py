@@ -4,16 +4,51 @@ from __future__ import annotations
 
 from datetime import timedelta
 
+from holdfast.core.fact import Backlog
 from holdfast.core.turn import FORGOTTEN_AFTER
 from holdfast.ports import Store
 from holdfast.testing.builders import NOON, OTHER, OWNER, a_session, a_stamp, after, may_delete, nothing_changes
-from holdfast.testing.work import AGENT, LATE, TOO_LATE, expire, finish, launch, renew, start, states_of, taken
+from holdfast.testing.work import (
+    AGENT,
+    LATE,
+    TOO_LATE,
+    a_child_run,
+    expire,
+    finish,
+    launch,
+    renew,
+    start,
+    states_of,
+    taken,
+)
 
 HOUR = timedelta(hours=1)
 
 
 class ServerRules:
-    """Rules of `owners`, `beat`, `last_beat` and `extend_leases`."""
+    """Rules of `owners`, `backlog`, `beat`, `last_beat` and `extend_leases`."""
+
+    async def test_backlog_of_an_empty_store_is_nothing(self, store: Store) -> None:
+        assert await store.backlog() == Backlog()
+
+    async def test_backlog_counts_what_waits_of_all_owners(self, store: Store) -> None:
+        await launch(store, "p-1", "run-p")
+        parent = await taken(store)
+        await start(store, parent)
+        for number, name in enumerate(("c-1", "c-2")):
+            child = a_child_run(f"run-{name}", "p-1", "run-p")
+            await launch(store, name, child, parent="p-1", at=after(number + 1))
+        assert await store.backlog() == Backlog(queued=2, running=1, oldest_queued_at=after(1))
+
+        await finish(store, await taken(store, at=after(3)), at=after(3))  # c-1 calls back to a parent at work
+        assert await store.backlog() == Backlog(queued=1, running=1, oldest_queued_at=after(2), callbacks=1)
+
+        await finish(store, await taken(store, at=after(3)), at=after(3))
+        assert await store.backlog() == Backlog(running=1, callbacks=2)
+
+        for attempt in range(3):
+            await finish(store, parent if attempt == 0 else await taken(store), "failed")
+        assert await store.backlog() == Backlog(set_aside=3)  # its message, and both callbacks
 
     async def test_owners_are_those_with_sessions(self, store: Store) -> None:
         assert await store.owners() == []
