@@ -1,0 +1,88 @@
+"""Servers for tests: the HTTP door under uvicorn, in the test's own loop, or as a process that can be killed."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import uvicorn
+
+from holdfast import config
+from holdfast.client import Holdfast
+from holdfast.doors.http.app import Door
+from holdfast.doors.http.gate import Gate
+from holdfast.doors.http.visit import Visitor
+from holdfast.service.deps import Caller, Deps
+from holdfast.testing.faults import PATIENCE, Worker
+
+SCRIPT = Path(__file__).with_name("serve_script.py")
+
+
+class Served:
+    """A server at work."""
+
+    def __init__(self, url: str, door: Door) -> None:
+        self.url, self.door, self.deps = url, door, door.deps
+
+    def holdfast(self, owner: str = "local") -> Holdfast:
+        """The same store without the door in between."""
+        return Holdfast(lambda: self.deps, Caller(owner=owner, by="test", interface="test", holder="test"))
+
+    def client(self, **options: Any) -> httpx2.AsyncClient:
+        """A client of it; close it after use."""
+        return httpx2.AsyncClient(base_url=self.url, timeout=PATIENCE, **options)
+
+
+class OwnerGate(Gate):
+    """A gate that believes a header which owner is asking; `local` without one."""
+
+    async def admit(self, exchange: Any) -> Visitor:
+        self._check_local(exchange)
+        owner = exchange.header(b"x-owner") or "local"
+        return Visitor(Caller(owner=owner, by=owner, interface="rest", holder=owner))
+
+
+@asynccontextmanager
+async def serving(
+    where: Deps | str, *, gate: Gate | None = None, add_to: Callable[[Door], object] | None = None
+) -> AsyncIterator[Served]:
+    """The door on a store (by its URL, closed afterwards) or on what a test has made, on a free port."""
+    deps = config.open_deps(where, threaded=True) if isinstance(where, str) else where
+    door = Door(deps, gate or Gate())
+    closing = None if add_to is None else add_to(door)
+    server = uvicorn.Server(uvicorn.Config(door, port=0, lifespan="off", ws="none", log_config=None))
+    task = asyncio.create_task(server._serve())  # `serve` would take the test run's signals
+    try:
+        async with asyncio.timeout(PATIENCE):
+            while not server.started:  # noqa: ASYNC110  uvicorn tells nobody
+                await asyncio.sleep(0.005)
+        yield Served(f"http://127.0.0.1:{server.servers[0].sockets[0].getsockname()[1]}", door)
+    finally:
+        if closing is not None:
+            await closing.close()  # type: ignore[attr-defined]  # streams end before the server does
+        await _stop(server, task)
+        if isinstance(where, str):
+            await deps.store.close()
+
+
+async def _stop(server: uvicorn.Server, task: asyncio.Task[None]) -> None:
+    """End a server at once: its own way takes a fifth of a second, and there are hundreds of tests."""
+    task.cancel()
+    await asyncio.wait([task])
+    for listening in server.servers:
+        listening.close()
+    for connection in list(server.server_state.connections):
+        connection.transport.close()
+    if server.server_state.tasks:
+        await asyncio.wait(server.server_state.tasks, timeout=PATIENCE)
+
+
+@contextmanager
+def serving_process(url: str, port: int = 0) -> Iterator[tuple[Worker, str]]:
+    """The same as a process of its own, for `kill -9`; and its address."""
+    with Worker(SCRIPT.read_text(encoding="utf-8"), url, port) as worker:
+        yield worker, f"http://127.0.0.1:{worker.line()}"

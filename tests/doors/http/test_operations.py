@@ -1,0 +1,302 @@
+"""Every row of the table of operations answers over a real connection, and refuses as the rules say."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import pytest
+
+from holdfast import config
+from holdfast.core.session import PUBLIC_FIELDS
+from holdfast.launcher.embedded import Embedded
+from holdfast.remote.operations import OPERATIONS
+from tests.doors.http.server import Served
+
+Check = Callable[[Any], bool]
+
+
+class World:
+    """A family with a conversation, a question to a person, a run that waits, and an item that was set aside."""
+
+    def __init__(self, http: httpx2.AsyncClient, served: Served) -> None:
+        self.http, self.served = http, served
+        self.places = {"ref": "s-1", "key": "tone", "number": "0"}
+
+    async def make(self) -> World:
+        hf = self.served.holdfast()
+        await hf.create("planner", session_id="s-1", name="plan-prod", parent=None)
+        await hf.create(session_id="child", parent="s-1")
+        await hf.append("s-1", ["Plan the change", "and say when"])
+        self.places["number"] = str((await hf.save_checkpoint("s-1", {"step": 1})).number)
+        await hf.context.put("s-1", "tone", "dry")
+        await hf.delegate("planner", task_id="T1")
+        await hf.create(session_id="asks", parent=None)
+        self.places["approval_id"] = (await hf.request_approval("asks", "Sure?")).approval_id
+        hf.launches = False
+        asked = await hf.run("echo-agent", "hello", mode="async_poll", session_id="runs", parent=None)
+        self.places["run_id"] = asked.run.run_id
+        return self
+
+    async def set_one_aside(self) -> None:
+        """What an agent that cannot be started was told three times."""
+        folder = Path(config.home()) / "agents"
+        folder.mkdir(parents=True)
+        text = '[agent]\nname = "broken"\nkind = "command"\ncommand = ["no-such-program"]\n'
+        (folder / "broken.toml").write_text(text)
+        hf = self.served.holdfast()
+        hf.launches = False
+        async with Embedded(self.served.deps, config.agents):
+            assert (await hf.run("broken", "hello", parent=None, timeout=60)).status == "failed"
+        self.places["item_id"] = (await hf.inbox(set_aside=True)).items[0].item_id
+
+    async def ask(self, verb: str, path: str, body: Any = None, query: dict[str, Any] | None = None) -> httpx2.Response:
+        given: dict[str, Any] = {} if body is None else {"json": body}
+        return await self.http.request(verb, path.format_map(self.places), params=query, **given)
+
+
+@pytest.fixture
+async def world(served: Served, http: httpx2.AsyncClient) -> World:
+    return await World(http, served).make()
+
+
+class Case:
+    """A request that succeeds, and what its answer has."""
+
+    def __init__(self, check: Check, body: Any = None, **query: Any) -> None:
+        self.check, self.body, self.query = check, body, query
+
+
+def items(check: Check) -> Check:
+    return lambda answer: set(answer) == {"items", "next"} and check(answer["items"])
+
+
+def session(**facts: Any) -> Check:
+    return lambda answer: set(PUBLIC_FIELDS) <= set(answer) and facts.items() <= answer.items()
+
+
+SUCCESSES: dict[tuple[str, str], Case] = {
+    ("GET", "/sessions/{ref}"): Case(session(session_id="s-1")),
+    ("GET", "/sessions/{ref}/messages"): Case(items(lambda them: them[0]["content"] == "and say when"), last=1),
+    ("POST", "/sessions"): Case(session(agent_name="x", metadata={"a": 1}), {"agent_name": "x", "metadata": {"a": 1}}),
+    ("GET", "/sessions"): Case(items(lambda them: [each["session_id"] for each in them] == ["s-1"]), agent="planner"),
+    ("PATCH", "/sessions/{ref}"): Case(session(phase="planning"), {"phase": "planning"}),
+    ("DELETE", "/sessions/{ref}"): Case(lambda gone: gone["session_ids"] == ["child", "s-1"]),
+    ("GET", "/sessions/{ref}/id"): Case(lambda answer: answer == {"session_id": "s-1"}),
+    ("POST", "/sessions/{ref}/suspend"): Case(session(state="suspended"), {"checkpoint": {"step": 2}}),
+    ("POST", "/sessions/{ref}/resume"): Case(lambda packet: packet["checkpoint"] == {"step": 1}, {}),
+    ("POST", "/sessions/{ref}/release"): Case(session(hold=None), {}),
+    ("POST", "/sessions/{ref}/finalize"): Case(session(state="failed"), {"outcome": "failed"}),
+    ("POST", "/sessions/{ref}/fork"): Case(lambda fork: fork["last_entry"] == 3, {"at": 2}),
+    ("POST", "/sessions/{ref}/stop"): Case(items(lambda them: them == []), {}),
+    ("GET", "/sessions/{ref}/resume-verdict"): Case(lambda verdict: verdict["reason"] == "phase_not_resumable"),
+    ("GET", "/resume-verdict"): Case(lambda verdict: verdict["reason"] == "no_existing_session", agent="nobody"),
+    ("GET", "/resumable"): Case(items(lambda them: isinstance(them, list))),
+    ("POST", "/delegations"): Case(lambda answer: "verdict" in answer, {"agent": "planner"}),
+    ("GET", "/delegations"): Case(items(lambda them: len(them) == 1)),
+    ("GET", "/sessions/{ref}/children"): Case(items(lambda them: them[0]["session_id"] == "child")),
+    ("GET", "/sessions/{ref}/children/count"): Case(lambda answer: answer == {"count": 1}),
+    ("GET", "/sessions/{ref}/ancestors"): Case(items(lambda them: them == [])),
+    ("GET", "/sessions/{ref}/tree"): Case(lambda tree: len(tree["children"]) == 1),
+    ("GET", "/deleted"): Case(items(lambda them: them == [])),
+    ("POST", "/cleanup"): Case(lambda answer: answer["dry_run"] is True, {"dry_run": True}),
+    ("GET", "/sessions/{ref}/log"): Case(items(lambda them: [each["number"] for each in them] == [1]), kinds="created"),
+    ("POST", "/sessions/{ref}/compact"): Case(lambda entry: entry["kind"] == "summary", {"summary": "They planned"}),
+    ("GET", "/search"): Case(items(lambda them: them[0]["session_id"] == "s-1"), q="plan"),
+    ("GET", "/sessions/{ref}/context"): Case(lambda context: context == {"tone": "dry"}),
+    ("PUT", "/sessions/{ref}/context"): Case(lambda answer: answer["version"] > 0, {"a": 1}),
+    ("PATCH", "/sessions/{ref}/context"): Case(lambda answer: answer["version"] > 0, {"a": 1}, ttl=60),
+    ("DELETE", "/sessions/{ref}/context"): Case(lambda answer: answer["version"] > 0),
+    ("GET", "/sessions/{ref}/context-items"): Case(lambda answer: answer["tone"]["value"] == "dry"),
+    ("GET", "/sessions/{ref}/context/{key}"): Case(lambda answer: answer == "dry"),
+    ("PUT", "/sessions/{ref}/context/{key}"): Case(lambda answer: answer["version"] > 0, ["any", "JSON"]),
+    ("DELETE", "/sessions/{ref}/context/{key}"): Case(lambda answer: answer["version"] > 0),
+    ("POST", "/sessions/{ref}/checkpoints"): Case(lambda saved: saved["number"] > 0, {"checkpoint": {"step": 2}}),
+    ("GET", "/sessions/{ref}/checkpoints"): Case(items(lambda them: len(them) == 1)),
+    ("GET", "/sessions/{ref}/checkpoints/newest"): Case(lambda saved: saved["checkpoint"] == {"step": 1}),
+    ("GET", "/sessions/{ref}/checkpoints/{number}"): Case(lambda saved: saved["checkpoint"] == {"step": 1}),
+    ("POST", "/sessions/{ref}/approvals"): Case(lambda asked: asked["state"] == "pending", {"question": "Go?"}),
+    ("GET", "/approvals"): Case(items(lambda them: them[0]["question"] == "Sure?"), session="asks"),
+    ("GET", "/approvals/{approval_id}"): Case(lambda approval: approval["question"] == "Sure?"),
+    ("POST", "/approvals/{approval_id}/decision"): Case(
+        lambda approval: approval["decision"] == "approve", {"decision": "approve"}
+    ),
+    ("POST", "/runs"): Case(
+        lambda reply: reply["run"]["state"] == "queued", {"agent_name": "echo-agent", "prompt": "hi", "wait": 0}
+    ),
+    ("GET", "/runs"): Case(items(lambda them: them[0]["session_id"] == "runs")),
+    ("GET", "/runs/{run_id}"): Case(lambda run: run["asked"] == "hello"),
+    ("GET", "/runs/{run_id}/result"): Case(lambda run: run["state"] == "queued", wait=0),
+    ("POST", "/runs/{run_id}/stop"): Case(lambda run: run["state"] == "stopped", {}),
+    ("GET", "/inbox"): Case(items(lambda them: them[0]["session_id"] == "runs")),
+    ("POST", "/inbox/{item_id}/resend"): Case(lambda item: item["state"] == "waiting", {}),
+    ("GET", "/launchers"): Case(items(lambda them: them == [])),
+    ("GET", "/analytics"): Case(lambda answer: isinstance(answer, dict)),
+    ("GET", "/check"): Case(items(lambda them: them == [])),
+}
+
+
+def test_no_operation_is_forgotten() -> None:
+    assert set(SUCCESSES) == {(operation.verb, operation.path) for operation in OPERATIONS}
+
+
+@pytest.mark.parametrize("operation", OPERATIONS, ids=lambda each: f"{each.verb}{each.path}")
+async def test_every_operation_answers(world: World, operation: Any) -> None:
+    case = SUCCESSES[operation.verb, operation.path]
+    if "item_id" in operation.in_path:
+        await world.set_one_aside()
+    answer = await world.ask(operation.verb, operation.path, case.body, case.query)
+    assert answer.status_code == operation.status, answer.text
+    assert answer.headers["content-type"] == "application/json"
+    assert case.check(answer.json()), answer.text
+
+
+def problem(answer: httpx2.Response, status: int, code: str) -> dict[str, Any]:
+    """The document of a refusal that is as it should be."""
+    told: dict[str, Any] = answer.json()
+    assert (answer.status_code, told["status"], told["code"]) == (status, status, code), answer.text
+    assert answer.headers["content-type"] == "application/problem+json"
+    assert told["detail"]
+    assert told["request_id"] == answer.headers["x-request-id"]
+    return told
+
+
+NAMED = [operation for operation in OPERATIONS if operation.in_path]
+
+
+@pytest.mark.parametrize("operation", NAMED, ids=lambda each: f"{each.verb}{each.path}")
+async def test_what_is_not_there_is_not_found(world: World, operation: Any) -> None:
+    case = SUCCESSES[operation.verb, operation.path]
+    world.places |= dict.fromkeys(("ref", "approval_id", "run_id", "item_id"), "nobody")
+    answer = await world.ask(operation.verb, operation.path, case.body, case.query)
+    if operation.name == "should_resume":
+        assert answer.json()["reason"] == "session_not_found"
+        return
+    assert answer.status_code == 404, answer.text
+    assert answer.json()["code"].endswith("_not_found")
+
+
+@pytest.mark.parametrize(
+    "operation", [each for each in NAMED if "ref" in each.in_path], ids=lambda each: f"{each.verb}{each.path}"
+)
+async def test_what_was_deleted_is_gone(world: World, operation: Any) -> None:
+    case = SUCCESSES[operation.verb, operation.path]
+    await world.served.holdfast().delete("s-1")
+    answer = await world.ask(operation.verb, operation.path, case.body, case.query)
+    if operation.name == "should_resume":
+        assert answer.json()["decision"] != "resume"
+        return
+    assert problem(answer, 410, "session_gone")["session_id"] == "s-1"
+
+
+async def test_a_path_of_nothing_and_a_verb_of_nothing_are_told_apart(http: httpx2.AsyncClient) -> None:
+    problem(await http.get("/nothing/here"), 404, "no_such_path")
+    answer = await http.put("/sessions", json={})
+    assert problem(answer, 405, "method_not_allowed")["allowed"] == ["GET", "POST"]
+    assert answer.headers["allow"] == "GET, POST"
+
+
+async def test_a_version_from_yesterday_is_refused_with_412(world: World) -> None:
+    tag = (await world.http.get("/sessions/s-1")).headers["etag"]
+    changed = await world.http.patch("/sessions/s-1", json={"phase": "planning"}, headers={"if-match": tag})
+    assert changed.status_code == 200
+    late = await world.http.patch("/sessions/s-1", json={"phase": "executing"}, headers={"if-match": tag})
+    problem(late, 412, "version_conflict")
+    in_body = await world.http.patch("/sessions/s-1", json={"phase": "executing", "version": 1})
+    problem(in_body, 409, "version_conflict")
+    assert (await world.http.get("/sessions/s-1")).json()["phase"] == "planning"
+
+
+async def test_what_did_not_change_is_not_sent_again(world: World) -> None:
+    tag = (await world.http.get("/sessions/s-1")).headers["etag"]
+    same = await world.http.get("/sessions/s-1", headers={"if-none-match": tag})
+    assert (same.status_code, same.content, same.headers["etag"]) == (304, b"", tag)
+    await world.served.holdfast().append("s-1", "more")
+    assert (await world.http.get("/sessions/s-1", headers={"if-none-match": tag})).status_code == 200
+
+
+async def test_a_conflict_is_409_with_its_facts(world: World) -> None:
+    problem(await world.http.post("/sessions", json={"session_id": "s-1"}), 409, "id_taken")
+    assert (await world.http.post("/sessions/s-1/finalize", json={})).status_code == 200
+    problem(await world.http.patch("/sessions/s-1", json={"phase": "planning"}), 409, "session_closed")
+    problem(await world.http.delete("/sessions/s-1", params={"cascade": "false"}), 409, "has_children")
+
+
+@pytest.mark.parametrize(
+    ("verb", "path", "body", "field"),
+    [
+        ("POST", "/sessions", {"metadata": 3}, "metadata"),
+        ("POST", "/sessions", {"agnet_name": "x"}, "agnet_name"),
+        ("POST", "/runs", {"agent_name": "echo-agent"}, "prompt"),
+        ("GET", "/sessions?limit=0", None, "limit"),
+        ("GET", "/sessions?limit=5&limit=6", None, "limit"),
+        ("GET", "/sessions?created_after=yesterday", None, "created_after"),
+        ("POST", "/sessions/s-1/approvals", {"question": 3}, "question"),
+        ("GET", "/sessions/s-1/checkpoints/first", None, "number"),
+    ],
+)
+async def test_a_wrong_field_is_named(world: World, verb: str, path: str, body: Any, field: str) -> None:
+    answer = await world.ask(verb, path, body)
+    assert problem(answer, 422, f"invalid_{field}")["field"] == field
+
+
+@pytest.mark.parametrize("body", [b"{", b"\xff", b"[" * 100_000, b'{"metadata": NaN}', b"3"])
+async def test_a_body_that_is_no_object_is_refused(http: httpx2.AsyncClient, body: bytes) -> None:
+    answer = await http.post("/sessions", content=body)
+    assert answer.status_code == 422, answer.text
+    assert (await http.get("/sessions")).json()["items"] == []
+
+
+@pytest.mark.parametrize(
+    "header", [{"host": "evil.example"}, {"host": "evil.example:8765"}, {"origin": "https://evil.example"}]
+)
+async def test_a_request_meant_for_elsewhere_is_refused(http: httpx2.AsyncClient, header: dict[str, str]) -> None:
+    problem(await http.post("/sessions", json={}, headers=header), 403, "not_local")
+    assert (await http.get("/sessions")).json()["items"] == []
+
+
+async def test_a_local_origin_is_let_in(http: httpx2.AsyncClient) -> None:
+    assert (await http.get("/sessions", headers={"origin": "http://localhost:8765"})).status_code == 200
+
+
+async def test_bodies_are_packed_both_ways(http: httpx2.AsyncClient) -> None:
+    metadata = {"long": "x" * 5000}
+    packed = gzip.compress(json.dumps({"session_id": "s", "metadata": metadata}).encode())
+    made = await http.post("/sessions", content=packed, headers={"content-encoding": "gzip"})
+    assert (made.status_code, made.json()["metadata"]) == (201, metadata)
+    assert made.headers["content-encoding"] == "gzip"
+    plain = await http.get("/sessions/s", headers={"accept-encoding": "identity"})
+    assert "content-encoding" not in plain.headers
+    assert plain.json()["metadata"] == metadata
+    broken = await http.post("/sessions", content=packed[:50], headers={"content-encoding": "gzip"})
+    problem(broken, 422, "invalid_json")
+
+
+async def test_a_bomb_is_refused_before_it_unpacks(http: httpx2.AsyncClient) -> None:
+    bomb = gzip.compress(b" " * 64_000_000)
+    answer = await http.post("/sessions", content=bomb, headers={"content-encoding": "gzip"})
+    problem(answer, 413, "request_too_large")
+
+
+async def test_the_callers_request_id_comes_back(http: httpx2.AsyncClient) -> None:
+    assert (await http.get("/sessions", headers={"x-request-id": "r-7"})).headers["x-request-id"] == "r-7"
+    ours = (await http.get("/sessions")).headers["x-request-id"]
+    assert len(ours) == 16
+    assert (await http.get("/sessions", headers={"x-request-id": "r" * 200})).headers["x-request-id"] != "r" * 200
+
+
+async def test_a_head_request_has_no_body(world: World) -> None:
+    answer = await world.http.head("/sessions/s-1")
+    assert (answer.status_code, answer.content) == (200, b"")
+    assert int(answer.headers["content-length"]) > 0
+
+
+async def test_a_header_makes_the_session_that_asks_the_parent(world: World) -> None:
+    named = await world.http.post("/sessions", json={}, headers={"X-Agent-Session-Name": "plan-prod"})
+    assert named.json()["parent_session_id"] == "s-1"
+    template = await world.http.post("/sessions", json={}, headers={"X-Agent-Session-Name": "${AGENT_SESSION_NAME}"})
+    assert template.json()["parent_session_id"] is None
