@@ -69,13 +69,7 @@ def _whole_body(operation: Operation, body: bytes) -> Any:
 
 def read_query(operation: Operation, exchange: Exchange) -> Any:
     """The query as a value of the operation's request type."""
-    text = exchange.scope["query_string"].decode("latin-1")
-    if not text:
-        return read_fields({}, operation.request)
-    try:
-        pairs = parse_qsl(text, keep_blank_values=True, max_num_fields=MAX_QUERY, errors="strict")
-    except ValueError as error:
-        raise InvalidField("query", f"cannot be read ({error})") from None
+    pairs = query_of(exchange)
     given: dict[str, Any] = {}
     for name, value in pairs:
         if _is_many(operation, name):
@@ -85,6 +79,17 @@ def read_query(operation: Operation, exchange: Exchange) -> Any:
         else:
             given[name] = _json_or_text(value) if name == "metadata_value" else value
     return read_fields(given, operation.request)
+
+
+def query_of(exchange: Exchange) -> list[tuple[str, str]]:
+    """The names and texts of the query."""
+    text = exchange.scope["query_string"].decode("latin-1")
+    if not text:
+        return []
+    try:
+        return parse_qsl(text, keep_blank_values=True, max_num_fields=MAX_QUERY, errors="strict")
+    except ValueError as error:
+        raise InvalidField("query", f"cannot be read ({error})") from None
 
 
 def _is_many(operation: Operation, name: str) -> bool:

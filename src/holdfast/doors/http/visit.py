@@ -6,9 +6,10 @@ import logging
 from typing import Any
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from holdfast.client import Holdfast
-from holdfast.core.entry import Entry
+from holdfast.core.entry import Entry, Message, check_messages
 from holdfast.core.errors import InvalidField
 from holdfast.core.key import Scope
 from holdfast.core.run import Run
@@ -74,27 +75,38 @@ class Visit(Holdfast):
         run: bool = True,
         wait: float = 0.0,
     ) -> Posted:
-        """Say something: a user's message asks for a run if the agent can be started, unless told not to."""
+        """Say something: a user's message asks for a run if the agent can be started, unless told not to.
+
+        Of several messages the last one asks; those before it are what it goes with.
+        """
         if (messages is None) == (content is None):
             raise InvalidField("messages", "and content: give one of the two")
-        if messages is None and run and role == "user" and token is None:
-            return await self._ask(ref, content, client_key, wait)
         said = [{"role": role, "content": content, "client_key": client_key}] if messages is None else messages
-        entries = await self.append(ref, said, token=token)
+        checked = check_messages(said)
+        if run and token is None and checked[-1].role == "user" and await self._is_answered(ref):
+            return await self._ask(ref, checked, wait)
+        entries = await self.append(ref, checked, token=token)
         return Posted(session_id=str(entries[0].session_id), entries=entries)
 
-    async def _ask(self, ref: str, content: Any, client_key: str | None, wait: float) -> Posted:
-        reply = await self.send(ref, content, client_key=client_key)
-        if reply.run_id is None:
-            return Posted(session_id=reply.session_id, entries=[reply.message])
-        run = await self.result(reply.run_id, wait=min(wait, LONGEST_WAIT))
-        return Posted(
-            session_id=reply.session_id,
-            entries=[reply.message],
-            run_id=run.run_id,
-            run=run,
-            reply=await self._said(run),
-        )
+    async def _is_answered(self, ref: str) -> bool:
+        """Whether the session has an agent that can be started."""
+        deps = await self._ready()
+        return deps.find_agent is not None and runs.can_be_launched(deps, await deps.store.get(self._caller.owner, ref))
+
+    async def _ask(self, ref: str, said: list[Message], wait: float) -> Posted:
+        before, last = said[:-1], said[-1]
+        entries = await self.append(ref, before) if before else []
+        prompt = {"role": last.role, "content": last.content}
+        reply = await self.send(ref, prompt, client_key=last.client_key)
+        posted = Posted(session_id=reply.session_id, entries=[*entries, reply.message], run_id=reply.run_id)
+        return await self.as_it_stands(posted, wait=wait)
+
+    async def as_it_stands(self, posted: Posted, *, wait: float = 0.0) -> Posted:
+        """The same with the run as it is now, or once it has settled within `wait` seconds."""
+        if posted.run_id is None:
+            return posted
+        run = await self.result(posted.run_id, wait=min(wait, LONGEST_WAIT))
+        return replace(posted, run=run, reply=await self._said(run))
 
     async def _said(self, run: Run) -> Entry | None:
         """The entry that a settled run's result is."""
