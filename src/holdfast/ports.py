@@ -193,7 +193,10 @@ class Store(Protocol):
         """What a window is made of: what it keeps in any case, and the newest messages, all of one instant."""
 
     async def feed(self, owner: str, after: int, limit: int) -> list[Event]:
-        """Events of all the owner's sessions after a cursor, in order of commits, deletions too."""
+        """Events of all the owner's sessions after a cursor, in order of commits, deletions too.
+
+        There are fewer than `limit` only where there are no more.
+        """
 
     async def feed_end(self, owner: str) -> int:
         """The cursor of the newest event; 0 if there is none."""

@@ -46,6 +46,7 @@ def event_of(entry: Entry, session_id: str, cursor: int | None = None) -> Event:
         data |= {"role": entry.role, "content": entry.content, "client_key": entry.client_key}
     else:
         data |= entry.data or {}
+        data["number"] = entry.number  # streams go by it, whatever the entry tells of
     return Event(
         id=entry.number if cursor is None else cursor,
         type=entry.kind,

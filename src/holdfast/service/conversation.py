@@ -253,22 +253,28 @@ async def session_events(
 ) -> AsyncIterator[Event]:
     """What is stored after the cursor, then what comes, until the session is deleted."""
     check_numbers(after)
-    store, owner = deps.store, caller.owner
-    session_id = (await store.get(owner, ref)).session_id
+    session_id = (await deps.store.get(caller.owner, ref)).session_id
     while True:
-        seen = store.pulse()
-        try:
-            entries = await store.log(owner, session_id, after=after, limit=PAGE)
-        except SessionGone as gone:
-            yield _deletion(gone, after + 1)
+        seen = deps.store.pulse()
+        events = await session_page(deps, caller, session_id, after)
+        for event in events:
+            yield event
+            after = event.id
+        if events and events[-1].type == SESSION_DELETED:
             return
-        for entry in entries:
-            yield event_of(entry, session_id)
-            after = entry.number
-        if not entries:
+        if not events:
             if not follow:
                 return
             await _wait(deps, caller, seen)
+
+
+async def session_page(deps: Deps, caller: Caller, session_id: str, after: int, limit: int = PAGE) -> list[Event]:
+    """The next events of a session's stream; of one that was deleted, that it was: the last."""
+    try:
+        entries = await deps.store.log(caller.owner, session_id, after=after, limit=limit)
+    except SessionGone as gone:
+        return [_deletion(gone, after + 1)]
+    return [event_of(entry, session_id) for entry in entries]
 
 
 async def _wait(deps: Deps, caller: Caller, seen: int) -> None:
@@ -289,10 +295,15 @@ def _deletion(gone: SessionGone, cursor: int) -> Event:
     )
 
 
-async def owner_events(deps: Deps, caller: Caller, *, after: int = 0, follow: bool = True) -> AsyncIterator[Event]:
-    """Everything that happens to the owner's sessions after the cursor, deletions too."""
+def check_feed_cursor(after: object) -> None:
+    """A cursor over all sessions."""
     if type(after) is not int or not 0 <= after < 1 << 40:
         raise InvalidField("after", f"is {after!r}; give a cursor of the feed")
+
+
+async def owner_events(deps: Deps, caller: Caller, *, after: int = 0, follow: bool = True) -> AsyncIterator[Event]:
+    """Everything that happens to the owner's sessions after the cursor, deletions too."""
+    check_feed_cursor(after)
     while True:
         seen = deps.store.pulse()
         events = await deps.store.feed(caller.owner, after, PAGE)

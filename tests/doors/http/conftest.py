@@ -8,7 +8,6 @@ from pathlib import Path
 import httpx2
 import pytest
 
-from holdfast.doors.http import messages
 from tests.doors.http.server import Served, serving
 
 
@@ -20,7 +19,7 @@ def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
 
 @pytest.fixture
 async def served(url: str) -> AsyncIterator[Served]:
-    async with serving(url, add_to=messages.add_to) as server:
+    async with serving(url) as server:
         yield server
 
 

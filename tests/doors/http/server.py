@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import asynccontextmanager, contextmanager
-from pathlib import Path
+import socket
+import time
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager, suppress
 from typing import Any
 
 import httpx2
@@ -13,20 +14,26 @@ import uvicorn
 
 from holdfast import config
 from holdfast.client import Holdfast
+from holdfast.doors.http import messages, streams
 from holdfast.doors.http.app import Door
 from holdfast.doors.http.gate import Gate
+from holdfast.doors.http.streams import LiveStreams, StreamSettings
 from holdfast.doors.http.visit import Visitor
 from holdfast.service.deps import Caller, Deps
 from holdfast.testing.faults import PATIENCE, Worker
-
-SCRIPT = Path(__file__).with_name("serve_script.py")
 
 
 class Served:
     """A server at work."""
 
-    def __init__(self, url: str, door: Door) -> None:
-        self.url, self.door, self.deps = url, door, door.deps
+    def __init__(self, server: uvicorn.Server, door: Door, live: LiveStreams) -> None:
+        self.url = f"http://127.0.0.1:{server.servers[0].sockets[0].getsockname()[1]}"
+        self.door, self.live, self.deps, self._server = door, live, door.deps, server
+
+    @property
+    def connections(self) -> int:
+        """How many are open."""
+        return len(self._server.server_state.connections)
 
     def holdfast(self, owner: str = "local") -> Holdfast:
         """The same store without the door in between."""
@@ -48,22 +55,22 @@ class OwnerGate(Gate):
 
 @asynccontextmanager
 async def serving(
-    where: Deps | str, *, gate: Gate | None = None, add_to: Callable[[Door], object] | None = None
+    where: Deps | str, *, gate: Gate | None = None, settings: StreamSettings | None = None
 ) -> AsyncIterator[Served]:
     """The door on a store (by its URL, closed afterwards) or on what a test has made, on a free port."""
     deps = config.open_deps(where, threaded=True) if isinstance(where, str) else where
     door = Door(deps, gate or Gate())
-    closing = None if add_to is None else add_to(door)
+    live = streams.add_to(door, settings)
+    messages.add_to(door, live)
     server = uvicorn.Server(uvicorn.Config(door, port=0, lifespan="off", ws="none", log_config=None))
     task = asyncio.create_task(server._serve())  # `serve` would take the test run's signals
     try:
         async with asyncio.timeout(PATIENCE):
             while not server.started:  # noqa: ASYNC110  uvicorn tells nobody
                 await asyncio.sleep(0.005)
-        yield Served(f"http://127.0.0.1:{server.servers[0].sockets[0].getsockname()[1]}", door)
+        yield Served(server, door, live)
     finally:
-        if closing is not None:
-            await closing.close()  # type: ignore[attr-defined]  # streams end before the server does
+        await live.close()
         await _stop(server, task)
         if isinstance(where, str):
             await deps.store.close()
@@ -81,8 +88,29 @@ async def _stop(server: uvicorn.Server, task: asyncio.Task[None]) -> None:
         await asyncio.wait(server.server_state.tasks, timeout=PATIENCE)
 
 
+SERVE = """
+import sys
+from holdfast.doors.cli.main import main
+sys.argv = ["holdfast", "serve", "--no-launcher", "--store", sys.argv[1], "--port", sys.argv[2]]
+main()
+"""
+
+
+def free_port() -> int:
+    """A port that nobody listens at."""
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        return int(listening.getsockname()[1])
+
+
 @contextmanager
-def serving_process(url: str, port: int = 0) -> Iterator[tuple[Worker, str]]:
-    """The same as a process of its own, for `kill -9`; and its address."""
-    with Worker(SCRIPT.read_text(encoding="utf-8"), url, port) as worker:
-        yield worker, f"http://127.0.0.1:{worker.line()}"
+def serving_process(url: str, port: int) -> Iterator[Worker]:
+    """`holdfast serve` as a process of its own, for `kill -9`, once it answers."""
+    with Worker(SERVE, url, port) as worker:
+        deadline = time.monotonic() + PATIENCE
+        while True:
+            with suppress(httpx2.TransportError):
+                httpx2.get(f"http://127.0.0.1:{port}/readyz").raise_for_status()
+                break
+            assert time.monotonic() < deadline, "it does not answer"
+            time.sleep(0.05)
+        yield worker

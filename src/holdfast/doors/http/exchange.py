@@ -6,6 +6,7 @@ unpacked up to the same limit. An answer is sent whole, compressed where that is
 
 from __future__ import annotations
 
+import asyncio
 import zlib
 from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any
@@ -137,6 +138,13 @@ class Exchange:
     async def more(self, body: bytes, *, is_last: bool = False) -> None:
         """The next bit."""
         await self._send({"type": "http.response.body", "body": body, "more_body": not is_last})
+
+    async def abort(self) -> None:
+        """Hang up without waiting for what was not read yet: a closed connection would keep it."""
+        transport = getattr(getattr(self._send, "__self__", None), "transport", None)
+        if transport is not None:  # ASGI has no word for it; this is uvicorn's
+            transport.abort()
+            await asyncio.sleep(0)  # until it has been noticed
 
 
 _TITLES = {

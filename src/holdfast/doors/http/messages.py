@@ -7,13 +7,17 @@ from typing import Annotated, Any
 from msgspec import Meta, Struct
 
 from holdfast.core.codec import encode
+from holdfast.core.entry import Kind
+from holdfast.core.errors import NotFound
 from holdfast.doors.http.app import Door, Route
 from holdfast.doors.http.described import Described
 from holdfast.doors.http.exchange import Exchange
 from holdfast.doors.http.reach import check_one
 from holdfast.doors.http.reading import read_body
+from holdfast.doors.http.streams import LiveStreams
 from holdfast.doors.http.visit import Posted, Visit, Visitor
 from holdfast.remote.operations import Scope
+from holdfast.service.streams import Wants
 
 PATH = "/sessions/{ref}/messages"
 
@@ -31,7 +35,7 @@ class PostMessages(Struct, kw_only=True, forbid_unknown_fields=True):
     stream: bool = False
 
 
-def add_to(door: Door) -> None:
+def add_to(door: Door, live: LiveStreams) -> None:
     """Let messages be posted."""
 
     async def post(exchange: Exchange, visitor: Visitor) -> None:
@@ -40,7 +44,10 @@ def add_to(door: Door) -> None:
         if visitor.session_id is not None:
             await check_one(hf, visitor, "ref", exchange.params["ref"])
         posted = await said(hf, exchange, asked)
-        await exchange.answer(encode(posted), status=201)
+        if asked.stream:
+            await stream_answer(live, exchange, visitor, hf, posted)
+        else:
+            await exchange.answer(encode(posted), status=201)
 
     described = Described(
         name="post_messages",
@@ -66,6 +73,32 @@ async def said(hf: Visit, exchange: Exchange, asked: PostMessages) -> Posted:
         run=asked.run,
         wait=0.0 if asked.stream else asked.wait,
     )
+
+
+async def stream_answer(live: LiveStreams, exchange: Exchange, visitor: Visitor, hf: Visit, posted: Posted) -> None:
+    """The session's events from the message on until its run has settled; what became of it comes last, as `done`."""
+
+    async def done() -> bytes:
+        try:
+            return b"event: done\ndata: %s\n\n" % encode(await hf.as_it_stands(posted))
+        except NotFound:  # deleted meanwhile, and its run with it
+            return b"event: done\ndata: %s\n\n" % encode(posted)
+
+    hub, after = live.hub(visitor), posted.entries[0].number - 1
+    await live.follow(
+        exchange,
+        visitor,
+        lambda: hub.session(visitor.caller, posted.session_id, after),
+        until=end_of(posted),
+        ending=done,
+    )
+
+
+def end_of(posted: Posted) -> Wants:
+    """Which event is the last of an answer: that its run has settled; without a run, what was posted."""
+    if posted.run_id is None:
+        return lambda event: event.id >= posted.entries[-1].number
+    return lambda event: event.type == Kind.RUN_SETTLED and event.data["run_id"] == posted.run_id
 
 
 def _keyed(messages: list[str | dict[str, Any]], key: str | None) -> list[Any]:

@@ -38,6 +38,15 @@ class WrongVerb(Conflict):
         super().__init__(f"{verb[:20]} is not possible here; use {', '.join(allowed)}", allowed=allowed)
 
 
+class TooManyStreams(Conflict):
+    """As many streams are open as may be."""
+
+    code = "rate_limited"
+
+    def __init__(self, limit: int, whose: str) -> None:
+        super().__init__(f"{limit:,} streams are open {whose}, and no more may be; close one first", limit=limit)
+
+
 class Unexpected(HoldfastError):
     """A bug of ours; the log has the particulars."""
 

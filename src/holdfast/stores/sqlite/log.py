@@ -209,13 +209,11 @@ def feed(db: Connection, owner: str, after: int, limit: int) -> list[Event]:
     if number is None:
         return []
     base, end = feed_base(number), feed_end_id(number)
-    position = base + after
-    while True:
-        rows = db.all(_FEED, (position, end, limit))
-        events = [event for row in rows if (event := _feed_event(row, base)) is not None and event.id > after]
-        if events or not rows:
-            return events[:limit]
-        position = rows[-1][0]  # all of these are of deleted sessions: look further
+    position, events = base + after, list[Event]()
+    while len(events) < limit and (rows := db.all(_FEED, (position, end, limit))):
+        events += [event for row in rows if (event := _feed_event(row, base)) is not None and event.id > after]
+        position = rows[-1][0]  # these may be half seen, or of deleted sessions: look further until there is enough
+    return events[:limit]
 
 
 def _feed_event(row: Row, base: int) -> Event | None:

@@ -82,6 +82,18 @@ class FeedRules:
         assert await store.feed(OWNER, 99, 2) == []
         assert await whole_feed(store, page=1) == await whole_feed(store)
 
+    async def test_a_page_of_the_feed_is_full_unless_it_is_the_last(self, store: Store) -> None:
+        for n in range(3):
+            await store.create(OWNER, a_session(f"s-{n}"))
+            await store.append(OWNER, f"s-{n}", said("a", "b", "c", "d"), a_stamp())
+        await store.delete_tree(OWNER, "s-1", may_delete("s-1"), a_stamp(), reason="deleted")
+        everything = await whole_feed(store)
+
+        for limit in (1, 2, 3, 7):
+            for event in everything:
+                following = [other for other in everything if other.id > event.id]
+                assert await store.feed(OWNER, event.id, limit) == following[:limit]
+
     async def test_feed_counts_its_owners_events_alone(self, store: Store) -> None:
         for n in range(3):
             await store.create(OWNER, a_session(f"s-{n}"))
