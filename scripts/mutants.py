@@ -49,6 +49,7 @@ LOST, KILLS, SUPERVISOR = (
     "tests/launcher/test_supervisor.py",
 )
 A_SECOND_TURN = "test_the_database_refuses_a_second_turn_that_is_queued_or_running"
+STREAMS = "tests/doors/http/test_streams.py"
 BREAKS, SPOOL, MANY = (f"tests/doors/hooks/test_{name}.py" for name in ("never_breaks", "spool", "many_at_once"))
 
 MUTANTS = (
@@ -572,6 +573,27 @@ MUTANTS = (
         "for ref in (latest_name(host_id), session_id_of(host_id)):",
         "for ref in (session_id_of(host_id),):",
         (f"{MANY}::test_starts_of_a_closed_agent_at_once_make_one_fork",),
+    ),
+    Mutant(
+        "gap in a stream",
+        "holdfast/service/streams.py",
+        "if told.follows > self.after:",
+        "if False:",
+        (f"{STREAMS}::test_a_gap_in_what_is_handed_over_is_filled_from_the_store",),
+    ),
+    Mutant(
+        "poll behind the pulse",
+        "holdfast/service/streams.py",
+        "await self._deps.store.wait(seen, LOOK_AGAIN)",
+        "await self._deps.store.wait(seen, 3600.0)",
+        (f"{STREAMS}::test_events_arrive_though_no_wake_up_does",),
+    ),
+    Mutant(
+        "slow readers",
+        "holdfast/doors/http/streams.py",
+        "async with asyncio.timeout(self._settings.drained_within):",
+        "async with asyncio.timeout(None):",
+        (f"{STREAMS}::test_a_slow_reader_is_dropped_and_misses_nothing_when_it_comes_back[memory]",),
     ),
 )
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
+from math import ceil
 
 from msgspec.structs import replace
 
@@ -23,6 +24,7 @@ from holdfast.service.retention import expire_due
 
 log = logging.getLogger(__name__)
 
+GRID = 0.25  # seconds: timers of many quiet streams end together, so that the loop wakes up less often
 SPACING = 0.01  # seconds between two looks at a busy store: what comes in between is handed over together
 
 Render = Callable[[Event], bytes]
@@ -122,7 +124,7 @@ class Stream:
     async def _is_woken(self, within: float) -> bool:
         loop = asyncio.get_running_loop()
         self._waiter = loop.create_future()
-        timer = loop.call_later(within, self._wake)
+        timer = loop.call_at(ceil((loop.time() + within) / GRID) * GRID, self._wake)
         try:
             await self._waiter
         finally:

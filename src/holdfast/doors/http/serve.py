@@ -129,6 +129,7 @@ class _Server(uvicorn.Server):
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         super().handle_exit(sig, frame)
+        self._captured_signals.clear()  # uvicorn would end the process by it before the rest has been let go
         self._stop.set()
 
 
