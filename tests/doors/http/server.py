@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import socket
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager, suppress
 from typing import Any
 
@@ -14,7 +14,7 @@ import uvicorn
 
 from holdfast import config
 from holdfast.client import Holdfast
-from holdfast.doors.http import messages, streams
+from holdfast.doors.http import agent_sessions, messages, streams
 from holdfast.doors.http.app import Door
 from holdfast.doors.http.gate import Gate
 from holdfast.doors.http.streams import LiveStreams, StreamSettings
@@ -55,13 +55,14 @@ class OwnerGate(Gate):
 
 @asynccontextmanager
 async def serving(
-    where: Deps | str, *, gate: Gate | None = None, settings: StreamSettings | None = None
+    where: Deps | str, *, gate: Callable[[Deps], Gate] = Gate, settings: StreamSettings | None = None
 ) -> AsyncIterator[Served]:
     """The door on a store (by its URL, closed afterwards) or on what a test has made, on a free port."""
     deps = config.open_deps(where, threaded=True) if isinstance(where, str) else where
-    door = Door(deps, gate or Gate())
+    door = Door(deps, gate(deps))
     live = streams.add_to(door, settings)
     messages.add_to(door, live)
+    agent_sessions.add_to(door, live)
     server = uvicorn.Server(uvicorn.Config(door, port=0, lifespan="off", ws="none", log_config=None))
     task = asyncio.create_task(server._serve())  # `serve` would take the test run's signals
     try:
@@ -70,7 +71,7 @@ async def serving(
                 await asyncio.sleep(0.005)
         yield Served(server, door, live)
     finally:
-        await live.close()
+        await door.close()
         await _stop(server, task)
         if isinstance(where, str):
             await deps.store.close()

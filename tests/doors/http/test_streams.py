@@ -284,7 +284,7 @@ async def test_a_session_deleted_while_it_answers_ends_the_stream(served: Served
 
 
 async def test_one_owners_streams_carry_nobody_elses_events(url: str) -> None:
-    async with serving(url, gate=OwnerGate()) as served, served.client() as http, AsyncExitStack() as stack:
+    async with serving(url, gate=OwnerGate) as served, served.client() as http, AsyncExitStack() as stack:
         for owner in ("ann", "bob"):
             await served.holdfast(owner).create(session_id=f"of-{owner}", parent=None)
             await served.holdfast(owner).create(session_id="same", parent=None)
@@ -310,7 +310,7 @@ async def test_one_owners_streams_carry_nobody_elses_events(url: str) -> None:
 
 async def test_streams_are_limited_for_each_and_in_all(url: str) -> None:
     settings = StreamSettings(per_visitor=2, in_all=3)
-    async with serving(url, gate=OwnerGate(), settings=settings) as served, served.client() as http:
+    async with serving(url, gate=OwnerGate, settings=settings) as served, served.client() as http:
         async with AsyncExitStack() as stack:
             for _ in range(2):
                 await stack.enter_async_context(listening(http, "/events"))

@@ -62,6 +62,7 @@ class Door:
         """`rest` answers what is on no route of ours: pages, other doors."""
         self.deps, self._gate, self._rest, self._watcher, self._traces = deps, gate, rest, watcher, traces
         self._by_owner: dict[str, Deps] = {}
+        self._closing: list[Callable[[], Awaitable[None]]] = []
         self.described: list[tuple[str, str, Described]] = []
         self.document: dict[str, Any] | None = None  # OpenAPI's, once somebody has asked for it
         self._routes = Routes()
@@ -73,6 +74,15 @@ class Door:
         self._routes.add(verb, path, route)
         if described is not None:
             self.described.append((verb, path, described))
+
+    def on_close(self, close: Callable[[], Awaitable[None]]) -> None:
+        """Do this when the door is closed."""
+        self._closing.append(close)
+
+    async def close(self) -> None:
+        """End what would never end by itself."""
+        for close in self._closing:
+            await close()
 
     def visit(self, exchange: Exchange, visitor: Visitor) -> Visit:
         """Holdfast as this visitor sees it; the headers name the session and the run that ask, if any do."""

@@ -9,6 +9,7 @@ from msgspec import Meta, Struct
 from holdfast.core.codec import encode
 from holdfast.core.entry import Kind
 from holdfast.core.errors import NotFound
+from holdfast.core.key import Scope
 from holdfast.doors.http.app import Door, Route
 from holdfast.doors.http.described import Described
 from holdfast.doors.http.exchange import Exchange
@@ -16,7 +17,6 @@ from holdfast.doors.http.reach import check_one
 from holdfast.doors.http.reading import read_body
 from holdfast.doors.http.streams import LiveStreams
 from holdfast.doors.http.visit import Posted, Visit, Visitor
-from holdfast.remote.operations import Scope
 from holdfast.service.streams import Wants
 
 PATH = "/sessions/{ref}/messages"

@@ -38,7 +38,7 @@ class WrongVerb(Conflict):
         super().__init__(f"{verb[:20]} is not possible here; use {', '.join(allowed)}", allowed=allowed)
 
 
-class TooManyStreams(Conflict):
+class TooManyStreams(AccessError):
     """As many streams are open as may be."""
 
     code = "rate_limited"

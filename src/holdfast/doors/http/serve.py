@@ -22,7 +22,7 @@ from msgspec import Struct
 
 from holdfast import config
 from holdfast.core.errors import InvalidField, StoreError, StoreUnavailable
-from holdfast.doors.http import health, metrics
+from holdfast.doors.http import agent_sessions, health, messages, metrics, streams
 from holdfast.doors.http.app import Door
 from holdfast.doors.http.gate import LOCAL, Gate
 from holdfast.doors.http.limits import Rates
@@ -70,6 +70,7 @@ async def serve(options: Options) -> None:
         work: list[Coroutine[Any, Any, None]] = [
             Sweeper(deps, Caller(by="holdfast"), stop).run(),
             _beat(deps, server_id, stop),
+            _close(door, stop),
         ]
         if options.launches:
             work.append(_launch(deps, options, address, stop))
@@ -86,6 +87,10 @@ def make_door(deps: Deps, gate: Gate | None = None, *, traces: Traces | None = N
     door = Door(deps, gate or Gate(deps), watcher=meter.request, traces=traces)
     health.add_to(door)
     metrics.add_to(door, meter)
+    live = streams.add_to(door)
+    meter.streams.set_function(lambda: live.count)
+    messages.add_to(door, live)
+    agent_sessions.add_to(door, live)
     return door
 
 
@@ -118,6 +123,12 @@ async def _beat(deps: Deps, server_id: str, stop: asyncio.Event) -> None:
             await servers.beat(deps, server_id)
         except StoreError as error:
             log.warning("the store cannot be reached, trying again: %s", error)
+
+
+async def _close(door: Door, stop: asyncio.Event) -> None:
+    """End the streams as soon as the server is told to stop: it waits for what it has begun."""
+    await stop.wait()
+    await door.close()
 
 
 class _Server(uvicorn.Server):

@@ -19,6 +19,7 @@ from holdfast.core.codec import encode
 from holdfast.core.entry import Kind
 from holdfast.core.errors import InvalidField, OutOfReach
 from holdfast.core.event import SESSION_DELETED, Event
+from holdfast.core.key import Scope
 from holdfast.core.query import Page, check_limit, check_numbers
 from holdfast.doors.http.app import Door, Route
 from holdfast.doors.http.described import Described
@@ -27,7 +28,6 @@ from holdfast.doors.http.reach import check_one
 from holdfast.doors.http.reading import query_of, read_fields
 from holdfast.doors.http.refusals import TooManyStreams
 from holdfast.doors.http.visit import Visitor
-from holdfast.remote.operations import Scope
 from holdfast.service.conversation import check_feed_cursor, newest_event, session_page
 from holdfast.service.streams import Hub, Render, Stream, Told, Wants
 
@@ -59,7 +59,10 @@ class EventsRequest(Struct, kw_only=True, forbid_unknown_fields=True):
 
 def add_to(door: Door, settings: StreamSettings | None = None) -> LiveStreams:
     """Answer the streams' routes."""
-    live = LiveStreams(door, settings or StreamSettings())
+    allowed = door.deps.settings.server
+    usual = StreamSettings(in_all=allowed.streams, per_visitor=allowed.streams_per_visitor)
+    live = LiveStreams(door, settings or usual)
+    door.on_close(live.close)
     query = {
         "after": (str, "a cursor, or `end`; `Last-Event-ID` goes before it"),
         "types": (str, "only these, separated by commas"),

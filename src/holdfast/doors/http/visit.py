@@ -91,7 +91,9 @@ class Visit(Holdfast):
     async def _is_answered(self, ref: str) -> bool:
         """Whether the session has an agent that can be started."""
         deps = await self._ready()
-        return deps.find_agent is not None and runs.can_be_launched(deps, await deps.store.get(self._caller.owner, ref))
+        return deps.find_agent is not None and deps.can_start(
+            (await deps.store.get(self._caller.owner, ref)).agent_name
+        )
 
     async def _ask(self, ref: str, said: list[Message], wait: float) -> Posted:
         before, last = said[:-1], said[-1]
