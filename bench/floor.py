@@ -63,7 +63,7 @@ CREATE TABLE indexed (last INTEGER NOT NULL) STRICT;
 INSERT INTO indexed VALUES (0);
 """
 
-_INSERT_SESSION = f"INSERT INTO sessions (parent, {', '.join(COLUMNS)}) VALUES (?, {', '.join('?' for _ in COLUMNS)})"
+INSERT_SESSION = f"INSERT INTO sessions (parent, {', '.join(COLUMNS)}) VALUES (?, {', '.join('?' for _ in COLUMNS)})"
 _INSERT_MESSAGE = "INSERT INTO messages (session, number, role, content, created_at) VALUES (?, ?, ?, ?, ?)"
 _TREE = """
 WITH RECURSIVE tree (key, depth) AS (
@@ -89,7 +89,7 @@ class Floor(Contender):
     def create(self, *, agent: str = "agent-00", name: str | None = None, parent: Handle | None = None) -> Handle:
         session_id = str(uuid.uuid4())
         with self.db:
-            self.db.execute(_INSERT_SESSION, _row(session_id, agent, name, parent, _now()))
+            self.db.execute(INSERT_SESSION, row_of(session_id, agent, name, parent))
         return Handle(self.db.last_insert_rowid(), session_id)
 
     def append(self, session: Handle, messages: Sequence[Message]) -> Any:
@@ -108,7 +108,7 @@ class Floor(Contender):
         rows = self.db.execute(
             f"SELECT {', '.join(COLUMNS)} FROM sessions WHERE agent_name = ? ORDER BY key DESC LIMIT ?", (agent, count)
         )
-        return [_as_dict(row) for row in rows]
+        return [as_dict(row) for row in rows]
 
     def verdict(self, session: Handle) -> Any:
         return self.db.execute(
@@ -117,7 +117,7 @@ class Floor(Contender):
 
     def find(self, name: str) -> Any:
         row = self.db.execute(f"SELECT {', '.join(COLUMNS)} FROM sessions WHERE session_name = ?", (name,)).fetchone()
-        return row and _as_dict(row)
+        return row and as_dict(row)
 
     def delete(self, session: Handle) -> Any:
         with self.db:
@@ -176,7 +176,7 @@ class Floor(Contender):
         for start in range(0, count, _SEED_CHUNK):
             rows = (_seeded_row(number, count, now) for number in range(start, min(start + _SEED_CHUNK, count)))
             with floor.db:
-                floor.db.executemany(_INSERT_SESSION, rows)
+                floor.db.executemany(INSERT_SESSION, rows)
         floor.close()
 
     def close(self) -> None:
@@ -238,17 +238,22 @@ def _wait_a_little(waits: int) -> bool:
     return waits < _PATIENCE
 
 
-def insert_messages(db: apsw.Connection, key: int, messages: Sequence[Message]) -> None:
-    """Number the messages after the last one and insert them, inside the caller's transaction."""
+def insert_messages(db: apsw.Connection, key: int, messages: Sequence[Message]) -> int:
+    """Number the messages after the last one and insert them, inside the caller's transaction; the number before."""
     last: int = db.execute("SELECT coalesce(max(number), 0) FROM messages WHERE session = ?", (key,)).get
     now = _now()
     db.executemany(
         _INSERT_MESSAGE,
         [(key, last + place, each["role"], each["content"], now) for place, each in enumerate(messages, 1)],
     )
+    return last
 
 
-def _row(session_id: str, agent: str, name: str | None, parent: Handle | None, now: int) -> tuple[Any, ...]:
+def row_of(
+    session_id: str, agent: str, name: str | None, parent: Handle | None, now: int | None = None
+) -> tuple[Any, ...]:
+    """A new session as its columns, the key of its parent before them."""
+    now = now or _now()
     values: dict[str, Any] = {
         "session_id": session_id,
         "session_name": name,
@@ -277,10 +282,10 @@ def _row(session_id: str, agent: str, name: str | None, parent: Handle | None, n
 
 
 def _seeded_row(number: int, total: int, now: int) -> tuple[Any, ...]:
-    return _row(material.seeded_id(number), material.agent(number, total), material.seeded_name(number), None, now)
+    return row_of(material.seeded_id(number), material.agent(number, total), material.seeded_name(number), None, now)
 
 
-def _as_dict(row: tuple[Any, ...]) -> dict[str, Any]:
+def as_dict(row: tuple[Any, ...]) -> dict[str, Any]:
     session = dict(zip(COLUMNS, row, strict=True))
     session["metadata"] = _decode(row[_METADATA])
     return session

@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 import holdfast.sync
 from bench.__main__ import RUNS
 from bench.ours import _fast_folder, url
-from bench.remote import _environment
+from bench.remote import environment_of
 
 LARGE, SMALL = 100_000, 100
 MOST_TIMES_PYTHON = 5.0
@@ -102,7 +102,7 @@ def _processes(place: Path, rounds: int) -> list[Figure]:
         "pre-delegate, nothing there": ([*hook, "pre-delegate"], {**resumable, "task_id": "T-new", "agent_name": "x"}),
         "PreToolUse of Claude Code": (hook, event),
     }
-    env = _environment({"HOLDFAST_URL": url(place), "HOLDFAST_HOME": str(place)})
+    env = environment_of({"HOLDFAST_URL": url(place), "HOLDFAST_HOME": str(place)})
     env.pop("PYTHONDONTWRITEBYTECODE", None)  # an installation has its bytecode
     times: dict[str, list[float]] = {name: [] for name in commands}
     for number in range(rounds + 1):

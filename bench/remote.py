@@ -51,18 +51,18 @@ class Order:
 
 
 class Worker:
-    """A process of `bench.worker`, and the patience to wait for its answers."""
+    """A process of `bench.worker`, or of another module that obeys, and the patience to wait for its answers."""
 
-    def __init__(self, python: Path, log: Path, environment: Mapping[str, str]) -> None:
+    def __init__(self, python: Path, log: Path, environment: Mapping[str, str], module: str = "bench.worker") -> None:
         self._log = log
         with log.open("ab") as errors:
             self._process = subprocess.Popen(
-                [str(python), "-m", "bench.worker"],
+                [str(python), "-m", module],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=errors,
                 cwd=log.parent,
-                env=_environment(environment),
+                env=environment_of(environment),
                 text=True,
                 encoding="utf-8",
             )
@@ -153,7 +153,7 @@ class Programs:
 
     def __init__(self, command: Sequence[str], environment: Mapping[str, str]) -> None:
         self._command = command
-        self._environment = _environment(environment)
+        self._environment = environment_of(environment)
 
     def round(self, operations: int) -> Took:
         began = perf_counter()
@@ -173,7 +173,7 @@ class Programs:
         return None
 
 
-def _environment(extra: Mapping[str, str]) -> dict[str, str]:
+def environment_of(extra: Mapping[str, str]) -> dict[str, str]:
     """Ours, without what would point holdfast at somebody's real store or family."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("HOLDFAST_", "AGENT_"))}
     given = [str(Path(each).resolve()) for each in kept.get("PYTHONPATH", "").split(os.pathsep) if each]

@@ -1,0 +1,186 @@
+"""A load of HTTP requests: many connections, each asks again as soon as it has its answer.
+
+A process of its own, ordered by JSON lines like the other workers, so that it takes no time
+from the server it measures. Requests are bytes before the clock starts. Every status is looked at:
+an answer that is not a success ends the round with an error.
+
+    {"do": "each", "port": 8765, "requests": [["POST", "/sessions", {…}], …]}   answers: all bodies
+    {"do": "plan", "port": 8765, "requests": […], "connections": 64}
+    {"do": "round", "operations": 5000}   answers: seconds, and how long the requests took
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import sys
+from collections.abc import Sequence
+from time import perf_counter
+from typing import Any
+
+import uvloop
+
+HOST = "127.0.0.1"
+SETTING_UP = 16  # connections that prepare, where nothing is measured
+
+Request = tuple[str, str, Any]  # verb, path, body
+
+
+class Refused(Exception):
+    """A server answered something else than a success."""
+
+
+class Load:
+    """What was planned, and how it is carried out."""
+
+    def __init__(self) -> None:
+        self._port, self._lines = 0, [[b""]]
+
+    def obey(self, order: dict[str, Any]) -> dict[str, Any]:
+        """Do one order; its other fields are the arguments."""
+        orders = {"each": self.each, "plan": self.plan, "round": self.round}
+        return orders[order.pop("do")](**order)
+
+    def each(self, port: int, requests: Sequence[Request]) -> dict[str, Any]:
+        """Send each request once; the bodies of the answers, in the same order."""
+        lines = [list(map(_bytes_of, requests[place::SETTING_UP])) for place in range(SETTING_UP)]
+        lines = [line for line in lines if line]
+        asked = uvloop.run(_ask(port, lines, len(requests), keep=True))
+        bodies: list[Any] = [None] * len(requests)
+        for place, one in enumerate(asked):
+            bodies[place::SETTING_UP] = [json.loads(body) for body in one.bodies]
+        return {"bodies": bodies}
+
+    def plan(self, port: int, requests: Sequence[Request], connections: int) -> dict[str, Any]:
+        """What the rounds send. A request belongs to one connection: nobody writes to a session twice at once."""
+        self._port = port
+        self._lines = [list(map(_bytes_of, requests[place::connections])) for place in range(connections)]
+        return {}
+
+    def round(self, operations: int) -> dict[str, Any]:
+        """So many requests; how long they took together, and each."""
+        began = perf_counter()
+        asked = uvloop.run(_ask(self._port, self._lines, operations))
+        times = sorted(time for one in asked for time in one.times)
+        seconds = max(one.ended for one in asked) - min(one.began for one in asked)
+        return {
+            "operations": len(times),
+            "seconds": seconds,
+            "median": times[len(times) // 2],
+            "p99": times[min(len(times) - 1, int(len(times) * 0.99))],
+            "whole": perf_counter() - began,
+        }
+
+
+class _Budget:
+    """How many requests may still be sent, by all connections together."""
+
+    def __init__(self, operations: int) -> None:
+        self.left = operations
+
+
+class _Asking(asyncio.Protocol):
+    """One connection: the next request goes out when the last one is answered."""
+
+    def __init__(self, line: Sequence[bytes], budget: _Budget, keep: bool) -> None:
+        self._line, self._budget, self._keep = line, budget, keep
+        self._place, self._received, self._needed = 0, bytearray(), 0
+        self.times: list[float] = []
+        self.bodies: list[bytes] = []
+        self.began = self.ended = perf_counter()
+        self.done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._transport: Any = None
+
+    def connection_made(self, transport: Any) -> None:
+        self._transport = transport
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        if not self.done.done():
+            self.done.set_exception(exc or ConnectionError("the server closed the connection"))
+
+    def start(self) -> None:
+        self.began = self.ended = perf_counter()
+        self._ask()
+
+    def _ask(self) -> None:
+        if self._budget.left <= 0 or (self._keep and self._place == len(self._line)):
+            self.done.set_result(None)
+            return
+        self._budget.left -= 1
+        self._sent = perf_counter()
+        self._transport.write(self._line[self._place % len(self._line)])
+        self._place += 1
+
+    def data_received(self, data: bytes) -> None:
+        self._received += data
+        if not self._needed:
+            self._read_head()
+        if self._needed and len(self._received) >= self._needed:
+            self._answered()
+
+    def _read_head(self) -> None:
+        head_end = self._received.find(b"\r\n\r\n")
+        if head_end < 0:
+            return
+        head = bytes(self._received[:head_end]).lower()
+        place = head.find(b"\r\ncontent-length:")
+        if head[9:10] != b"2" or place < 0:
+            self.done.set_exception(Refused(bytes(self._received[:500]).decode("utf-8", "replace")))
+            self._transport.close()
+            return
+        length = head[place + 17 : (head.find(b"\r\n", place + 2) + 1 or len(head) + 1) - 1]
+        self._body_at, self._needed = head_end + 4, head_end + 4 + int(length)
+
+    def _answered(self) -> None:
+        self.ended = perf_counter()
+        self.times.append(self.ended - self._sent)
+        if self._keep:
+            self.bodies.append(bytes(self._received[self._body_at : self._needed]))
+        del self._received[: self._needed]
+        self._needed = 0
+        self._ask()
+
+    def close(self) -> None:
+        self._transport.close()
+
+
+async def _ask(port: int, lines: Sequence[Sequence[bytes]], operations: int, keep: bool = False) -> list[_Asking]:
+    loop, budget = asyncio.get_running_loop(), _Budget(operations)
+    asking: list[_Asking] = []
+    for line in lines:
+        _, one = await loop.create_connection(lambda line=line: _Asking(line, budget, keep), HOST, port)  # type: ignore[misc]
+        asking.append(one)
+    try:
+        for one in asking:
+            one.start()
+        await asyncio.gather(*[one.done for one in asking])
+    finally:
+        for one in asking:
+            one.close()
+    return [one for one in asking if one.times]
+
+
+def _bytes_of(request: Request) -> bytes:
+    verb, path, document = request
+    body = b"" if document is None else json.dumps(document).encode()
+    head = f"{verb} {path} HTTP/1.1\r\nHost: {HOST}\r\nAccept: application/json\r\n"
+    if body:
+        head += f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\n"
+    return head.encode() + b"\r\n" + body
+
+
+def main() -> None:
+    """Obey until there are no more orders."""
+    load = Load()
+    for line in sys.stdin:
+        try:
+            answer = load.obey(json.loads(line))
+        except Exception as exc:
+            answer = {"error": f"{type(exc).__name__}: {' '.join(str(exc).split())[:500]}"}
+        print(json.dumps(answer), flush=True)
+    os._exit(0)
+
+
+if __name__ == "__main__":
+    main()
