@@ -184,9 +184,9 @@ class Holdfast:
         once = None if idempotency_key is None else _once("create", idempotency_key, [request, above])
         return await sessions.create_session(await self._ready(), self._caller, request, parent=above, once=once)
 
-    async def get(self, ref: str) -> Session:
-        """A session by id or name."""
-        return await sessions.get_session(self._open_and_fresh() or await self._ready(), self._caller, ref)
+    async def get(self, ref: str, *, messages: int | None = None) -> Session:
+        """A session by id or name; with a number, a window of so many last messages is in its `messages`."""
+        return await sessions.get_session(self._open_and_fresh() or await self._ready(), self._caller, ref, messages)
 
     async def resolve(self, ref: str) -> str:
         """The id behind an id, a name, or a prefix that fits only one session."""

@@ -82,6 +82,7 @@ class Tail(Struct, frozen=True):
 
     pinned: list[Entry]  # the newest system messages and the newest summary, in order
     messages: list[Entry]  # newest first, of those that the newest summary does not stand for
+    session: Session | None = None  # if it was asked for
 
 
 class Clock(Protocol):
@@ -189,8 +190,11 @@ class Store(Protocol):
     ) -> list[Entry]:
         """Entries with after < number < before, of these kinds, from one end."""
 
-    async def tail(self, owner: str, ref: str, limit: int, pins: int = 100) -> Tail:
-        """What a window is made of: what it keeps in any case, and the newest messages, all of one instant."""
+    async def tail(self, owner: str, ref: str, limit: int, pins: int = 100, *, with_session: bool = False) -> Tail:
+        """What a window is made of: what it keeps in any case, and the newest messages, all of one instant.
+
+        The session, if it is wanted too, may be a moment older, never newer.
+        """
 
     async def feed(self, owner: str, after: int, limit: int) -> list[Event]:
         """Events of all the owner's sessions after a cursor, in order of commits, deletions too.

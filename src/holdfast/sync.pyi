@@ -90,8 +90,8 @@ class Holdfast:
         With an `idempotency_key`, asked again within 24 hours, it is the session that was made the first time.
         """
 
-    def get(self, ref: str) -> Session:
-        """A session by id or name."""
+    def get(self, ref: str, *, messages: int | None = None) -> Session:
+        """A session by id or name; with a number, a window of so many last messages is in its `messages`."""
 
     def resolve(self, ref: str) -> str:
         """The id behind an id, a name, or a prefix that fits only one session."""

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from holdfast import sync
-from holdfast.core.errors import EntryNotFound, KeyReused
+from holdfast.core.errors import EntryNotFound, InvalidField, KeyReused
 from holdfast.core.window import rough_tokens
 from holdfast.testing.texts import DEEP, TEXTS
 from tests.service.doors import Place, Timed
@@ -321,3 +321,31 @@ def test_many_entries_are_indexed_in_one_search(place: Place) -> None:
         hf.append("s-1", [f"needle {number}" for number in range(300)])
     assert len(hf.search("needle", limit=1000)) == 1000
     assert len(hf.search("needle 299", limit=1000)) == 5
+
+
+def test_a_session_comes_with_its_last_messages_if_they_are_wanted(timed: Timed) -> None:
+    session = timed.hf.create("agent", name="trip")
+    timed.hf.append(session.id, [{"role": "system", "content": "be brief"}, "one", "two", "three"])
+
+    got = timed.hf.get("trip", messages=2)
+
+    assert got.messages == timed.hf.messages("trip", last=2).items
+    assert contents(got.messages) == ["be brief", "two", "three"]
+    assert got.last_entry == 5
+    assert timed.hf.get("trip").messages is None
+    assert timed.hf.get(timed.hf.create().id, messages=2).messages == []
+
+
+def test_a_session_with_its_messages_shows_no_token_of_its_hold(timed: Timed) -> None:
+    session = timed.hf.create("agent")
+    timed.hf.update(session.id, phase="approval")
+    timed.hf.resume(session.id)
+
+    assert timed.hf.get(session.id, messages=2).hold == timed.hf.get(session.id).hold
+
+
+@pytest.mark.parametrize("number", [0, -1, True, "2"])
+def test_a_number_of_messages_is_above_zero(timed: Timed, number: Any) -> None:
+    session = timed.hf.create("agent")
+    with pytest.raises(InvalidField):
+        timed.hf.get(session.id, messages=number)

@@ -10,12 +10,19 @@ from holdfast.core.session import PUBLIC_FIELDS, Session
 
 
 def session_json(session: Session) -> dict[str, Any]:
-    """A session with its public fields; `redacted` only where something was."""
+    """A session as plain JSON values."""
+    plain: dict[str, Any] = to_builtins(public_fields(session))
+    return plain
+
+
+def public_fields(session: Session) -> dict[str, Any]:
+    """What is shown of a session; `redacted` only where something was, `messages` only where they were asked for."""
     shown = {name: getattr(session, name) for name in PUBLIC_FIELDS}
     if session.redacted:
         shown["redacted"] = session.redacted
-    plain: dict[str, Any] = to_builtins(shown)
-    return plain
+    if session.messages is not None:
+        shown["messages"] = session.messages
+    return shown
 
 
 def to_json(value: Any) -> Any:

@@ -160,7 +160,9 @@ class Session(Struct, frozen=True, gc=False):
     live_turn: str | None = None  # the turn a launcher has
     turns: int = 0  # how many turns were ever queued
     epoch: int = 0  # grows with every claim; a report with an older one is refused
-    redacted: tuple[str, ...] = ()  # paths taken out by the request that this answers; never stored
+    # What belongs to one answer and is never stored.
+    redacted: tuple[str, ...] = ()  # paths taken out by the request
+    messages: list[Entry] | None = None  # the window, where it was asked for
 
     @property
     def id(self) -> str:

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from holdfast.core.entry import Entry, Kind, Message, check_messages
 from holdfast.core.errors import EntryNotFound, InvalidField, SessionGone
 from holdfast.core.event import SESSION_DELETED, Event, Hit, event_of
 from holdfast.core.query import Page, check_limit, check_numbers
-from holdfast.core.session import Change, View, check_text
+from holdfast.core.session import Change, Session, View, check_text
 from holdfast.core.window import (
     TokenCounter,
     WindowBuilder,
@@ -22,7 +23,7 @@ from holdfast.core.window import (
     with_pinned,
 )
 from holdfast.ports import Decision, Tail
-from holdfast.service.deps import Caller, Deps, stamp_of
+from holdfast.service.deps import Caller, Deps, shown, stamp_of
 from holdfast.service.retention import expire_due
 
 TYPE_CHECKING = False
@@ -103,8 +104,27 @@ async def window(
 ) -> Page[Entry]:
     """What a model gets to see. `next` is the number before which older messages are."""
     check_numbers(before)
-    builder, chunk = WindowBuilder(size, count_tokens), min(PAGE, (size.last or PAGE) + 1)
-    tail = await deps.store.tail(caller.owner, ref, chunk) if before is None else Tail([], [])
+    tail = await deps.store.tail(caller.owner, ref, _chunk(size)) if before is None else Tail([], [])
+    return await _window(deps, caller, ref, WindowBuilder(size, count_tokens), _chunk(size), tail, before)
+
+
+async def session_with_window(deps: Deps, caller: Caller, ref: str, size: WindowSize) -> Session:
+    """The session as it is, with what a model gets to see of it as `messages`."""
+    tail = await deps.store.tail(caller.owner, ref, _chunk(size), with_session=True)
+    page = await _window(deps, caller, ref, WindowBuilder(size), _chunk(size), tail)
+    assert tail.session is not None
+    return replace(shown(tail.session), messages=page.items)
+
+
+def _chunk(size: WindowSize) -> int:
+    """How many messages are read at once: one more than are wanted tells whether there are older ones."""
+    return min(PAGE, (size.last or PAGE) + 1)
+
+
+async def _window(
+    deps: Deps, caller: Caller, ref: str, builder: WindowBuilder, chunk: int, tail: Tail, before: int | None = None
+) -> Page[Entry]:
+    """The window that ends with the tail, or before a number."""
     after = _summed_up(tail.pinned)
 
     async def older_than(number: int) -> list[Entry]:

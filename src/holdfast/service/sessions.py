@@ -37,8 +37,9 @@ from holdfast.core.session import (
     check_said,
     check_text,
 )
+from holdfast.core.window import WindowSize
 from holdfast.service.context import read_context
-from holdfast.service.conversation import add_entry, read_log, repair, window
+from holdfast.service.conversation import add_entry, read_log, repair, session_with_window, window
 from holdfast.service.deps import Caller, Deps, shown, stamp_of, with_what_follows
 
 TYPE_CHECKING = False
@@ -116,8 +117,10 @@ def new_session(deps: Deps, caller: Caller, request: SessionRequest) -> tuple[Ne
     return new, redacted
 
 
-async def get_session(deps: Deps, caller: Caller, ref: str) -> Session:
-    """The session as it is. Raises SessionNotFound, SessionGone, SessionCorrupt."""
+async def get_session(deps: Deps, caller: Caller, ref: str, messages: int | None = None) -> Session:
+    """The session as it is, with so many of its last messages. Raises SessionNotFound, SessionGone, SessionCorrupt."""
+    if messages is not None:
+        return await session_with_window(deps, caller, ref, WindowSize(last=messages))
     return shown(await deps.store.get(caller.owner, ref))
 
 

@@ -7,15 +7,15 @@ from typing import Any
 from holdfast.core.codec import encode
 from holdfast.core.entry import Entry
 from holdfast.core.query import Page
-from holdfast.core.render import to_json
-from holdfast.core.session import PUBLIC_FIELDS, Session
+from holdfast.core.render import public_fields, to_json
+from holdfast.core.session import Session
 from holdfast.remote.operations import Operation
 
 
 def answer_of(operation: Operation, value: Any) -> bytes:
     """What a method gave, as it travels."""
     if type(value) is Session:
-        return encode(_session(value))
+        return encode(public_fields(value))
     if operation.is_list:
         value = Page(value)
     if operation.wraps is not None:
@@ -28,17 +28,10 @@ def document(value: Any) -> bytes:
     if type(value) is Page:
         kinds = {type(item) for item in value.items}
         if kinds <= {Session}:
-            return encode({"items": [_session(item) for item in value.items], "next": value.next})
+            return encode({"items": [public_fields(item) for item in value.items], "next": value.next})
         if kinds <= {Entry}:
             return encode(value)
     return encode(to_json(value))
-
-
-def _session(session: Session) -> dict[str, Any]:
-    shown = {name: getattr(session, name) for name in PUBLIC_FIELDS}
-    if session.redacted:
-        shown["redacted"] = session.redacted
-    return shown
 
 
 def etag_of(session: Session) -> bytes:

@@ -7,6 +7,7 @@ from typing import Any
 import msgspec
 
 from holdfast import __version__
+from holdfast.core.entry import Entry
 from holdfast.core.session import PUBLIC_FIELDS, Session
 from holdfast.doors.http.described import Described
 from holdfast.remote.operations import OPERATIONS, Operation
@@ -90,6 +91,7 @@ def _session_schema(schema: dict[str, Any]) -> dict[str, Any]:
     shown = {name: each for name, each in schema["properties"].items() if name in PUBLIC_FIELDS}
     shown["status"] = {"type": "string"}
     shown["redacted"] = {"type": "array", "items": {"type": "string"}}
+    shown["messages"] = {"type": "array", "items": {"$ref": REF.format(name=Entry.__name__)}}
     return {**schema, "properties": shown, "required": list(PUBLIC_FIELDS)}
 
 

@@ -221,16 +221,18 @@ class MemoryStore:
             entries = shelf.entries(shelf.find(ref), after, before, newest_first=newest_first)
             return list(islice((entry for entry in entries if kinds is None or entry.kind in kinds), limit))
 
-    async def tail(self, owner: str, ref: str, limit: int, pins: int = 100) -> Tail:
+    async def tail(self, owner: str, ref: str, limit: int, pins: int = 100, *, with_session: bool = False) -> Tail:
         """The newest messages since the newest summary, and what every window keeps."""
         with self._opened(owner) as shelf:
-            newest = list(shelf.entries(shelf.find(ref), newest_first=True))
+            record = shelf.find(ref)
+            session = record.head if with_session else None
+            newest = list(shelf.entries(record, newest_first=True))
         summary = [entry for entry in newest if entry.kind == Kind.SUMMARY][:1]
         messages = [entry for entry in newest if entry.is_message]
         systems = [entry for entry in messages if entry.role == "system"][:pins]
         upto = max((entry.data["upto"] for entry in summary if entry.data), default=0)
         pinned = sorted(summary + systems, key=lambda entry: entry.number)
-        return Tail(pinned, [entry for entry in messages if entry.number > upto][:limit])
+        return Tail(pinned, [entry for entry in messages if entry.number > upto][:limit], session)
 
     async def feed(self, owner: str, after: int, limit: int) -> list[Event]:
         """Events of all the owner's sessions after a cursor, in order of commits."""
@@ -698,7 +700,7 @@ class _Record:
 
     @head.setter
     def head(self, head: Session) -> None:
-        self._head = encode(replace(head, redacted=()))
+        self._head = encode(replace(head, redacted=(), messages=None))
 
     def parts_upto(self, at: int) -> tuple[Part, ...]:
         """Where the entries up to a number are."""

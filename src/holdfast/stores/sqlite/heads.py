@@ -51,6 +51,7 @@ _BY_ID = f"SELECT {HEAD_WITH_PK} FROM sessions WHERE owner = ? AND id = ?"
 _BY_OPEN_NAME = f"SELECT {HEAD_WITH_PK} FROM sessions WHERE owner = ? AND name = ? AND finalized_at IS NULL"
 _BY_NAME = f"SELECT {HEAD_WITH_PK} FROM sessions WHERE owner = ? AND name = ? ORDER BY pk DESC LIMIT 1"
 _KEY = "SELECT pk, id, task, shared_upto, has_pins FROM sessions"
+_TO_READ = f"SELECT shared_upto, has_pins, {HEAD_WITH_PK} FROM sessions"
 _TOMBSTONE = "SELECT deleted_at, deleted_by, reason FROM tombstones WHERE owner = ? AND id = ?"
 
 
@@ -61,6 +62,18 @@ def load(db: Connection, owner: str, ref: str) -> tuple[int, Session]:
     except BrokenText as error:
         raise SessionCorrupt(ref, "a text of it is not UTF-8") from error
     return row[-1], session_of(row)
+
+
+def load_to_read(db: Connection, owner: str, ref: str) -> tuple[Session, int, int, int]:
+    """The session with pk, shared_upto and has_pins: what reading its log takes."""
+    try:
+        row = db.one(f"{_TO_READ} WHERE owner = ? AND id = ?", (owner, ref)) if may_be_ref(ref) else None
+        if row is None:
+            row = db.one(f"{_TO_READ} WHERE pk = ?", (_by_name(db, owner, ref)[-1],))
+            assert row is not None
+    except BrokenText as error:
+        raise SessionCorrupt(ref, "a text of it is not UTF-8") from error
+    return session_of(row[2:]), row[-1], row[0], row[1]
 
 
 def by_id(db: Connection, owner: str, session_id: str) -> tuple[int, Session] | None:

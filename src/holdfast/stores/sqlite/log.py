@@ -5,7 +5,7 @@ from __future__ import annotations
 from holdfast.core.entry import Entry, Kind, Message
 from holdfast.core.errors import HoldLost, KeyReused, SessionClosed, SessionCorrupt
 from holdfast.core.event import Event, deletion_event, event_of
-from holdfast.core.session import FINAL_STATES, HOLD_FOR, Stamp, State, message_entries
+from holdfast.core.session import FINAL_STATES, HOLD_FOR, Session, Stamp, State, message_entries
 from holdfast.ports import Tail
 from holdfast.stores.sqlite import heads
 from holdfast.stores.sqlite.connection import Connection
@@ -162,11 +162,16 @@ SELECT * FROM (
 _NEWEST = f"SELECT {ENTRY} FROM entries WHERE segment = ? AND kind = 'message' ORDER BY number DESC LIMIT ?"
 
 
-def tail(db: Connection, owner: str, ref: str, limit: int, pins: int) -> Tail:
+def tail(db: Connection, owner: str, ref: str, limit: int, pins: int, with_session: bool) -> Tail:
     """What a window is made of."""
-    pk, session_id, task, shared_upto, has_pins = heads.key_of(db, owner, ref)
+    session: Session | None = None
+    if with_session:
+        session, pk, shared_upto, has_pins = heads.load_to_read(db, owner, ref)
+        session_id, task = session.session_id, session.task_id
+    else:
+        pk, session_id, task, shared_upto, has_pins = heads.key_of(db, owner, ref)
     if not has_pins:
-        return Tail([], entries_of(db.all(_NEWEST, (pk, limit)), session_id, task))
+        return Tail([], entries_of(db.all(_NEWEST, (pk, limit)), session_id, task), session)
     rows = _tail_of_fork(db, pk, shared_upto, limit, pins) if shared_upto else db.all(_TAIL, (pk, pins, limit))
     split = next((place for place, row in enumerate(rows) if row[-1]), len(rows))
     entries = entries_of([row[:-1] for row in rows], session_id, task)
@@ -175,7 +180,7 @@ def tail(db: Connection, owner: str, ref: str, limit: int, pins: int) -> Tail:
         pinned.sort(key=lambda entry: entry.number)
         upto = max((entry.data["upto"] for entry in pinned if entry.data), default=0)
         messages = [entry for entry in messages if entry.number > upto]
-    return Tail(pinned, messages)
+    return Tail(pinned, messages, session)
 
 
 def _tail_of_fork(db: Connection, pk: int, shared_upto: int, limit: int, pins: int) -> list[Row]:

@@ -136,8 +136,8 @@ class SqliteStore:
     ) -> list[Entry]:
         return await self._snapshot(lambda db: log.log(db, owner, ref, after, before, limit, kinds, newest_first))
 
-    async def tail(self, owner: str, ref: str, limit: int, pins: int = 100) -> Tail:
-        return await self._access.read(lambda db: log.tail(db, owner, ref, limit, pins))
+    async def tail(self, owner: str, ref: str, limit: int, pins: int = 100, *, with_session: bool = False) -> Tail:
+        return await self._access.read(lambda db: log.tail(db, owner, ref, limit, pins, with_session))
 
     async def feed(self, owner: str, after: int, limit: int) -> list[Event]:
         return await self._snapshot(lambda db: log.feed(db, owner, after, limit))

@@ -6,6 +6,7 @@ import asyncio
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from holdfast.core.entry import MAX_MESSAGE_BYTES, Entry, Kind
 from holdfast.core.errors import HoldLost, KeyReused, SessionClosed, SessionNotFound
@@ -13,6 +14,7 @@ from holdfast.core.session import HOLD_FOR, Phase, Session, State
 from holdfast.ports import Store, Tail
 from holdfast.testing.builders import (
     NOON,
+    OTHER,
     OWNER,
     a_fork,
     a_session,
@@ -393,9 +395,24 @@ class LogRules:
         assert [entry.number for entry in tail.messages] == [8, 7, 4, 3]
         assert [entry.number for entry in short.pinned + short.messages] == [5, 7, 8]
 
+    @pytest.mark.parametrize("pins", [False, True])
+    async def test_tail_brings_the_session_if_it_is_wanted(self, store: Store, pins: bool) -> None:
+        await store.create(OWNER, a_session("s-1", name="sam"))
+        await store.append(OWNER, "s-1", said("hello") + (said("rule", role="system") if pins else []), a_stamp())
+        await store.fork(OWNER, "s-1", 2, a_fork("f-1"))
+
+        for ref in ("s-1", "sam", "f-1"):
+            tail = await store.tail(OWNER, ref, 10, with_session=True)
+            assert tail.session == await store.get(OWNER, ref)
+            assert replace(tail, session=None) == await store.tail(OWNER, ref, 10)
+
     async def test_tail_of_an_unknown_session_is_not_found(self, store: Store) -> None:
         with pytest.raises(SessionNotFound):
             await store.tail(OWNER, "nobody", 10)
+        await store.create(OWNER, a_session("s-1"))
+        for owner, ref in ((OWNER, "nobody"), (OTHER, "s-1")):
+            with pytest.raises(SessionNotFound):
+                await store.tail(owner, ref, 10, with_session=True)
 
 
 async def _messages(store: Store, ref: str) -> list[Entry]:
