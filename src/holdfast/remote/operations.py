@@ -20,6 +20,7 @@ from msgspec import UNSET, Meta, Struct, UnsetType, defstruct
 from holdfast import client
 from holdfast.client import ContextDoor, Holdfast
 from holdfast.core.key import Scope
+from holdfast.service import sessions
 
 Arguments = dict[str, Any]
 
@@ -177,6 +178,7 @@ def _names() -> dict[str, Any]:
     from holdfast.service.analytics import Analytics
     from holdfast.service.runs import RunReply
 
+    vars(sessions).setdefault("Item", Item)  # a field of ResumePacket; only type checkers import it there
     own = {name: value for name, value in vars(client).items() if not name.startswith("_")}
     return {**own, "Item": Item, "Run": Run, "Launcher": Launcher, "Analytics": Analytics, "RunReply": RunReply}
 
