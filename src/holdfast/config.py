@@ -37,6 +37,7 @@ import sys
 import warnings
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
+from io import BytesIO
 from typing import Any
 
 from holdfast.core.duration import duration as duration  # part of this module's face
@@ -82,6 +83,27 @@ def entropy(size: int) -> bytes:
     return os.urandom(size)
 
 
+class DrawnEntropy:
+    """The machine's chance, drawn in bulk, for servers.
+
+    Asking the system gives the interpreter's lock away, and whoever is busy waits to get it back:
+    for a few bytes that took a sixth of a request's time.
+    """
+
+    AT_ONCE = 4096
+
+    def __init__(self) -> None:
+        self._drawn, self._process = BytesIO(), os.getpid()
+
+    def __call__(self, size: int) -> bytes:
+        found = self._drawn.read(size)  # one step: no other thread gets the same bytes
+        if len(found) < size or self._process != os.getpid():  # a forked child must not repeat its parent
+            drawn = BytesIO(os.urandom(max(size, self.AT_ONCE)))
+            found = drawn.read(size)
+            self._drawn, self._process = drawn, os.getpid()
+        return found
+
+
 def home() -> str:
     """The folder for data and configuration."""
     if given := os.environ.get("HOLDFAST_HOME"):
@@ -114,7 +136,8 @@ def open_deps(url: str | None = None, *, threaded: bool, patience: float | None 
     """
     settings = read_settings()
     store = open_store(pick_url(url), threaded=threaded, patience=patience)
-    return Deps(store, SystemClock(), entropy, settings, find_agent)
+    chance = DrawnEntropy() if threaded else entropy
+    return Deps(store, SystemClock(), chance, settings, find_agent)
 
 
 def open_store(url: str, *, threaded: bool, patience: float | None = None) -> Store:

@@ -72,7 +72,7 @@ class WindowBuilder:
 
     def take(self, newest_first: list[Entry]) -> None:
         """Add older messages until the window is full."""
-        if self._only_counts and not self._group and all(type(entry.content) is str for entry in newest_first):
+        if self._only_counts and not self._group and _are_texts(newest_first):
             self._take_texts(newest_first)
             return
         for entry in newest_first:
@@ -131,6 +131,10 @@ class WindowBuilder:
             0 if self._size.tokens is None else sum(map(self._count_tokens, new)),
             0 if self._size.max_bytes is None else sum(map(bytes_of, new)),
         )
+
+
+def _are_texts(entries: list[Entry]) -> bool:
+    return {type(entry.content) for entry in entries} <= {str}
 
 
 def _without_orphans(newest_first: list[Entry]) -> list[Entry]:

@@ -126,16 +126,27 @@ class Operation:
         return self.parameters[name].default is inspect.Parameter.empty and NoneType not in get_args(self.hints[name])
 
     def arguments(self, request: Struct) -> Arguments:
-        """What the method is called with."""
-        given = {name: getattr(request, wire) for wire, name in self.fields.items() if wire not in self.also}
-        for wire, name in self.also.items():
-            if given[name] is UNSET:
-                given[name] = getattr(request, wire)
-        return {name: None if value is UNSET else value for name, value in given.items() if self._is_said(name, value)}
+        """What the method is called with: what is given, and what has no default."""
+        given: Arguments = dict.fromkeys(self._without_default)
+        for wire, name in self._reading:
+            if (value := getattr(request, wire)) is not UNSET:
+                given[name] = value
+        return given
 
-    def _is_said(self, name: str, value: object) -> bool:
-        """Whether the method has to be told: what is given, and what has no default."""
-        return value is not UNSET or self.parameters[name].default is inspect.Parameter.empty
+    @cached_property
+    def _without_default(self) -> tuple[str, ...]:
+        every = dict.fromkeys(self.fields.values())
+        return tuple(name for name in every if self.parameters[name].default is inspect.Parameter.empty)
+
+    @cached_property
+    def _reading(self) -> tuple[tuple[str, str], ...]:
+        """The fields, backwards: what comes later wins, and that is a parameter's own name, then the first other."""
+        return tuple(reversed(self.fields.items()))
+
+    @cached_property
+    def numbers_in_path(self) -> frozenset[str]:
+        """Those of the path's parameters that are numbers."""
+        return frozenset(name for name in self.in_path if self.hints[name] == int | None)
 
 
 def on_the_wire(name: str, kind: Any) -> Any:

@@ -9,6 +9,7 @@ every request needs one, or the token of a session.
 from __future__ import annotations
 
 from datetime import datetime, timedelta
+from functools import lru_cache
 from urllib.parse import urlsplit
 
 from holdfast.core.errors import Unauthorized
@@ -123,6 +124,7 @@ def _bearer(exchange: Exchange) -> str | None:
     return text.strip()
 
 
+@lru_cache
 def _host_of(url: str) -> str | None:
     try:
         return urlsplit(url).hostname

@@ -21,7 +21,9 @@ _MISSING = re.compile(r"missing required field `(.*)`")
 
 async def arguments_of(operation: Operation, exchange: Exchange) -> Arguments:
     """What a request calls the operation's method with."""
-    arguments: Arguments = {name: _from_path(operation, name, exchange.params[name]) for name in operation.in_path}
+    arguments: Arguments = {name: exchange.params[name] for name in operation.in_path}
+    for name in operation.numbers_in_path:
+        arguments[name] = _integer(name, exchange.params[name])
     if operation.has_body:
         request = read_body(await exchange.body(), operation.request)
     elif operation.body is not None:
@@ -32,12 +34,6 @@ async def arguments_of(operation: Operation, exchange: Exchange) -> Arguments:
     arguments.update(operation.arguments(request))
     _read_headers(operation, exchange, arguments)
     return arguments
-
-
-def _from_path(operation: Operation, name: str, text: str) -> Any:
-    if operation.hints[name] == int | None:
-        return _integer(name, text)
-    return text
 
 
 def _integer(name: str, text: str) -> int:
@@ -87,9 +83,16 @@ def query_of(exchange: Exchange) -> list[tuple[str, str]]:
     if not text:
         return []
     try:
-        return parse_qsl(text, keep_blank_values=True, max_num_fields=MAX_QUERY, errors="strict")
+        return _pairs(text)
     except ValueError as error:
         raise InvalidField("query", f"cannot be read ({error})") from None
+
+
+def _pairs(text: str) -> list[tuple[str, str]]:
+    if "&" in text or "%" in text or "+" in text:
+        return parse_qsl(text, keep_blank_values=True, max_num_fields=MAX_QUERY, errors="strict")
+    name, _, value = text.partition("=")
+    return [(name, value)]
 
 
 def _is_many(operation: Operation, name: str) -> bool:
