@@ -44,7 +44,8 @@ def _parser() -> argparse.ArgumentParser:
         prog="python -m bench",
         description="Measure holdfast beside plain SQLite tables (the floor) and its peers. Figures are multiples of "
         "the floor in the same run; A/A is the floor against itself, the noise.",
-        epilog=f"names: {', '.join(works.NAMES)}; sections: {', '.join(works.SECTIONS)}",
+        epilog=f"names: {', '.join(works.NAMES)}; sections: {', '.join(works.SECTIONS)}. "
+        "Apart: python -m bench.hooks, python -m bench.runs, python -m bench.http",
     )
     parser.add_argument(
         "--only", nargs="+", metavar="NAME", choices=[*works.NAMES, *works.SECTIONS], help="lines or sections to run"

@@ -2,10 +2,10 @@
 
 A process of its own, ordered by JSON lines like the other workers, so that it takes no time
 from the server it measures. Requests are bytes before the clock starts. Every status is looked at:
-an answer that is not a success ends the round with an error.
+an answer that is not a success ends the round with an error, or is counted apart where that is allowed.
 
-    {"do": "each", "port": 8765, "requests": [["POST", "/sessions", {…}], …]}   answers: all bodies
-    {"do": "plan", "port": 8765, "requests": […], "connections": 64}
+    {"do": "each", "port": 8765, "requests": [["POST", "/sessions", {…}], …], "connections": 16}   answers: all bodies
+    {"do": "plan", "port": 8765, "requests": […], "connections": 64, "may_fail": false}
     {"do": "round", "operations": 5000}   answers: seconds, and how long the requests took
 """
 
@@ -22,7 +22,6 @@ from typing import Any
 import uvloop
 
 HOST = "127.0.0.1"
-SETTING_UP = 16  # connections that prepare, where nothing is measured
 
 Request = tuple[str, str, Any]  # verb, path, body
 
@@ -35,41 +34,40 @@ class Load:
     """What was planned, and how it is carried out."""
 
     def __init__(self) -> None:
-        self._port, self._lines = 0, [[b""]]
+        self._port, self._lines, self._may_fail = 0, [[b""]], False
 
     def obey(self, order: dict[str, Any]) -> dict[str, Any]:
         """Do one order; its other fields are the arguments."""
         orders = {"each": self.each, "plan": self.plan, "round": self.round}
         return orders[order.pop("do")](**order)
 
-    def each(self, port: int, requests: Sequence[Request]) -> dict[str, Any]:
+    def each(self, port: int, requests: Sequence[Request], connections: int) -> dict[str, Any]:
         """Send each request once; the bodies of the answers, in the same order."""
-        lines = [list(map(_bytes_of, requests[place::SETTING_UP])) for place in range(SETTING_UP)]
-        lines = [line for line in lines if line]
+        lines = [line for line in _dealt(requests, connections) if line]
         asked = uvloop.run(_ask(port, lines, len(requests), keep=True))
         bodies: list[Any] = [None] * len(requests)
         for place, one in enumerate(asked):
-            bodies[place::SETTING_UP] = [json.loads(body) for body in one.bodies]
+            bodies[place::connections] = [json.loads(body) for body in one.bodies]
         return {"bodies": bodies}
 
-    def plan(self, port: int, requests: Sequence[Request], connections: int) -> dict[str, Any]:
+    def plan(self, port: int, requests: Sequence[Request], connections: int, may_fail: bool) -> dict[str, Any]:
         """What the rounds send. A request belongs to one connection: nobody writes to a session twice at once."""
-        self._port = port
-        self._lines = [list(map(_bytes_of, requests[place::connections])) for place in range(connections)]
+        self._port, self._lines, self._may_fail = port, _dealt(requests, connections), may_fail
         return {}
 
     def round(self, operations: int) -> dict[str, Any]:
         """So many requests; how long they took together, and each."""
-        began = perf_counter()
-        asked = uvloop.run(_ask(self._port, self._lines, operations))
+        asked = uvloop.run(_ask(self._port, self._lines, operations, may_fail=self._may_fail))
         times = sorted(time for one in asked for time in one.times)
         seconds = max(one.ended for one in asked) - min(one.began for one in asked)
+        if not times:
+            raise Refused(f"none of {operations} requests was answered with a success")
         return {
             "operations": len(times),
+            "failed": sum(one.failed for one in asked),
             "seconds": seconds,
             "median": times[len(times) // 2],
             "p99": times[min(len(times) - 1, int(len(times) * 0.99))],
-            "whole": perf_counter() - began,
         }
 
 
@@ -83,8 +81,9 @@ class _Budget:
 class _Asking(asyncio.Protocol):
     """One connection: the next request goes out when the last one is answered."""
 
-    def __init__(self, line: Sequence[bytes], budget: _Budget, keep: bool) -> None:
-        self._line, self._budget, self._keep = line, budget, keep
+    def __init__(self, line: Sequence[bytes], budget: _Budget, keep: bool, may_fail: bool) -> None:
+        self._line, self._budget, self._keep, self._may_fail = line, budget, keep, may_fail
+        self.failed, self._is_success = 0, True
         self._place, self._received, self._needed = 0, bytearray(), 0
         self.times: list[float] = []
         self.bodies: list[bytes] = []
@@ -125,7 +124,8 @@ class _Asking(asyncio.Protocol):
             return
         head = bytes(self._received[:head_end]).lower()
         place = head.find(b"\r\ncontent-length:")
-        if head[9:10] != b"2" or place < 0:
+        self._is_success = head[9:10] == b"2"
+        if place < 0 or not (self._is_success or self._may_fail):
             self.done.set_exception(Refused(bytes(self._received[:500]).decode("utf-8", "replace")))
             self._transport.close()
             return
@@ -134,7 +134,10 @@ class _Asking(asyncio.Protocol):
 
     def _answered(self) -> None:
         self.ended = perf_counter()
-        self.times.append(self.ended - self._sent)
+        if self._is_success:
+            self.times.append(self.ended - self._sent)
+        else:
+            self.failed += 1
         if self._keep:
             self.bodies.append(bytes(self._received[self._body_at : self._needed]))
         del self._received[: self._needed]
@@ -145,12 +148,14 @@ class _Asking(asyncio.Protocol):
         self._transport.close()
 
 
-async def _ask(port: int, lines: Sequence[Sequence[bytes]], operations: int, keep: bool = False) -> list[_Asking]:
+async def _ask(
+    port: int, lines: Sequence[Sequence[bytes]], operations: int, *, keep: bool = False, may_fail: bool = False
+) -> list[_Asking]:
     loop, budget = asyncio.get_running_loop(), _Budget(operations)
     asking: list[_Asking] = []
     for line in lines:
-        _, one = await loop.create_connection(lambda line=line: _Asking(line, budget, keep), HOST, port)  # type: ignore[misc]
-        asking.append(one)
+        asking.append(_Asking(line, budget, keep, may_fail))
+        await loop.create_connection(lambda: asking[-1], HOST, port)
     try:
         for one in asking:
             one.start()
@@ -158,7 +163,12 @@ async def _ask(port: int, lines: Sequence[Sequence[bytes]], operations: int, kee
     finally:
         for one in asking:
             one.close()
-    return [one for one in asking if one.times]
+    return asking
+
+
+def _dealt(requests: Sequence[Request], connections: int) -> list[list[bytes]]:
+    """The requests of each connection, as bytes."""
+    return [list(map(_bytes_of, requests[place::connections])) for place in range(connections)]
 
 
 def _bytes_of(request: Request) -> bytes:

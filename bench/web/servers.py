@@ -42,6 +42,9 @@ class Server:
     alive_at = "/echo"
     counts = ""  # the statement that counts sessions and messages
     file = ""
+    sessions = 256  # that are appended to, and as many that are read
+    sets_up = 16  # connections that prepare, where nothing is measured
+    may_fail = False  # whether it is measured although some requests fail
 
     def __init__(self, folder: Path, profile: Path | None = None) -> None:
         self.folder, self.port, self.profile = folder, _free_port(), profile
@@ -167,16 +170,22 @@ class HoldfastServer(FloorServer):
 
 
 class AdkServer(Server):
-    """Google ADK's API server on its database session service. A turn is a run of an agent that answers at once."""
+    """Google ADK's API server on its database session service. A turn is a run of an agent that answers at once.
+
+    With writers side by side some of its requests fail (the database is locked); these are not counted.
+    """
 
     name = "ADK"
+    sessions = 64
+    sets_up = 1
+    may_fail = True
     alive_at = "/list-apps"
     counts = "SELECT (SELECT count(*) FROM sessions), (SELECT count(*) FROM events)"
     file = "adk.db"
     _sessions = "/apps/echo/users/local/sessions"
 
     def command(self) -> list[str]:
-        store = f"--session_service_uri=sqlite+aiosqlite:///{self.folder / self.file}"
+        store = f"--session_service_uri=sqlite+aiosqlite:///{self.folder / self.file}?timeout=60"
         adk = [str(peerenv.python().with_name("adk")), "api_server", "--port", str(self.port), store]
         return [*adk, "--log_level", "error", "--no-reload", str(AGENTS)]
 

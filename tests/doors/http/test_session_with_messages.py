@@ -24,7 +24,7 @@ async def deps(tmp_path: Path) -> AsyncIterator[Deps]:
 
 @pytest.fixture
 async def http(deps: Deps) -> AsyncIterator[httpx2.AsyncClient]:
-    transport = httpx2.ASGITransport(app=make_door(deps))  # type: ignore[arg-type]  # ours takes any mapping
+    transport = httpx2.ASGITransport(app=make_door(deps))
     async with httpx2.AsyncClient(transport=transport, base_url="http://localhost") as http:
         yield http
 
