@@ -347,5 +347,6 @@ def test_a_session_with_its_messages_shows_no_token_of_its_hold(timed: Timed) ->
 @pytest.mark.parametrize("number", [0, -1, True, "2"])
 def test_a_number_of_messages_is_above_zero(timed: Timed, number: Any) -> None:
     session = timed.hf.create("agent")
-    with pytest.raises(InvalidField):
+    with pytest.raises(InvalidField) as refused:
         timed.hf.get(session.id, messages=number)
+    assert refused.value.code == "invalid_messages"

@@ -120,6 +120,8 @@ def new_session(deps: Deps, caller: Caller, request: SessionRequest) -> tuple[Ne
 async def get_session(deps: Deps, caller: Caller, ref: str, messages: int | None = None) -> Session:
     """The session as it is, with so many of its last messages. Raises SessionNotFound, SessionGone, SessionCorrupt."""
     if messages is not None:
+        if type(messages) is not int or messages < 1:
+            raise InvalidField("messages", f"is {messages!r}; give a whole number above 0")
         return await session_with_window(deps, caller, ref, WindowSize(last=messages))
     return shown(await deps.store.get(caller.owner, ref))
 
