@@ -54,7 +54,11 @@ class Server:
             self._process = subprocess.Popen(
                 self.command(), cwd=folder, env=environment_of(self.environment()), stdout=log, stderr=log
             )
-        self._wait_until_it_answers()
+        try:
+            self._wait_until_it_answers()
+        except BaseException:
+            self.end()
+            raise
 
     def command(self) -> list[str]:
         return [sys.executable, "-m", "bench.web.floor", "echo", str(self.port)]
@@ -71,7 +75,6 @@ class Server:
             with suppress(OSError), socket.create_connection((HOST, self.port), timeout=5):
                 return
             time.sleep(0.05)
-        self.end()
         lines = self._log.read_text(errors="replace").strip().splitlines()
         raise Failed(f"the server did not start: {lines[-1] if lines else 'no message'}")
 
