@@ -35,6 +35,8 @@ class Meter:
         self._seconds = Histogram(
             "holdfast_request_seconds", "How long answers took", ("operation",), buckets=QUICK, registry=own
         )
+        # Looking for both by their labels takes as long as all the rest of the door.
+        self._found: dict[tuple[str, int], tuple[Counter, Histogram]] = {}
         self._commit_seconds = Histogram(
             "holdfast_commit_seconds", "How long commits took", buckets=QUICK, registry=own
         )
@@ -51,8 +53,13 @@ class Meter:
 
     def request(self, exchange: Exchange, operation: str, seconds: float) -> None:
         """A request was answered."""
-        self._requests.labels(operation, str(exchange.status)).inc()
-        self._seconds.labels(operation).observe(seconds)
+        found = self._found.get((operation, exchange.status))
+        if found is None:
+            found = self._requests.labels(operation, str(exchange.status)), self._seconds.labels(operation)
+            self._found[operation, exchange.status] = found
+        answered, took = found
+        answered.inc()
+        took.observe(seconds)
 
     def commit(self, changes: int, seconds: float) -> None:
         """Something was committed; called from the writer's thread."""
