@@ -1,10 +1,12 @@
-"""Bringing files in: read here, made sessions and judged in `service`."""
+"""Bringing files in: read here, made sessions and judged in `service`, on this machine or on a server."""
 
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator
-from typing import TypeVar
+from datetime import UTC, datetime
+from typing import Protocol, TypeVar
 
+from holdfast.core.bundle import Bundle
 from holdfast.core.errors import InvalidImport
 from holdfast.files.finding import MAX_STATE, Found, Source, find
 from holdfast.service.deps import Caller, Deps
@@ -18,6 +20,19 @@ Progress = Callable[[int, int], None]  # called with the bytes read, and of how 
 Advance = Callable[[int], None]
 
 
+class Taker(Protocol):
+    """Who brings sessions in."""
+
+    async def exports(self, bundles: AsyncIterator[Bundle], *, dry_run: bool) -> ImportReport:
+        """Bring in sessions that we wrote ourselves, or say what would come."""
+
+    async def history(self, history: History, report: ImportReport) -> None:
+        """Bring in what somebody else wrote."""
+
+    async def finish(self, report: ImportReport) -> None:
+        """There is no more to come."""
+
+
 async def import_files(
     deps: Deps,
     caller: Caller,
@@ -29,12 +44,29 @@ async def import_files(
     progress: Progress | None = None,
     threaded: bool = False,
 ) -> ImportReport:
-    """Bring in what these files and folders hold.
+    """Bring what these files and folders hold into a store."""
+    taker = _Here(deps, caller, detach=detach, dry_run=dry_run)
+    return await take_files(
+        taker, sources, source=source, dry_run=dry_run, progress=progress, threaded=threaded, now=deps.clock.now()
+    )
+
+
+async def take_files(
+    taker: Taker,
+    sources: Iterable[Source],
+    *,
+    source: str = "auto",
+    dry_run: bool = False,
+    progress: Progress | None = None,
+    threaded: bool = False,
+    now: datetime | None = None,
+) -> ImportReport:
+    """Hand what these files and folders hold to whoever brings it in.
 
     Our own exports are read to their end before anything is written, and refused whole for whatever
     is wrong with them. Of what others kept, everything sound comes in and the report tells the rest.
     """
-    run = _Run(deps, caller, detach=detach, dry_run=dry_run, threaded=threaded)
+    run = _Run(taker, threaded=threaded, now=now or datetime.now(UTC))
     found = await run.aside(lambda: find(sources, source))
     exports = [file for file in found if file.kind == HOLDFAST]
     others = [file for file in found if file.kind != HOLDFAST]
@@ -45,6 +77,7 @@ async def import_files(
             report = await run.take_exports(exports, advance, dry_run=False)
         for file in others:
             await run.take_history(file, report, advance)
+        await taker.finish(report)
     finally:
         for file in found:
             file.close()
@@ -63,31 +96,54 @@ def _counter(total: int, progress: Progress | None) -> Advance:
     return advance
 
 
+class _Here:
+    """Brings sessions into a store of this process."""
+
+    def __init__(self, deps: Deps, caller: Caller, *, detach: bool, dry_run: bool) -> None:
+        self._deps, self._caller, self._detach, self._dry_run = deps, caller, detach, dry_run
+
+    async def exports(self, bundles: AsyncIterator[Bundle], *, dry_run: bool) -> ImportReport:
+        report = ImportReport()
+        async for bundle in bundles:
+            await bring_in(self._deps, self._caller, bundle, report, detach=self._detach, dry_run=dry_run)
+        return report
+
+    async def history(self, history: History, report: ImportReport) -> None:
+        await bring_in_history(self._deps, self._caller, history, report, detach=self._detach, dry_run=self._dry_run)
+
+    async def finish(self, report: ImportReport) -> None:
+        """Everything came in when it came."""
+
+
 class _Run:
     """What the steps of one import share."""
 
-    def __init__(self, deps: Deps, caller: Caller, *, detach: bool, dry_run: bool, threaded: bool) -> None:
-        self._deps, self._caller, self._threaded = deps, caller, threaded
-        self._detach, self._dry_run = detach, dry_run
-        self._transcripts = Transcripts(deps.clock.now())
+    def __init__(self, taker: Taker, *, threaded: bool, now: datetime) -> None:
+        self._taker, self._threaded = taker, threaded
+        self._transcripts = Transcripts(now)
+        self._reading: Found | None = None
 
     async def take_exports(self, files: list[Found], advance: Advance, *, dry_run: bool) -> ImportReport:
-        """Bring in sessions that we wrote ourselves."""
-        report = ImportReport()
+        """Bring in sessions that we wrote ourselves; what is wrong with one of several files names it."""
+        if not files:
+            return ImportReport()
+        try:
+            return await self._taker.exports(self._bundles(files, advance), dry_run=dry_run)
+        except InvalidImport as error:
+            if len(files) == 1 or self._reading is None:
+                raise
+            raise InvalidImport(error.why, line=error.line, file=self._reading.name) from error
+
+    async def _bundles(self, files: list[Found], advance: Advance) -> AsyncIterator[Bundle]:
         for file in files:
-            try:
-                async for bundle in self._each(exported(file.lines(advance))):
-                    await bring_in(self._deps, self._caller, bundle, report, detach=self._detach, dry_run=dry_run)
-            except InvalidImport as error:
-                if len(files) == 1:
-                    raise
-                raise InvalidImport(error.why, line=error.line, file=file.name) from error
-        return report
+            self._reading = file
+            async for bundle in self._each(exported(file.lines(advance))):
+                yield bundle
+        self._reading = None
 
     async def take_history(self, file: Found, report: ImportReport, advance: Advance) -> None:
         """Bring in what somebody else wrote."""
-        history = await self.aside(lambda: self._history(file, advance))
-        await bring_in_history(self._deps, self._caller, history, report, detach=self._detach, dry_run=self._dry_run)
+        await self._taker.history(await self.aside(lambda: self._history(file, advance)), report)
 
     def _history(self, file: Found, advance: Advance) -> History:
         if file.problem is not None:

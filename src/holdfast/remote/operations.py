@@ -184,14 +184,17 @@ _TYPES: dict[str, Any] = {
 def _names() -> dict[str, Any]:
     """What the annotations of `Holdfast` speak of and its module imports for type checkers alone."""
     from holdfast.core.inbox import Item
+    from holdfast.core.key import Key
     from holdfast.core.run import Run
     from holdfast.core.turn import Launcher
     from holdfast.service.analytics import Analytics
+    from holdfast.service.keys import NewKey
     from holdfast.service.runs import RunReply
 
     vars(sessions).setdefault("Item", Item)  # a field of ResumePacket; only type checkers import it there
     own = {name: value for name, value in vars(client).items() if not name.startswith("_")}
-    return {**own, "Item": Item, "Run": Run, "Launcher": Launcher, "Analytics": Analytics, "RunReply": RunReply}
+    told: tuple[type, ...] = (Item, Run, Launcher, Analytics, RunReply, Key, NewKey)
+    return {**own, **{kind.__name__: kind for kind in told}}
 
 
 _R, _W, _A = Scope.READ, Scope.WRITE, Scope.APPROVE
@@ -280,6 +283,9 @@ OPERATIONS: tuple[Operation, ...] = (
     Operation("send_again", "POST", "/inbox/{item_id}/resend", _W, to_token=False),
     Operation("launchers", "GET", "/launchers", _R, to_token=False),
     # Care
+    Operation("keys", "GET", "/keys", Scope.ADMIN, to_token=False),
+    Operation("create_key", "POST", "/keys", Scope.ADMIN, status=201, to_token=False),
+    Operation("revoke_key", "DELETE", "/keys/{key_id}", Scope.ADMIN, to_token=False),
     Operation("stats", "GET", "/analytics", _R, wire=_TASK, to_token=False),
     Operation("check", "GET", "/check", Scope.ADMIN, to_token=False),
 )

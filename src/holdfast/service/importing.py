@@ -79,6 +79,13 @@ class ImportReport(Struct, kw_only=True):
         for kind, count in notes.passed_over.items():
             self.passed_over[kind] = self.passed_over.get(kind, 0) + count
 
+    def add(self, other: ImportReport) -> None:
+        """Add what another import did."""
+        self.imported += other.imported
+        self.already_there += other.already_there
+        self.entries += other.entries
+        self.take(Notes(left_out=other.left_out, left_out_total=other.left_out_total, passed_over=other.passed_over))
+
 
 class History(Struct, kw_only=True):
     """What one file of somebody else's gave: sessions, parents before children, and notes."""
@@ -140,6 +147,30 @@ async def bring_in_history(
             is_news = True
     if is_news:
         report.take(notes)
+
+
+async def import_histories(
+    deps: Deps, caller: Caller, lines: Iterable[bytes], *, detach: bool = False, dry_run: bool = False
+) -> ImportReport:
+    """Bring in what was read from files elsewhere, one a line: what no rule of ours could have made is left out."""
+    report, decoder = ImportReport(), msgspec.json.Decoder(History)
+    for number, line in enumerate(lines, 1):
+        try:
+            history = decoder.decode(line)
+        except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
+            raise InvalidImport(f"not what a file held ({error})", line=number) from None
+        sound = replace(history, bundles=[bundle for bundle in history.bundles if _is_sound(bundle, history)])
+        await bring_in_history(deps, caller, sound, report, detach=detach, dry_run=dry_run)
+    return report
+
+
+def _is_sound(bundle: Bundle, history: History) -> bool:
+    try:
+        check_bundle(bundle)
+    except InvalidRequest as error:
+        history.notes.leave_out(history.file, f"session {bundle.session.session_id}: {error.message}")
+        return False
+    return True
 
 
 async def _as_our_own(deps: Deps, caller: Caller, bundle: Bundle, notes: Notes) -> Bundle:

@@ -7,7 +7,7 @@ tool inputs are redacted on the way out. `importing` reads these lines.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from datetime import datetime
 from typing import Any
 
@@ -30,25 +30,46 @@ async def export_lines(deps: Deps, caller: Caller, ref: str, *, tree: bool = Fal
     """A session (with its tree) as JSON lines; importing them gives the same again."""
     root = await deps.store.get(caller.owner, ref)
     sessions = await deps.store.tree(caller.owner, root.session_id, MAX_TREE) if tree else [root]
-    yield encode_text({"type": "holdfast", "format": FORMAT})
+    yield first_line()
     for session in sessions:
         async for line in _session_lines(deps, caller, session):
             yield line
 
 
+def first_line() -> str:
+    """What says that these are lines of ours."""
+    return encode_text({"type": "holdfast", "format": FORMAT})
+
+
+def bundle_lines(bundle: Bundle) -> Iterator[str]:
+    """A session that was read from lines, as lines again."""
+    yield _head_line(bundle.session)
+    for entry in bundle.entries:
+        yield encode_text({"type": "entry", "entry": entry})
+    yield from _last_lines(bundle, len(bundle.entries))
+
+
+def _head_line(session: Session) -> str:
+    return encode_text({"type": "session", "session": msgspec.to_builtins(replace(session, hold=None, redacted=()))})
+
+
+def _last_lines(bundle: Bundle, entries: int) -> Iterator[str]:
+    for key, item in bundle.context.items():
+        yield encode_text({"type": "context", "key": key, "item": item})
+    for approval in bundle.approvals:
+        yield encode_text({"type": "approval", "approval": approval})
+    yield encode_text({"type": "end", "session_id": bundle.session.session_id, "entries": entries})
+
+
 async def _session_lines(deps: Deps, caller: Caller, session: Session) -> AsyncIterator[str]:
     whole = await _without_entries(deps, caller, session.session_id)
-    head = msgspec.to_builtins(replace(whole.session, hold=None, redacted=()))
-    yield encode_text({"type": "session", "session": head})
+    yield _head_line(whole.session)
     count = 0
     async for entry in _entries(deps, caller, whole.session):
         yield encode_text({"type": "entry", "entry": _without_secrets(deps, entry)})
         count += 1
-    for key, item in whole.context.items():
-        yield encode_text({"type": "context", "key": key, "item": item})
-    for approval in whole.approvals:
-        yield encode_text({"type": "approval", "approval": approval})
-    yield encode_text({"type": "end", "session_id": session.session_id, "entries": count})
+    for line in _last_lines(whole, count):
+        yield line
 
 
 async def _without_entries(deps: Deps, caller: Caller, session_id: str) -> Bundle:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import zlib
-from collections.abc import Awaitable, Callable, MutableMapping
+from collections.abc import AsyncIterator, Awaitable, Callable, MutableMapping
 from typing import Any
 
 import msgspec
@@ -27,6 +27,10 @@ JSON = b"application/json"
 PROBLEM = b"application/problem+json"
 WORTH_PACKING = 1400  # bytes: below, an answer fits into one packet anyway
 MAX_BODY = 8 * 1024 * 1024
+
+UNKNOWN_ENCODING = "its content-encoding is not known; send it plain or with gzip"
+NO_GZIP = "it is not gzip though its content-encoding says so"
+CUT_OFF = "its gzip is cut off"
 
 Headers = list[tuple[bytes, bytes]]
 
@@ -52,7 +56,12 @@ class Exchange:
     def header(self, name: bytes) -> str | None:
         """A header's value, or None."""
         value = self.headers.get(name)
-        return None if value is None else value.decode("latin-1").strip()
+        if value is None:
+            return None
+        try:
+            return value.decode().strip()  # as our own client sends it
+        except UnicodeDecodeError:
+            return value.decode("latin-1").strip()
 
     def add(self, name: bytes, value: bytes) -> None:
         """A header that the answer has besides its own."""
@@ -72,6 +81,28 @@ class Exchange:
             raise Gone
         return self._unpacked(whole, limit) if b"content-encoding" in self.headers else whole
 
+    async def pieces(self, limit: int) -> AsyncIterator[bytes]:
+        """The body as it comes, for what is too long to be kept whole. Raises RequestTooLarge."""
+        packed, more, size = self.headers.get(b"content-encoding", b"identity").lower(), True, 0
+        unpacker = zlib.decompressobj(wbits=31) if packed == b"gzip" else None
+        if packed not in (b"gzip", b"identity"):
+            raise InvalidJson("body", UNKNOWN_ENCODING)
+        while more:
+            message = await self._receive()
+            if message["type"] == "http.disconnect":
+                raise Gone
+            piece, more = message.get("body", b""), message.get("more_body", False)
+            try:
+                piece = piece if unpacker is None else unpacker.decompress(piece, limit - size + 1)
+            except zlib.error:
+                raise InvalidJson("body", NO_GZIP) from None
+            size += len(piece)
+            if size > limit:
+                raise RequestTooLarge(limit)
+            yield piece
+        if unpacker is not None and not unpacker.eof:
+            raise InvalidJson("body", CUT_OFF)
+
     async def _rest(self, begun: bytes, limit: int) -> bytes:
         parts, size, more = [begun], len(begun), True
         while more:
@@ -87,18 +118,18 @@ class Exchange:
 
     def _unpacked(self, packed: bytes, limit: int) -> bytes:
         if self.headers[b"content-encoding"].lower() not in (b"gzip", b"identity"):
-            raise InvalidJson("body", "its content-encoding is not known; send it plain or with gzip")
+            raise InvalidJson("body", UNKNOWN_ENCODING)
         if self.headers[b"content-encoding"].lower() == b"identity":
             return packed
         unpacker = zlib.decompressobj(wbits=31)
         try:
             whole = unpacker.decompress(packed, limit + 1)
         except zlib.error:
-            raise InvalidJson("body", "it is not gzip though its content-encoding says so") from None
+            raise InvalidJson("body", NO_GZIP) from None
         if len(whole) > limit:
             raise RequestTooLarge(limit)
         if not unpacker.eof:
-            raise InvalidJson("body", "its gzip is cut off")
+            raise InvalidJson("body", CUT_OFF)
         return whole
 
     async def disconnected(self) -> None:

@@ -95,6 +95,11 @@ def _pairs(text: str) -> list[tuple[str, str]]:
     return [(name, value)]
 
 
+def read_fields_of(exchange: Exchange, kind: Any) -> Any:
+    """The query as a value of that type, for routes that are no row of the table."""
+    return read_fields(dict(query_of(exchange)), kind)
+
+
 def _is_many(operation: Operation, name: str) -> bool:
     parameter = operation.fields.get(name)
     return parameter in ("kinds", "states")

@@ -23,7 +23,7 @@ from msgspec import Struct
 
 from holdfast import config
 from holdfast.core.errors import InvalidField, StoreError, StoreUnavailable
-from holdfast.doors.http import agent_sessions, health, messages, metrics, streams
+from holdfast.doors.http import agent_sessions, health, messages, metrics, streams, transfer
 from holdfast.doors.http.app import Door
 from holdfast.doors.http.gate import LOCAL, Gate
 from holdfast.doors.http.limits import Rates
@@ -94,6 +94,7 @@ def make_door(deps: Deps, gate: Gate | None = None, *, traces: Traces | None = N
     deps.store.on_commit(meter.commit)
     door = Door(deps, gate or Gate(deps), watcher=meter.request, traces=traces)
     health.add_to(door)
+    transfer.add_to(door)
     metrics.add_to(door, meter)
     live = streams.add_to(door)
     meter.streams.set_function(lambda: live.count)

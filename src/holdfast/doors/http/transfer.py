@@ -1,0 +1,130 @@
+"""Whole sessions over HTTP: out as lines, and in again."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterable
+from tempfile import SpooledTemporaryFile
+from typing import Any
+
+from msgspec import Struct
+
+from holdfast.core.errors import OutOfReach
+from holdfast.core.key import Scope
+from holdfast.doors.http.answers import document
+from holdfast.doors.http.app import Door, Route
+from holdfast.doors.http.described import Described
+from holdfast.doors.http.exchange import Exchange
+from holdfast.doors.http.reach import check_one
+from holdfast.doors.http.reading import read_fields_of
+from holdfast.doors.http.visit import Visit, Visitor
+from holdfast.service.importing import ImportReport, import_histories
+
+MAX_IMPORT = 512 * 1024 * 1024  # bytes of one request
+IN_MEMORY = 8 * 1024 * 1024  # bytes; what is longer waits in a file
+PIECE = 64 * 1024  # bytes sent at once
+KINDS = {"jsonl": b"application/x-ndjson", "markdown": b"text/markdown; charset=utf-8"}
+
+_HOW = {
+    "detach": (bool, "sessions whose parent is not there become roots"),
+    "dry_run": (bool, "only say what would come in"),
+}
+EXPORT = Described(
+    name="export",
+    summary="A session as lines: `jsonl` (whole, importable) or `markdown` (to read)",
+    scope=Scope.READ,
+    kind="application/x-ndjson",
+    query={"tree": (bool, "with all that hangs on it"), "format": (str, "jsonl or markdown")},
+)
+IMPORT = Described(
+    name="import",
+    summary="Bring exported sessions in; twice changes nothing",
+    scope=Scope.WRITE,
+    body=str,
+    takes="application/x-ndjson",
+    answer=ImportReport,
+    query=_HOW,
+)
+IMPORT_HISTORIES = Described(
+    name="import_histories",
+    summary="Bring in what our own client has read from files of others, one file a line",
+    scope=Scope.WRITE,
+    body=str,
+    takes="application/x-ndjson",
+    answer=ImportReport,
+    query=_HOW,
+)
+
+Take = Callable[..., Awaitable[ImportReport]]
+
+
+class ExportQuery(Struct, kw_only=True, forbid_unknown_fields=True):
+    """How a session is to be written."""
+
+    tree: bool = False
+    format: str = "jsonl"
+
+
+class ImportQuery(Struct, kw_only=True, forbid_unknown_fields=True):
+    """How sessions are to come in."""
+
+    detach: bool = False
+    dry_run: bool = False
+
+
+def add_to(door: Door) -> None:
+    """Answer exports and imports."""
+
+    async def export(exchange: Exchange, visitor: Visitor) -> None:
+        await _export(exchange, visitor, door.visit(exchange, visitor))
+
+    async def take(exchange: Exchange, visitor: Visitor) -> None:
+        await _import(exchange, visitor, door.visit(exchange, visitor).import_)
+
+    async def take_histories(exchange: Exchange, visitor: Visitor) -> None:
+        async def import_(lines: Iterable[bytes], **how: bool) -> ImportReport:
+            return await import_histories(door.deps_of(visitor.caller.owner), visitor.caller, lines, **how)
+
+        await _import(exchange, visitor, import_)
+
+    for verb, path, endpoint, described in (
+        ("GET", "/sessions/{ref}/export", export, EXPORT),
+        ("POST", "/import", take, IMPORT),
+        ("POST", "/import/histories", take_histories, IMPORT_HISTORIES),
+    ):
+        door.add(verb, path, Route(described.name, endpoint, described.scope), described)
+
+
+async def _export(exchange: Exchange, visitor: Visitor, hf: Visit) -> None:
+    query, ref = read_fields_of(exchange, ExportQuery), exchange.params["ref"]
+    if visitor.session_id is not None:
+        await check_one(hf, visitor, "ref", ref)
+    waiting = b""
+    async for line in hf.export(ref, tree=query.tree, format=query.format):
+        waiting += line.encode() + b"\n"
+        if len(waiting) >= PIECE:
+            await _send(exchange, query, waiting)
+            waiting = b""
+    await _send(exchange, query, waiting, is_last=True)
+
+
+async def _send(exchange: Exchange, query: ExportQuery, lines: bytes, *, is_last: bool = False) -> None:
+    """Send some lines; the answer begins with the first, so that what is wrong before it is told as such."""
+    if not exchange.status:
+        await exchange.begin([(b"content-type", KINDS[query.format])])
+    await exchange.more(lines, is_last=is_last)
+
+
+async def _import(exchange: Exchange, visitor: Visitor, take: Take) -> None:
+    if visitor.session_id is not None:
+        raise OutOfReach(visitor.session_id)
+    query = read_fields_of(exchange, ImportQuery)
+    with SpooledTemporaryFile(IN_MEMORY) as file:
+        async for piece in exchange.pieces(MAX_IMPORT):
+            file.write(piece)
+        file.seek(0)
+        report = await take(_lines(file), detach=query.detach, dry_run=query.dry_run)
+    await exchange.answer(document(report))
+
+
+def _lines(file: Any) -> Iterable[bytes]:
+    return (line.rstrip(b"\r\n") for line in file)
