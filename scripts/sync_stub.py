@@ -40,13 +40,18 @@ def main() -> int:
 def stub() -> str:
     """The whole stub."""
     client, sync = _parsed("client.py"), _parsed("sync.py")
-    parts = [_variable(node) for node in sync.body if isinstance(node, ast.Assign)]
+    parts = [_variable(node) for node in sync.body if isinstance(node, ast.Assign) and not _is_switch(node)]
     parts += [_shown(node) for node in _functions(sync) if node.name != "connect"]
     parts += [_class(name, client, sync) for name in CLASSES]
     parts += [_shown(node) for node in _functions(sync) if node.name == "connect"]
     body = "\n".join(parts)
     places = {**STREAMS, **_imported(client), **_defined(client), **_imported(sync)}
     return f"{HEADER}\n\n{_imports(body, places)}\n\n{body}"
+
+
+def _is_switch(node: ast.Assign) -> bool:
+    """Whether this tells type checkers from everybody else."""
+    return ast.unparse(node) == "TYPE_CHECKING = False"
 
 
 def _parsed(name: str) -> ast.Module:

@@ -16,7 +16,8 @@ from __future__ import annotations
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from holdfast import agent_session, sync
-    from holdfast.client import Holdfast, connect
+    from holdfast.client import Holdfast
+    from holdfast.connecting import connect
     from holdfast.core.errors import AccessError, Conflict, HoldfastError, InvalidRequest, NotFound, StoreError
 
 __version__ = "0.1.0"
@@ -42,7 +43,7 @@ _HOME = {
     "InvalidRequest": "holdfast.core.errors",
     "NotFound": "holdfast.core.errors",
     "StoreError": "holdfast.core.errors",
-    "connect": "holdfast.client",
+    "connect": "holdfast.connecting",
 }
 _MODULES = ("agent_session", "sync")
 

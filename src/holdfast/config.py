@@ -147,9 +147,10 @@ def open_store(url: str, *, threaded: bool, patience: float | None = None) -> St
         return _open_sqlite(sqlite_path(url), threaded=threaded, patience=patience)
     if scheme == "memory" and separator:
         return _open_memory(rest)
-    raise Unsupported(
-        f"{without_password(url)!r} is not a store; use sqlite:///FILE or memory://", url=without_password(url)
-    )
+    shown = without_password(url)
+    if is_server(url):
+        raise Unsupported(f"{shown} is a server, and this needs the store itself; use sqlite:///FILE", url=shown)
+    raise Unsupported(f"{shown!r} is not a store; use sqlite:///FILE, http://HOST:PORT or memory://", url=shown)
 
 
 def sqlite_path(url: str) -> str:
@@ -229,6 +230,19 @@ def agent_environment(url: str | None) -> dict[str, str]:
     if picked.startswith("sqlite://"):  # the agent may work in another folder
         picked = sqlite_url(os.path.abspath(sqlite_path(picked)))
     return {"HOLDFAST_URL": picked, "HOLDFAST_HOME": home()}
+
+
+def server_key() -> str | None:
+    """What a server is shown: the token of the session this process works for, else the user's key."""
+    for name in ("HOLDFAST_TOKEN", "HOLDFAST_KEY"):
+        if value := os.environ.get(name, "").strip():
+            return value
+    return None
+
+
+def is_server(url: str) -> bool:
+    """Whether a URL names a server rather than a store."""
+    return url.startswith(("http://", "https://"))
 
 
 def user() -> str:

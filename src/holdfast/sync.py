@@ -1,8 +1,8 @@
 """Holdfast without `await`: the same methods, driven to their end.
 
 On SQLite and in memory nothing ever suspends, so no event loop is needed and `asyncio` is
-not even imported. `sync.pyi` beside this file spells the methods out for type checkers; a
-test keeps it fresh.
+not even imported. A server is asked by an event loop in a thread of its own. `sync.pyi` beside
+this file spells the methods out for type checkers; a test keeps it fresh.
 """
 
 from __future__ import annotations
@@ -16,6 +16,10 @@ from holdfast import config
 from holdfast.client import Holdfast as AsyncHoldfast
 from holdfast.client import caller_for
 from holdfast.service.inline import NEEDS_A_LOOP, drive, drive_each
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from holdfast.remote.background import Background
 
 
 def _driven(method: Callable[..., Any]) -> Callable[..., Any]:
@@ -38,13 +42,13 @@ def _driven(method: Callable[..., Any]) -> Callable[..., Any]:
 class _Sync:
     """Every public method of an asynchronous object, without `await`."""
 
-    def __init__(self, target: object) -> None:
-        self._target = target
+    def __init__(self, target: object, drive: Callable[..., Any] | None = None) -> None:
+        self._target, self._drive = target, drive or _driven
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("_"):
             raise AttributeError(name)
-        method = _driven(getattr(self._target, name))
+        method = self._drive(getattr(self._target, name))
         setattr(self, name, method)
         return method
 
@@ -61,9 +65,9 @@ class Holdfast(_Sync):
 
     _target: AsyncHoldfast
 
-    def __init__(self, target: AsyncHoldfast) -> None:
-        super().__init__(target)
-        self.context = ContextDoor(target.context)
+    def __init__(self, target: AsyncHoldfast, drive: Callable[..., Any] | None = None) -> None:
+        super().__init__(target, drive)
+        self.context = ContextDoor(target.context, drive)
 
     def __getattr__(self, name: str) -> Any:
         if name == "run":  # an agent needs an event loop: one is made, for as long as it takes
@@ -75,6 +79,23 @@ class Holdfast(_Sync):
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+class _OnServer(Holdfast):
+    """Sessions on a server: a thread of their own does the waiting, until they are closed."""
+
+    def __init__(self, target: AsyncHoldfast, background: Background) -> None:
+        super().__init__(target, background.driven)
+        self._background = background
+
+    def __getattr__(self, name: str) -> Any:
+        return _Sync.__getattr__(self, name)
+
+    def close(self) -> None:
+        """Let the server go. Nothing acknowledged depends on it."""
+        if self._background.is_open:
+            self._background.run(self._target.close())
+            self._background.close()
 
 
 def _run_apart(target: AsyncHoldfast, *args: Any, **kwargs: Any) -> Any:
@@ -105,12 +126,30 @@ def connect(
     by: str | None = None,
     interface: str = "python",
     holder: str | None = None,
+    key: str | None = None,
+    deadline: float | None = None,
 ) -> Holdfast:
-    """Sessions on the store that `url` names; opened at once.
+    """Sessions on the store that `url` names, opened at once, or on a server.
 
-    Without a URL: HOLDFAST_URL, else an SQLite file in the user's data folder.
+    Without a URL: HOLDFAST_URL, else an SQLite file in the user's data folder. `key` and `deadline` are
+    for servers: what to show at the door (else HOLDFAST_TOKEN, else HOLDFAST_KEY), and after how many
+    seconds without an answer the server counts as unreachable (30).
     """
+    picked = config.pick_url(url)
+    if config.is_server(picked):
+        from holdfast.remote import client as remote
+
+        return on_server(
+            remote.connect(picked, owner=owner, by=by, interface=interface, holder=holder, key=key, deadline=deadline)
+        )
     caller = caller_for(owner=owner, by=by, interface=interface, holder=holder)
-    opened = AsyncHoldfast(lambda: config.open_deps(url, threaded=False), caller, threaded=False, url=url)
+    opened = AsyncHoldfast(lambda: config.open_deps(picked, threaded=False), caller, threaded=False, url=picked)
     drive(opened._open())
     return Holdfast(opened)
+
+
+def on_server(hf: AsyncHoldfast) -> Holdfast:
+    """What a server's sessions are without `await`."""
+    from holdfast.remote.background import Background
+
+    return _OnServer(hf, Background())

@@ -34,6 +34,9 @@ from holdfast.service.retention import Cleanup
 from holdfast.service.runs import RunReply
 from holdfast.service.sessions import Checkpoint, ResumePacket
 
+def on_server(hf: AsyncHoldfast) -> Holdfast:
+    """What a server's sessions are without `await`."""
+
 class ContextDoor:
     """`hf.context`: a session's keyed memory."""
 
@@ -64,7 +67,7 @@ class Holdfast:
 
     context: ContextDoor
 
-    def __init__(self, target: AsyncHoldfast) -> None: ...
+    def __init__(self, target: AsyncHoldfast, drive: Callable[..., Any] | None = None) -> None: ...
     def __getattr__(self, name: str) -> Any: ...
     def __enter__(self) -> Holdfast: ...
     def __exit__(self, *_: object) -> None: ...
@@ -487,8 +490,12 @@ def connect(
     by: str | None = None,
     interface: str = "python",
     holder: str | None = None,
+    key: str | None = None,
+    deadline: float | None = None,
 ) -> Holdfast:
-    """Sessions on the store that `url` names; opened at once.
+    """Sessions on the store that `url` names, opened at once, or on a server.
 
-    Without a URL: HOLDFAST_URL, else an SQLite file in the user's data folder.
+    Without a URL: HOLDFAST_URL, else an SQLite file in the user's data folder. `key` and `deadline` are
+    for servers: what to show at the door (else HOLDFAST_TOKEN, else HOLDFAST_KEY), and after how many
+    seconds without an answer the server counts as unreachable (30).
     """

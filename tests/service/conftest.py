@@ -1,4 +1,4 @@
-"""Two stores, one service: every test here runs in memory and on a file."""
+"""Two stores, one service: every test here runs in memory, on a file, and over HTTP."""
 
 from __future__ import annotations
 
@@ -8,15 +8,30 @@ from pathlib import Path
 
 import pytest
 
-from tests.service.doors import Place, Timed, timed_on
+from tests.remote.server import Doors
+from tests.service.doors import Place, Served, Timed, timed_on
 
 
-@pytest.fixture(params=["memory", "sqlite"])
+@pytest.fixture(scope="session")
+def doors() -> Iterator[Doors]:
+    """One server for all tests."""
+    opened = Doors()
+    yield opened
+    opened.close()
+
+
+@pytest.fixture(params=["memory", "sqlite", "http"])
 def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Place]:
     """Somewhere that several callers can connect to."""
-    url = f"sqlite:///{tmp_path / 'holdfast.db'}" if request.param == "sqlite" else f"memory://{tmp_path}"
+    url = f"memory://{tmp_path}" if request.param == "memory" else f"sqlite:///{tmp_path / 'holdfast.db'}"
     with ExitStack() as connections:
-        yield Place(url, connections)
+        if request.param == "http":
+            doors: Doors = request.getfixturevalue("doors")
+            address = doors.open(url)
+            connections.callback(doors.shut, address)
+            yield Served(address, connections)
+        else:
+            yield Place(url, connections)
 
 
 @pytest.fixture(params=["memory", "sqlite"])

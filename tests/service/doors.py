@@ -10,12 +10,15 @@ from typing import Any
 
 from holdfast import sync
 from holdfast.client import Holdfast as AsyncHoldfast
+from holdfast.client import caller_for
 from holdfast.ports import Store
+from holdfast.remote.client import RemoteHoldfast
 from holdfast.service.deps import Caller, Deps, Settings
 from holdfast.service.inline import drive
 from holdfast.stores.memory.store import MemoryStore
 from holdfast.stores.sqlite.store import SqliteStore
 from holdfast.testing.builders import FakeClock
+from tests.remote.server import OWNER
 
 
 class Place:
@@ -26,12 +29,31 @@ class Place:
 
     @property
     def is_file(self) -> bool:
-        """Whether other processes can reach it."""
+        """Whether it is a file that can be looked into."""
         return self.url.startswith("sqlite")
+
+    @property
+    def is_remote(self) -> bool:
+        """Whether a server is between."""
+        return self.url.startswith("http")
+
+    @property
+    def is_shared(self) -> bool:
+        """Whether other processes can reach it."""
+        return not self.url.startswith("memory")
 
     def connect(self, **who: Any) -> sync.Holdfast:
         """A connection of its own, closed after the test."""
         return self._connections.enter_context(sync.connect(self.url, **who))
+
+
+class Served(Place):
+    """A store behind a server."""
+
+    def connect(self, *, owner: str = "local", **who: Any) -> sync.Holdfast:
+        """A connection of its own, closed after the test; the server believes whose it is."""
+        caller = caller_for(owner=owner, by=who.get("by"), interface="python", holder=who.get("holder"))
+        return self._connections.enter_context(sync.on_server(RemoteHoldfast(self.url, caller, headers={OWNER: owner})))
 
 
 class Timed:

@@ -121,7 +121,7 @@ for line in sys.stdin:
 
 
 def test_a_follower_hears_another_process(place: Place) -> None:
-    if not place.is_file:
+    if not place.is_shared:
         pytest.skip("memory is not shared among processes")
     hf = place.connect()
     hf.create("agent", session_id="s-1")
@@ -168,7 +168,7 @@ def test_one_owners_stream_carries_nobody_elses_events(place: Place) -> None:
 
 
 async def test_an_async_follower_hears_another_process_without_blocking_the_loop(place: Place) -> None:
-    if not place.is_file:
+    if not place.is_shared:
         pytest.skip("memory is not shared among processes")
     async with holdfast.connect(place.url) as hf, asyncio.timeout(60):
         await hf.create("agent", session_id="s-1", parent=None)

@@ -237,7 +237,7 @@ except HeldByAnother as error:
 
 
 def test_exactly_one_of_many_processes_wins(place: Place) -> None:
-    if not place.is_file:
+    if not place.is_shared:
         pytest.skip("memory is not shared among processes")
     hf = place.connect()
     hf.create("echo-agent", session_id="s-1")

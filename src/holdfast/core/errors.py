@@ -58,7 +58,7 @@
         ├── StoreFull             no room on the disk                                 store_full
         ├── StoreCorrupt          the file is damaged or no database                  store_corrupt
         ├── StoreTooNew           written by a newer Holdfast                         store_too_new
-        ├── ServerUnreachable     no answer: nobody knows whether it happened         server_unreachable
+        ├── ServerUnreachable     no answer from a server                             server_unreachable
         └── StoreUnavailable      cannot be opened or reached                         store_unavailable
 
 Families say what the caller can do; `code` is stable and the same at every door;
@@ -735,16 +735,17 @@ class StoreTooNew(StoreError):
 
 
 class ServerUnreachable(StoreError):
-    """A server did not answer. Unlike with a store, nobody knows whether the request was carried out."""
+    """A server did not answer. Unlike with a store, it may be that the request was carried out."""
 
     code = "server_unreachable"
 
-    def __init__(self, url: str, why: str) -> None:
-        super().__init__(
-            f"no answer from {url} ({why}); whether it happened is not known: look, or repeat it under the same "
-            "idempotency key",
-            url=url,
+    def __init__(self, url: str, why: str, *, is_unsure: bool = True) -> None:
+        way_out = (
+            "whether it happened is not known: look, or repeat it under the same idempotency key"
+            if is_unsure
+            else "check the address, and that `holdfast serve` runs there"
         )
+        super().__init__(f"no answer from {url} ({why}); {way_out}", url=url, is_unsure=is_unsure)
 
 
 class StoreUnavailable(StoreError):

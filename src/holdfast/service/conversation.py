@@ -293,7 +293,7 @@ async def session_page(deps: Deps, caller: Caller, session_id: str, after: int, 
     try:
         entries = await deps.store.log(caller.owner, session_id, after=after, limit=limit)
     except SessionGone as gone:
-        return [_deletion(gone, after + 1)]
+        return [deletion_of(gone, after + 1)]
     return [event_of(entry, session_id) for entry in entries]
 
 
@@ -303,7 +303,8 @@ async def _wait(deps: Deps, caller: Caller, seen: int) -> None:
     await expire_due(deps, caller)
 
 
-def _deletion(gone: SessionGone, cursor: int) -> Event:
+def deletion_of(gone: SessionGone, cursor: int) -> Event:
+    """The last event of a session's own stream."""
     from datetime import datetime
 
     return Event(

@@ -10,7 +10,7 @@ from holdfast import config
 from holdfast.core.agent import AgentDefinition
 from holdfast.doors.cli.app import App, command, group, pass_app
 from holdfast.doors.cli.arguments import STDIN, read_file
-from holdfast.doors.cli.output import complain, facts, fields, is_terminal, page_of, say, table
+from holdfast.doors.cli.output import complain, facts, fields, hint, is_terminal, page_of, say, table
 
 
 @group(
@@ -34,6 +34,8 @@ def list_(app: App) -> None:
 
     Piped, one line for each: name, kind, whether it is enabled, and its description.
     """
+    if app.is_remote:
+        hint("These are the agents of this machine; the server has its own.")
     registry = config.open_registry()
     found, problems = list(registry.all().values()), registry.problems()
     for problem in problems:

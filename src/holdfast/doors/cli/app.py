@@ -118,6 +118,11 @@ class App:
         """The store's URL, wherever it was given."""
         return config.pick_url(self.url)
 
+    @property
+    def is_remote(self) -> bool:
+        """Whether it is a server's."""
+        return config.is_server(self.full_url)
+
     def id_of(self, ref: str) -> str:
         """The id behind an id, a name, or a prefix of four characters and more."""
         return self.hf.resolve(ref)
@@ -154,7 +159,7 @@ def _shared_options() -> list[click.Parameter]:
             metavar="URL",
             expose_value=False,
             callback=_take_url,
-            help="The store, such as sqlite:///FILE.  [env: HOLDFAST_URL]",
+            help="The store or the server: sqlite:///FILE, http://HOST:PORT.  [env: HOLDFAST_URL]",
         ),
         click.Option(
             ["--json"],

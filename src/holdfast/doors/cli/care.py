@@ -150,7 +150,8 @@ def sqlite_file(app: App) -> str:
     from holdfast.config import sqlite_path
 
     if not app.full_url.startswith("sqlite://"):
-        raise Unsupported(f"{app.full_url!r} is no SQLite file; only those have a schema to look at")
+        why = "a server sees to its store's schema itself" if app.is_remote else "only those have a schema to look at"
+        raise Unsupported(f"{app.full_url!r} is no SQLite file; {why}")
     return sqlite_path(app.full_url)
 
 

@@ -38,7 +38,8 @@ async def chat(url: str | None, agent: str, options: dict[str, Any]) -> None:
     """Talk with an agent, in a new session or in an old one, until the user leaves."""
     from holdfast import config, connect
 
-    config.open_registry().get(agent)
+    if not config.is_server(config.pick_url(url)):  # a server has agents of its own
+        config.open_registry().get(agent)
     async with connect(url, interface="cli") as hf:
         hf.one_family = True
         is_kept = not config.pick_url(url).startswith("memory://")

@@ -15,6 +15,7 @@ from holdfast.doors.cli.output import say
 
 SHELLS = ("bash", "zsh", "fish")
 OFFERED = 1000  # of the newest sessions
+PATIENCE = 2.0  # seconds that a person who pressed Tab waits for a server
 
 
 @command(
@@ -41,7 +42,7 @@ def sessions_like(ctx: click.Context, incomplete: str) -> list[CompletionItem]:
     try:
         if not _is_there(app.full_url):
             return []
-        with connect(app.url) as hf:
+        with connect(app.url, deadline=PATIENCE) as hf:
             found = hf.list(limit=OFFERED).items
     except (HoldfastError, OSError):
         return []

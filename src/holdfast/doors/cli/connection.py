@@ -8,9 +8,9 @@ import sys
 from holdfast import config, sync
 
 
-def connect(url: str | None) -> sync.Holdfast:
-    """Sessions on the store that `url` names; nothing needs an event loop."""
-    return sync.connect(url, interface="cli", holder=terminal_holder())
+def connect(url: str | None, *, deadline: float | None = None) -> sync.Holdfast:
+    """Sessions on the store or the server that `url` names; nothing here needs an event loop."""
+    return sync.connect(url, interface="cli", holder=terminal_holder(), deadline=deadline)
 
 
 def terminal_holder() -> str | None:

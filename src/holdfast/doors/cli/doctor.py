@@ -12,7 +12,7 @@ from typing import Any
 
 import click
 
-from holdfast.core.errors import StoreCorrupt, StoreError
+from holdfast.core.errors import AccessError, ServerUnreachable, StoreCorrupt, StoreError, Unsupported
 from holdfast.doors.cli.app import App, command
 from holdfast.doors.cli.care import sqlite_file
 from holdfast.doors.cli.output import complain, facts, say
@@ -52,6 +52,8 @@ class Findings:
 def doctor(ctx: click.Context, set_aside: bool) -> None:
     """Look at the store and say what is wrong: exit code 1 if something is."""
     app = ctx.ensure_object(App)
+    if set_aside and app.is_remote:
+        raise Unsupported("--set-aside moves the store's file: run it where the server keeps its store")
     found = Findings(app.full_url)
     _look(app, found)
     _look_at_spool(found)
@@ -75,12 +77,24 @@ def _look(app: App, found: Findings) -> None:
             if _is_older(path, found):
                 return
             _look_into(path, found)
+        if app.is_remote:
+            found.facts |= _health(app)
         problems = app.hf.check()
+    except ServerUnreachable:
+        raise
+    except AccessError as error:
+        found.notes.append(f"the store was not looked into: {error.message}")
     except StoreError as error:
         found.blame(error)
     else:
         found.problems += problems
         found.is_damaged = any(problem.startswith("integrity:") for problem in problems)
+
+
+def _health(app: App) -> dict[str, Any]:
+    """What the server says of itself, and who works for it."""
+    told = app.hf.health()  # what only a server has
+    return {**told, "launchers": len(app.hf.launchers())}
 
 
 def _is_older(path: str, found: Findings) -> bool:

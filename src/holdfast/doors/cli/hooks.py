@@ -115,6 +115,8 @@ def install(app: App, /, events: str | None, dry_run: bool, **places: Any) -> No
     Everything else in the file stays as it is, byte by byte. With --url, the hooks work on that
     store wherever the host runs; without, on the one they find by themselves.
     """
+    if app.is_remote:
+        raise Unsupported(f"hooks work on the store itself, not on a server; leave {app.full_url} out of it")
     file, command = _file(**places), _command(app.url)
     wanted = [_hook(event, command) for event in _events(events)]
     change = Change(file, lambda text: installed(text, wanted))

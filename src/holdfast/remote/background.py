@@ -1,0 +1,90 @@
+"""An event loop in a thread of its own, for those who have none: the sync door to a server."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+from concurrent.futures import Future
+from types import AsyncGeneratorType, CoroutineType
+from typing import Any
+
+NAME = "holdfast-remote"
+
+
+class Background:
+    """Runs coroutines to their end, for other threads."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._work, name=NAME, daemon=True)
+        self._thread.start()
+        self._lock = threading.Lock()
+
+    def driven(self, method: Callable[..., Any]) -> Callable[..., Any]:
+        """A method without `await`."""
+
+        def call(*args: Any, **kwargs: Any) -> Any:
+            result = method(*args, **kwargs)
+            if type(result) is AsyncGeneratorType:
+                return self._each(result)
+            return self.run(result) if type(result) is CoroutineType else result
+
+        return call
+
+    def run(self, work: Coroutine[Any, Any, Any]) -> Any:
+        """What comes of it. Whoever is interrupted while they wait interrupts it."""
+        if not self.is_open:
+            work.close()
+            raise _closed()
+        future = asyncio.run_coroutine_threadsafe(work, self._loop)
+        return _result(future)
+
+    def _each(self, stream: AsyncIterator[Any]) -> Iterator[Any]:
+        """Walk a stream; one that is left early is closed."""
+        try:
+            while True:
+                try:
+                    yield self.run(_next(stream))
+                except StopAsyncIteration:
+                    return
+        finally:
+            if self._loop.is_running():
+                self.run(stream.aclose())  # type: ignore[attr-defined]
+
+    @property
+    def is_open(self) -> bool:
+        """Whether it takes work."""
+        return self._loop.is_running()
+
+    def close(self) -> None:
+        """End the loop and its thread. Twice is harmless."""
+        with self._lock:
+            if self._loop.is_closed():
+                return
+            self._loop.call_soon_threadsafe(self._loop.stop)
+            self._thread.join()
+
+    def _work(self) -> None:
+        self._loop.run_forever()
+        self._loop.run_until_complete(self._loop.shutdown_asyncgens())
+        self._loop.run_until_complete(self._loop.shutdown_default_executor())
+        self._loop.close()
+
+
+async def _next(stream: AsyncIterator[Any]) -> Any:
+    return await stream.__anext__()
+
+
+def _result(future: Future[Any]) -> Any:
+    try:
+        return future.result()
+    except BaseException:
+        future.cancel()
+        raise
+
+
+def _closed() -> Exception:
+    from holdfast.core.errors import StoreUnavailable
+
+    return StoreUnavailable("this connection is closed; connect again")

@@ -1,0 +1,35 @@
+"""Server-sent events and lines, as they come over a connection that may break."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+
+LINE_END = b"\n"
+
+
+async def lines_of(pieces: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+    """Lines without their ends. Only a line feed ends one: texts may have other separators in them."""
+    rest = b""
+    async for piece in pieces:
+        *whole, rest = (rest + piece).split(LINE_END)
+        for line in whole:
+            yield line.removesuffix(b"\r")
+    if rest:
+        yield rest
+
+
+async def messages_of(lines: AsyncIterator[bytes]) -> AsyncIterator[tuple[str | None, bytes]]:
+    """The id and the data of one message after another; some only say where the reader is.
+
+    One that is cut off is not given: it comes again.
+    """
+    place: str | None = None
+    data: list[bytes] = []
+    async for line in lines:
+        if line.startswith(b"data:"):
+            data.append(line[5:].removeprefix(b" "))
+        elif line.startswith(b"id:"):
+            place = line[3:].strip().decode("latin-1")
+        elif not line and (data or place):
+            yield place, LINE_END.join(data)
+            place, data = None, []

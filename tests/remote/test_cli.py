@@ -1,0 +1,135 @@
+"""Commands on a server: the same answers and exit codes as on a store."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import socket
+import sys
+from pathlib import Path
+
+import pytest
+
+import holdfast
+from holdfast.doors.cli import app
+from tests.doors.cli.running import Cli, Done
+from tests.doors.cli.running import run as run_apart
+from tests.remote.server import Doors
+
+
+@pytest.fixture
+def cli(address: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Cli:
+    """Run a command line in this process, on the server."""
+    monkeypatch.setenv("HOLDFAST_URL", address)
+
+    def run(*args: str, stdin: bytes = b"") -> Done:
+        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(stdin)))
+        capsys.readouterr()
+        code = app.run(args)
+        out, err = capsys.readouterr()
+        return Done(code, out, err)
+
+    return run
+
+
+def test_a_session_lives_its_life_on_the_command_line(cli: Cli, tmp_path: Path) -> None:
+    session = cli("create", "--agent", "architect", "--name", "plan-prod").id
+    assert cli("send", "plan-prod", "Plan the change").code == 0
+    assert cli("send", session[:8], "Two to add", "--role", "assistant").code == 0
+    assert cli("update", "plan-prod", "--phase", "planning", "--metadata", '{"a": 1}').code == 0
+    assert cli("--json", "get", "plan-prod").json["phase"] == "planning"
+    assert [line.split("\t")[0] for line in cli("list").lines] == [session]
+    assert cli("context", "set", "plan-prod", "tone", '"dry"').code == 0
+    assert cli("--json", "context", "get", "plan-prod").json == {"tone": "dry"}
+    assert cli("should-resume", "plan-prod").code == 0
+    assert cli("suspend", "plan-prod", "--reason", "lunch").code == 0
+    assert cli("resume", "plan-prod").code == 0
+    assert len(cli("log", "plan-prod").lines) > 4
+    assert len(cli("watch", "plan-prod", "--once").lines) == len(cli("log", "plan-prod").lines)
+    asked = cli("--json", "request-approval", "plan-prod", "Apply?").json["approval_id"]
+    assert cli("approve", asked).code == 0
+    assert cli("search", "change").code == 0
+    assert cli("tree", "plan-prod").code == cli("stats").code == cli("audit").code == cli("runs").code == 0
+    file = tmp_path / "out.jsonl"
+    assert cli("export", "plan-prod", "--output", str(file)).code == 0
+    assert cli("finalize", "plan-prod", "completed").code == 0
+    assert cli("send", "plan-prod", "late").code == 4
+    assert cli("import", str(file)).lines == []
+    assert cli("delete", session, "--yes").code == 0
+    assert cli("get", session).code == 3
+    assert cli("get", "nobody").code == 3
+
+
+def test_what_is_asked_of_an_agent_is_answered_once(cli: Cli, address: str, doors: Doors) -> None:
+    doors.launching(address)
+    done = cli("run", "echo-agent", "hello there", "--timeout", "60")
+    assert (done.code, done.out.count("hello there")) == (0, 1), done
+    asked = cli("--json", "run", "echo-agent", "later", "--mode", "async_poll").json["run"]["run_id"]
+    assert cli("result", asked, "--wait", "60s").out.count("later") == 1
+    assert cli("run", "no-such-agent", "hello").code == 3
+
+
+async def test_whoever_hears_a_run_hears_what_is_said_in_it(address: str, doors: Doors) -> None:
+    await asyncio.to_thread(doors.launching, address)
+    heard: list[tuple[str, str]] = []
+    async with holdfast.connect(address) as hf, asyncio.timeout(60):
+        reply = await hf.run(
+            "echo-agent",
+            "hello",
+            parent=None,
+            on_event=lambda _, event: heard.append((event["type"], str(event.get("text", "")).strip())),
+        )
+    assert reply.status == "completed"
+    assert heard[0][0] == "asked"
+    assert [text for kind, text in heard if kind == "chunk"] == [str(reply.result).strip()]
+
+
+def test_nobody_there_is_exit_code_5_and_a_line_that_helps(monkeypatch: pytest.MonkeyPatch) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+    monkeypatch.setattr("holdfast.remote.transport.DEADLINE", 0.2)
+    monkeypatch.setattr("holdfast.remote.client.DEADLINE", 0.2)
+    assert app.run(["list", "--url", f"http://127.0.0.1:{port}"]) == 5
+    assert app.run(["doctor", "--url", f"http://127.0.0.1:{port}"]) == 5
+
+
+def test_what_needs_the_store_itself_says_so(cli: Cli) -> None:
+    for args in (("migrate",), ("hooks", "install", "--local"), ("doctor", "--set-aside")):
+        done = cli(*args)
+        assert done.code == 2, done
+        assert "server" in done.err
+
+
+def test_the_doctor_tells_of_the_server(cli: Cli, address: str) -> None:
+    done = cli("--json", "doctor")
+    assert done.code == 0, done
+    assert {"url": address, "ok": True, "status": "ok", "launchers": 0}.items() <= done.json.items()
+
+
+def test_files_of_others_come_in(cli: Cli, tmp_path: Path) -> None:
+    data = Path(__file__).parents[1] / "data"
+    first = cli("--json", "import", str(data))
+    again = cli("--json", "import", str(data))
+    assert first.json["imported"]
+    assert again.json["imported"] == []
+    assert sorted(again.json["already_there"]) == sorted(first.json["imported"])
+    here = run_apart("--json", "--url", f"sqlite:///{tmp_path / 'here.db'}", "import", str(data))
+    assert here.json == first.json
+
+
+def test_a_plain_question_is_answered_by_a_process(cli: Cli, address: str) -> None:
+    session = cli("create", "--agent", "architect").id
+    done = run_apart("should-resume", session, "--json", "--url", address)
+    assert done.json["session_id"] == session, done
+
+
+def test_a_store_on_this_machine_needs_no_http_client(tmp_path: Path) -> None:
+    code = (
+        "import sys\nfrom holdfast.doors.cli.app import run\n"
+        f"run(['list', '--url', 'sqlite:///{tmp_path}/x.db'])\n"
+        "print(sorted({'httpx2', 'asyncio', 'holdfast.remote.client'} & sys.modules.keys()))"
+    )
+    import subprocess
+
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"

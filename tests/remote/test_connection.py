@@ -1,0 +1,346 @@
+"""A connection that breaks: what is repeated is done once, streams go on where they were, and patience ends."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import threading
+import time
+import warnings
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import holdfast
+from holdfast import sync
+from holdfast.client import Holdfast, caller_for
+from holdfast.core import errors
+from holdfast.core.errors import HoldfastError, ServerUnreachable, edge_of
+from holdfast.core.event import Event
+from holdfast.remote.client import RemoteHoldfast
+from holdfast.remote.transport import Ask, check_url
+from tests.remote.server import Doors, Loop, Server, a_door
+
+SOON = 2.0  # seconds that are long enough for whoever is there
+
+
+class Proxy:
+    """Passes bytes on between a client and a server, and loses answers when told to."""
+
+    def __init__(self, target: str) -> None:
+        self._port = int(target.split(":")[2].split("/")[0])
+        self._path = target.partition(str(self._port))[2]
+        self.lose = 0  # so many answers
+        self.passed: list[bytes] = []  # the first line of every request
+
+    @asynccontextmanager
+    async def listening(self) -> AsyncIterator[str]:
+        server = await asyncio.start_server(self._pass, "127.0.0.1", 0)
+        async with server:
+            yield f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}{self._path}"
+
+    async def _pass(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        there, onwards = await asyncio.open_connection("127.0.0.1", self._port)
+        asking = asyncio.create_task(self._ask(reader, onwards))
+        try:
+            while answer := await there.read(1 << 20):
+                if self.lose:
+                    self.lose -= 1
+                    return
+                writer.write(answer)
+        finally:
+            asking.cancel()
+            onwards.close()
+            writer.close()
+
+    async def _ask(self, reader: asyncio.StreamReader, onwards: asyncio.StreamWriter) -> None:
+        while request := await reader.read(1 << 20):
+            if request.split(b" ", 1)[0] in (b"GET", b"POST", b"PUT", b"PATCH", b"DELETE"):
+                self.passed.append(request.split(b"\r\n")[0])
+            onwards.write(request)
+        onwards.close()
+
+
+@pytest.fixture
+async def proxy(address: str) -> AsyncIterator[tuple[Proxy, Holdfast]]:
+    """A connection whose answers may get lost."""
+    between = Proxy(address)
+    async with between.listening() as url, holdfast.connect(url, deadline=10) as hf, asyncio.timeout(60):
+        yield between, hf
+
+
+async def test_what_is_repeated_is_done_once(proxy: tuple[Proxy, Holdfast]) -> None:
+    between, hf = proxy
+    session = await hf.create("echo-agent", session_id="s-1", parent=None)
+    writes: list[Callable[[], Awaitable[object]]] = [
+        lambda: hf.create("agent", parent=None),
+        lambda: hf.append("s-1", ["one", "two"]),
+        lambda: hf.send("s-1", "three", token=None),
+        lambda: hf.fork("s-1"),
+        lambda: hf.save_checkpoint("s-1", {"step": 1}),
+        lambda: hf.compact("s-1", "we talked"),
+        lambda: hf.run("echo-agent", "four", mode="async_poll", parent=None),
+        lambda: hf.request_approval("s-1", "Sure?"),
+    ]
+    for write in writes:
+        between.lose, asked_before = 2, len(between.passed)
+        await write()
+        assert between.lose == 0
+        assert len(between.passed) - asked_before >= 3, "asked until an answer came"
+    assert len((await hf.list(limit=100)).items) == 1 + 3  # created, forked, and the run's own
+    said = [entry.content for entry in await hf.messages("s-1", limit=100)]
+    assert said == ["one", "two", "three"]
+    assert len((await hf.checkpoints("s-1")).items) == len(await hf.approvals("s-1")) == 1
+    assert len(await hf.log("s-1", kinds=["summary"])) == 1
+    assert len((await hf.runs(open_only=True)).items) == 2
+    assert (await hf.get("s-1")).created_at == session.created_at
+
+
+async def test_what_cannot_be_repeated_is_told_as_unsure_and_not_asked_twice(proxy: tuple[Proxy, Holdfast]) -> None:
+    between, hf = proxy
+    await hf.create(session_id="s-1", parent=None)
+    between.lose, before = 1, len(between.passed)
+    with pytest.raises(ServerUnreachable) as lost:
+        await hf.update("s-1", error="counted")
+    assert lost.value.is_unsure
+    assert len(between.passed) == before + 1
+    assert (await hf.get("s-1")).error_count == 1
+
+
+async def test_reading_is_repeated(proxy: tuple[Proxy, Holdfast]) -> None:
+    between, hf = proxy
+    await hf.create(session_id="s-1", parent=None)
+    between.lose = 3
+    assert (await hf.get("s-1")).session_id == "s-1"
+    assert between.lose == 0
+
+
+async def test_nobody_there_is_told_in_time_and_says_what_to_check() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+    began = time.monotonic()
+    async with holdfast.connect(f"http://127.0.0.1:{port}", deadline=0.5) as hf:
+        with pytest.raises(ServerUnreachable, match="holdfast serve") as nobody:
+            await hf.create()
+    assert time.monotonic() - began < 30
+    assert not nobody.value.is_unsure
+    assert edge_of(nobody.value).exit_code == 5
+
+
+async def test_whoever_else_answers_is_no_server_of_ours() -> None:
+    async def other(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(b"HTTP/1.1 404 Not Found\r\nContent-Length: 5\r\n\r\nhello")
+        await writer.drain()
+        writer.close()
+
+    server = await asyncio.start_server(other, "127.0.0.1", 0)
+    async with server, asyncio.timeout(30):
+        url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+        async with holdfast.connect(url, deadline=1) as hf:
+            with pytest.raises(ServerUnreachable, match="something else answers"):
+                await hf.get("s-1")
+
+
+async def test_too_many_requests_are_asked_again_when_the_server_says(address: str) -> None:
+    answers = [(429, 0), (503, 0), (200, None)]
+    asked: list[float] = []
+
+    async def busy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        status, later = answers[len(asked)]
+        asked.append(time.monotonic())
+        body = b'{"items":[],"next":null}' if status == 200 else b'{"code":"rate_limited","detail":"wait"}'
+        retry = "" if later is None else f"Retry-After: {later}\r\n"
+        writer.write(f"HTTP/1.1 {status} X\r\nConnection: close\r\n{retry}Content-Length: {len(body)}\r\n\r\n".encode())
+        writer.write(body)
+        await writer.drain()
+        writer.close()
+
+    server = await asyncio.start_server(busy, "127.0.0.1", 0)
+    async with server, asyncio.timeout(30):
+        url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+        async with holdfast.connect(url, deadline=5) as hf:
+            assert (await hf.list()).items == []
+    assert len(asked) == 3
+
+
+# Streams ----------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def loop() -> Iterator[Loop]:
+    opened = Loop()
+    yield opened
+    opened.close()
+
+
+async def test_a_stream_goes_on_where_it_was_when_the_server_comes_back(loop: Loop, tmp_path: Path) -> None:
+    store = f"sqlite:///{tmp_path / 'kept.db'}"
+    door = loop.run(a_door(store))
+    server = await asyncio.to_thread(Server, door, loop)
+    port = server.port
+    heard: list[tuple[int, Event]] = []
+    async with holdfast.connect(server.url) as hf, asyncio.timeout(60):
+        await hf.create(session_id="s-1", parent=None)
+        streams = [hf.events("s-1"), hf.events()]
+        for round_ in range(3):
+            await hf.append("s-1", [f"{round_}-{number}" for number in range(3)])
+            wanted = 1 + 3 * (round_ + 1)
+            while len(heard) < 2 * wanted:
+                heard += [(which, await anext(stream)) for which, stream in enumerate(streams)]
+            await asyncio.to_thread(server.stop)
+            server = await asyncio.to_thread(Server, door, loop, port)
+        await hf.delete("s-1")
+        assert [(await anext(stream)).type for stream in streams] == ["session_deleted"] * 2
+        with pytest.raises(StopAsyncIteration):
+            await anext(streams[0])
+        await streams[1].aclose()  # type: ignore[attr-defined]
+    for which in (0, 1):
+        ids = [event.id for about, event in heard if about == which]
+        assert ids == list(range(1, 11)), "no gap and no double"
+    await asyncio.to_thread(server.stop)
+    loop.run(door.deps.store.close())
+
+
+async def test_a_stream_gives_up_on_a_server_that_stays_away(loop: Loop, tmp_path: Path) -> None:
+    door = loop.run(a_door(f"sqlite:///{tmp_path / 'kept.db'}"))
+    server = await asyncio.to_thread(Server, door, loop)
+    async with holdfast.connect(server.url, deadline=0.5) as hf, asyncio.timeout(60):
+        await hf.create(session_id="s-1", parent=None)
+        stream = hf.events("s-1")
+        assert (await anext(stream)).type == "created"
+        await asyncio.to_thread(server.stop)
+        with pytest.raises(ServerUnreachable):
+            await anext(stream)
+    loop.run(door.deps.store.close())
+
+
+# Without await ----------------------------------------------------------------------------------
+
+
+def ours() -> list[str]:
+    return [thread.name for thread in threading.enumerate() if thread.name == "holdfast-remote"]
+
+
+def test_the_sync_door_has_a_thread_until_it_is_closed(address: str) -> None:
+    before = len(ours())
+    with sync.connect(address) as hf:
+        assert len(ours()) == before + 1
+        hf.create(session_id="s-1")
+        for event in hf.events("s-1"):
+            assert event.type == "created"
+            break
+        assert [event.type for event in hf.events(follow=False)] == ["created"]
+        assert "".join(hf.export("s-1")).startswith('{"type":"holdfast"')
+    assert len(ours()) == before
+    hf.close()
+    with pytest.raises(HoldfastError) as closed:
+        hf.get("s-1")
+    assert closed.value.code == "store_unavailable"
+
+
+def test_the_sync_door_works_inside_a_running_loop(address: str) -> None:
+    async def notebook() -> str:
+        with sync.connect(address) as hf:
+            return hf.create(session_id="s-1").session_id
+
+    assert asyncio.run(notebook()) == "s-1"
+
+
+# Who is asking ----------------------------------------------------------------------------------
+
+
+async def test_inside_an_agent_its_session_is_the_parent(address: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with holdfast.connect(address) as hf:
+        await hf.create(session_id="agent", parent=None)
+        await hf.create(session_id="other", parent=None)
+        monkeypatch.setenv("AGENT_SESSION_ID", "agent")
+        assert (await hf.create()).parent_session_id == "agent"
+        assert (await hf.create(parent="other")).parent_session_id == "other"
+        assert (await hf.create(parent=None)).parent_session_id is None
+        made = await hf.delegate("planner", create=True)
+        assert made.session is not None
+        assert made.session.parent_session_id == "agent"
+        monkeypatch.setenv("AGENT_SESSION_ID", "${AGENT_SESSION_ID}")
+        with pytest.warns(UserWarning, match="nobody filled it in"):
+            assert (await hf.create()).parent_session_id is None
+
+
+async def test_who_asks_travels_too(address: str) -> None:
+    async with holdfast.connect(address, by="josé", holder="somebody", interface="cli") as hf:
+        session = await hf.create(session_id="s-1", parent=None)
+        assert session.interface == "cli"
+        assert [entry.by for entry in await hf.log("s-1")] == ["josé"]
+        assert (await hf.resume("s-1")).hold.holder == "somebody"
+
+
+@pytest.mark.parametrize(
+    ("given", "sent"),
+    [
+        ({}, None),
+        ({"HOLDFAST_KEY": "k"}, "k"),
+        ({"HOLDFAST_KEY": "k", "HOLDFAST_TOKEN": "t"}, "t"),
+    ],
+)
+def test_a_key_is_the_argument_else_the_token_else_the_key(
+    given: dict[str, str], sent: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in given.items():
+        monkeypatch.setenv(name, value)
+    assert bearer(holdfast.connect("http://127.0.0.1:1")) == sent
+    assert bearer(holdfast.connect("http://127.0.0.1:1", key="mine")) == "mine"
+
+
+def bearer(hf: Any) -> str | None:
+    request = hf._transport._request(Ask(verb="GET", path="/x"))
+    told = request.headers.get("authorization")
+    return None if told is None else told.removeprefix("Bearer ")
+
+
+@pytest.mark.parametrize("url", ["http://", "http://ann:secret@host", "http://host/?x=1", "http://host/#x"])
+def test_an_address_that_is_none_is_refused_without_telling_its_password(url: str) -> None:
+    with pytest.raises(errors.InvalidField) as refused:
+        check_url(url)
+    assert refused.value.code == "invalid_url"
+    assert "secret" not in refused.value.message
+
+
+def test_another_owner_is_the_keys_to_say() -> None:
+    with pytest.raises(errors.InvalidField, match="key"):
+        holdfast.connect("http://127.0.0.1:1", owner="ann")
+
+
+async def test_a_running_session_says_so(address: str, doors: Doors) -> None:
+    async with holdfast.connect(address) as hf:
+        await hf.run("echo-agent", "hello", mode="async_poll", session_id="s-1", parent=None)
+        session = await hf.get("s-1")
+    import msgspec
+
+    from holdfast.core.query import Page
+    from holdfast.core.render import to_json
+    from holdfast.core.session import Session
+    from holdfast.remote.asking import read
+    from holdfast.service.family import TreeNode
+
+    running = msgspec.structs.replace(session, live_turn="t-1", state=type(session.state)("active"))
+    assert running.status == "running"
+    for value, kind in (
+        (running, Session),
+        (Page([session, running]), Page[Session]),
+        (TreeNode(session=session, children=[TreeNode(session=running)]), TreeNode),
+    ):
+        back = read(msgspec.json.encode(to_json(value)), kind)
+        assert to_json(back) == to_json(value)
+
+
+async def test_headers_that_cannot_travel_are_left_out() -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        caller = caller_for(owner="local", by="two\nlines", interface="python", holder="h")
+        hf = RemoteHoldfast("http://127.0.0.1:1", caller)
+    assert "x-holdfast-by" not in hf._transport._request(Ask(verb="GET", path="/x")).headers
+    await hf.close()
