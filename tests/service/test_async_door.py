@@ -73,7 +73,8 @@ async def test_a_cancelled_call_does_not_hurt_the_others(place: Place) -> None:
         kept = [f"m{number}" for number in range(1, 40, 2)]
         assert [answer for answer in answers[1::2] if isinstance(answer, BaseException)] == []
         said = [entry.content for entry in await hf.messages(session.id, limit=100)]
-        assert [word for word in said if word in kept] == kept
+        came = [word for word in said if word in kept]
+        assert (sorted(came) if place.is_remote else came) == (sorted(kept) if place.is_remote else kept)
         assert [entry.number for entry in await hf.log(session.id)] == list(range(1, len(said) + 2))
 
 
