@@ -243,6 +243,19 @@ def test_the_sync_door_has_a_thread_until_it_is_closed(address: str) -> None:
     assert closed.value.code == "store_unavailable"
 
 
+def test_a_stream_that_is_left_open_is_closed_with_the_connection(
+    address: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    with sync.connect(address) as hf:
+        hf.create(session_id="s-1")
+        for number in range(40):
+            hf.append("s-1", f"{number}" * 10_000)
+        events, lines = hf.events("s-1"), hf.export("s-1")
+        next(events)
+        next(lines)
+    assert caplog.text == "", "nothing is complained of"
+
+
 def test_the_sync_door_works_inside_a_running_loop(address: str) -> None:
     async def notebook() -> str:
         with sync.connect(address) as hf:

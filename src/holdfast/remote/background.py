@@ -10,6 +10,7 @@ from types import AsyncGeneratorType, CoroutineType
 from typing import Any
 
 NAME = "holdfast-remote"
+LAST_WORK = 5.0  # seconds for what is being closed when everything is
 
 
 class Background:
@@ -20,6 +21,7 @@ class Background:
         self._thread = threading.Thread(target=self._work, name=NAME, daemon=True)
         self._thread.start()
         self._lock = threading.Lock()
+        self._streams: set[Any] = set()  # that somebody walks
 
     def driven(self, method: Callable[..., Any]) -> Callable[..., Any]:
         """A method without `await`."""
@@ -42,6 +44,7 @@ class Background:
 
     def _each(self, stream: AsyncIterator[Any]) -> Iterator[Any]:
         """Walk a stream; one that is left early is closed."""
+        self._streams.add(stream)
         try:
             while True:
                 try:
@@ -49,8 +52,13 @@ class Background:
                 except StopAsyncIteration:
                     return
         finally:
-            if self._loop.is_running():
-                self.run(stream.aclose())  # type: ignore[attr-defined]
+            if self.is_open:
+                self._leave(stream)
+
+    def _leave(self, stream: Any) -> None:
+        if stream in self._streams:
+            self._streams.discard(stream)
+            self.run(stream.aclose())
 
     @property
     def is_open(self) -> bool:
@@ -62,11 +70,15 @@ class Background:
         with self._lock:
             if self._loop.is_closed():
                 return
+            for stream in list(self._streams):  # from outside to inside, which the loop would not do
+                self._leave(stream)
             self._loop.call_soon_threadsafe(self._loop.stop)
             self._thread.join()
 
     def _work(self) -> None:
         self._loop.run_forever()
+        if left := asyncio.all_tasks(self._loop):
+            self._loop.run_until_complete(asyncio.wait(left, timeout=LAST_WORK))
         self._loop.run_until_complete(self._loop.shutdown_asyncgens())
         self._loop.run_until_complete(self._loop.shutdown_default_executor())
         self._loop.close()
