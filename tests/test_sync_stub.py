@@ -69,6 +69,11 @@ def test_type_checkers_know_the_answers(hf: sync.Holdfast) -> None:
     assert_type(hf.context.put("one", "a", 1).version, int)
 
 
+def _greeter(name: str) -> str:
+    """An agent to define."""
+    return f'[agent]\nname = "{name}"\nkind = "command"\ncommand = ["cat"]\n'
+
+
 def _asked(hf: sync.Holdfast) -> str:
     """A run that nobody has taken yet."""
     return hf.run("echo-agent", "hello", mode="async_poll").run.run_id
@@ -87,6 +92,8 @@ def _set_aside(hf: sync.Holdfast) -> str:
 CALLS: dict[str, Callable[[sync.Holdfast], object]] = {
     "ancestors": lambda hf: hf.ancestors("one"),
     "append": lambda hf: hf.append("one", "text"),
+    "agent": lambda hf: hf.agent("echo-agent"),
+    "agents": lambda hf: hf.agents(),
     "approval": lambda hf: hf.approval(hf.request_approval("one", "Go?").approval_id),
     "approvals": lambda hf: hf.approvals(),
     "approve": lambda hf: hf.approve(hf.request_approval("one", "Go?").approval_id),
@@ -103,6 +110,7 @@ CALLS: dict[str, Callable[[sync.Holdfast], object]] = {
     "keys": lambda hf: hf.keys(),
     "revoke_key": lambda hf: hf.revoke_key(hf.create_key().key.key_id),
     "decide": lambda hf: hf.decide(hf.request_approval("one", "Go?").approval_id, "approve"),
+    "define_agent": lambda hf: hf.define_agent(_greeter("greeter")),
     "delegate": lambda hf: hf.delegate("agent"),
     "delegations": lambda hf: hf.delegations(),
     "delete": lambda hf: hf.delete("one"),
@@ -122,6 +130,7 @@ CALLS: dict[str, Callable[[sync.Holdfast], object]] = {
     "messages": lambda hf: hf.messages("one", last=1),
     "reject": lambda hf: hf.reject(hf.request_approval("one", "Go?").approval_id),
     "release": lambda hf: hf.release("one", token=str(hf.resume("one").hold.token)),
+    "remove_agent": lambda hf: hf.remove_agent(hf.define_agent(_greeter("other"))["name"]),
     "request_approval": lambda hf: hf.request_approval("one", "Go?"),
     "resolve": lambda hf: hf.resolve("one"),
     "result": lambda hf: hf.result(_asked(hf)),

@@ -61,6 +61,7 @@ if TYPE_CHECKING:
     from holdfast.core.turn import Launcher, Turn
     from holdfast.files.finding import Source
     from holdfast.launcher.embedded import Embedded
+    from holdfast.service.agents import AgentList
     from holdfast.service.analytics import Analytics
     from holdfast.service.keys import NewKey
     from holdfast.service.runs import Asked, RunReply
@@ -620,9 +621,41 @@ class Holdfast:
 
         return await runs.send_again(await self._ready(), self._caller, item_id)
 
+    async def agents(self) -> AgentList:
+        """Agents by name, with what is wrong in files that describe none."""
+        from holdfast.service.agents import AgentList, shown
+
+        registry = config.open_registry()
+        items = [shown(agent) for agent in registry.all().values()]
+        return AgentList(items=items, problems=[problem.to_dict() for problem in registry.problems()])
+
+    async def agent(self, name: str) -> dict[str, Any]:
+        """One agent as it is defined."""
+        from holdfast.service.agents import shown
+
+        return shown(config.open_registry().get(name))
+
+    async def define_agent(
+        self, definition: str | dict[str, Any], *, replace: bool = False, source: str = "the definition"
+    ) -> dict[str, Any]:
+        """Add the agent that the text of a TOML file, or its table, describes; `source` is what errors call it."""
+        from holdfast.service.agents import shown
+
+        registry = config.open_registry()
+        if isinstance(definition, str):
+            return shown(registry.add_text(definition, source=source, replace=replace))
+        return shown(registry.add_table(definition, source=source, replace=replace))
+
+    async def remove_agent(self, name: str) -> dict[str, Any]:
+        """Remove an agent that was added; its sessions stay. The agent as it was."""
+        from holdfast.service.agents import shown
+
+        return shown(config.open_registry().remove(name))
+
     async def launchers(self) -> Page[Launcher]:
-        """Launchers, newest first."""
-        return Page(await (await self._ready()).store.launchers())
+        """Launchers that work for the caller, newest first."""
+        every = await (await self._ready()).store.launchers()
+        return Page([each for each in every if not each.owners or self._caller.owner in each.owners])
 
     async def messages(
         self,

@@ -208,6 +208,17 @@ def without_password(url: str) -> str:
 # Who is calling ---------------------------------------------------------------------------------
 
 
+def is_server(url: str) -> bool:
+    """Whether a URL names a server rather than a store."""
+    return url.startswith(("http://", "https://"))
+
+
+def take_key() -> str | None:
+    """The key or token that this process was given; taken out of its environment, so that no agent inherits it."""
+    found = [os.environ.pop(name, "").strip() for name in ("HOLDFAST_KEY", "HOLDFAST_TOKEN")]
+    return next((key for key in found if key), None)
+
+
 def parent_from_environment() -> str | None:
     """The session this process works for, as its launcher said; None outside of any."""
     for name in ("AGENT_SESSION_ID", "AGENT_SESSION_NAME"):
@@ -240,11 +251,6 @@ def server_key() -> str | None:
     return None
 
 
-def is_server(url: str) -> bool:
-    """Whether a URL names a server rather than a store."""
-    return url.startswith(("http://", "https://"))
-
-
 def user() -> str:
     """Who runs this process, for the log."""
     name = os.environ.get("USER") or os.environ.get("LOGNAME") or f"uid{os.getuid()}"
@@ -264,6 +270,13 @@ def open_registry() -> Registry:
     from holdfast.agents.registry import Registry
 
     return Registry(AgentFiles(os.path.join(home(), AGENTS_NAME)))
+
+
+def read_definition(definition: str | dict[str, Any], source: str = "the definition") -> AgentDefinition:
+    """The agent that a TOML text or its table describes. Raises InvalidDefinition."""
+    from holdfast.agents.registry import read_definition, read_table
+
+    return read_definition(definition, source) if isinstance(definition, str) else read_table(definition, source)
 
 
 def agents() -> dict[str, AgentDefinition]:

@@ -311,6 +311,9 @@ class Store(Protocol):
     async def waiting_turns(self, launcher_id: str) -> list[str]:
         """Ids of the launcher's live turns whose session waits for a sync child: they need no slot."""
 
+    async def unstarted_turns(self, launcher_id: str) -> list[tuple[str, Turn]]:
+        """(owner, turn) of what the launcher has claimed and not started yet, oldest first."""
+
     async def save_launcher(self, launcher: Launcher) -> None:
         """Remember a launcher, or that it lives. When a new one comes, those that are forgotten by then go."""
 

@@ -23,6 +23,7 @@ from holdfast.core.session import Session
 from holdfast.core.turn import Launcher
 from holdfast.core.window import TokenCounter, rough_tokens
 from holdfast.files.finding import Source
+from holdfast.service.agents import AgentList
 from holdfast.service.analytics import Analytics
 from holdfast.service.context import ContextWritten
 from holdfast.service.conversation import Reply
@@ -310,8 +311,22 @@ class Holdfast:
     def send_again(self, item_id: str) -> Item:
         """Let what was set aside wait for the next turn again."""
 
+    def agents(self) -> AgentList:
+        """Agents by name, with what is wrong in files that describe none."""
+
+    def agent(self, name: str) -> dict[str, Any]:
+        """One agent as it is defined."""
+
+    def define_agent(
+        self, definition: str | dict[str, Any], *, replace: bool = False, source: str = "the definition"
+    ) -> dict[str, Any]:
+        """Add the agent that the text of a TOML file, or its table, describes; `source` is what errors call it."""
+
+    def remove_agent(self, name: str) -> dict[str, Any]:
+        """Remove an agent that was added; its sessions stay. The agent as it was."""
+
     def launchers(self) -> Page[Launcher]:
-        """Launchers, newest first."""
+        """Launchers that work for the caller, newest first."""
 
     def messages(
         self,

@@ -53,6 +53,7 @@ EXAMPLES: tuple[tuple[str, HoldfastError], ...] = (
     ("entry_not_found", errors.EntryNotFound("s-1", 9, 3)),
     ("run_not_found", errors.RunNotFound("r-1")),
     ("turn_not_found", errors.TurnNotFound("s-1:t1")),
+    ("launcher_not_found", errors.LauncherNotFound("l-1")),
     ("item_not_found", errors.ItemNotFound("callback:r-1")),
     ("key_not_found", errors.KeyNotFound("a1b2")),
     ("agent_not_found", errors.AgentNotFound("planner")),

@@ -246,6 +246,7 @@ OPERATIONS: dict[str, Callable[[SqliteStore], Coroutine[Any, Any, object]]] = {
     "overdue": lambda store: store.overdue(after(10), 10),
     "expire": lambda store: expire(store, after(31)),
     "waiting turns": lambda store: store.waiting_turns("launcher-1"),
+    "unstarted turns": lambda store: store.unstarted_turns("launcher-1"),
     "run": lambda store: store.run(OWNER, "run-1"),
     "run by key": lambda store: store.run_by_key(OWNER, "key-1"),
     "item": lambda store: store.item(OWNER, "message:run-30"),  # which nothing above has consumed

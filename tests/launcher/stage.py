@@ -18,11 +18,15 @@ from holdfast.core.run import Run, RunQuery
 from holdfast.core.session import Session
 from holdfast.core.turn import LEASE, LOST_AFTER, Launcher
 from holdfast.launcher.carriers import Carriers
+from holdfast.launcher.desk import Desk
 from holdfast.launcher.loop import Loop
+from holdfast.remote.desk import RemoteDesk
+from holdfast.remote.line import Line
 from holdfast.service import runs
 from holdfast.service.deps import Caller, Deps
 from holdfast.service.runs import Asked, Wish
 from holdfast.service.turns import TurnDesk
+from tests.launcher.serving import serving
 
 Part = Callable[["Stage", Job, Emit, Commands], Awaitable[str | None]]
 PATIENCE = 60.0
@@ -37,6 +41,7 @@ class Stage:
         self.parts: dict[str, Part] = {}
         self.definitions: dict[str, AgentDefinition] = {}
         self.jobs: list[Job] = []  # in the order they were begun
+        self.server: str | None = None  # the server that launchers speak to; their own store without one
         deps.find_agent = self.definitions.get
 
     def plays(self, name: str, part: Part, **definition: Any) -> None:
@@ -61,7 +66,7 @@ class Stage:
         now = self.deps.clock.now()
         launcher = Launcher(launcher_id=self.deps.new_id(), name="test", registered_at=now, seen_at=now, slots=slots)
         stop = asyncio.Event()
-        desk = TurnDesk(self.deps, lease=lease, lost_after=lost_after)
+        desk = self.desk(launcher, lease=lease, lost_after=lost_after)
         carriers = Carriers(str(self.folder / launcher.launcher_id), lambda agent: _Player(self, agent.name))
         loop = Loop(desk, launcher, carriers, lambda: dict(self.definitions) if agents is None else agents)
         task = asyncio.create_task(loop.run(stop))
@@ -70,6 +75,14 @@ class Stage:
         finally:
             stop.set()
             await asyncio.wait_for(task, PATIENCE)
+            if isinstance(desk, RemoteDesk):
+                await desk.close()
+
+    def desk(self, launcher: Launcher, *, lease: timedelta = LEASE, lost_after: timedelta = LOST_AFTER) -> Desk:
+        """Where a launcher gets its turns."""
+        if self.server is None:
+            return TurnDesk(self.deps, lease=lease, lost_after=lost_after)
+        return RemoteDesk(Line(self.server), launcher, lease=lease, lost_after=lost_after)
 
     async def ask(self, agent: str, prompt: str = "go", **wish: Any) -> Asked:
         """Ask an agent, in a session of its own."""
@@ -138,10 +151,15 @@ async def echo(_: Stage, job: Job, _emit: Emit, _commands: Commands) -> str:
 
 
 @asynccontextmanager
-async def on(url: str, folder: Path) -> AsyncIterator[Stage]:
-    """A stage on a store of its own."""
+async def on(url: str, folder: Path, *, over_http: bool = False) -> AsyncIterator[Stage]:
+    """A stage on a store of its own, which its launchers may have to reach through a server."""
     store = config.open_store(url, threaded=True)
+    stage = Stage(Deps(store, config.SystemClock(), config.entropy), folder)
     try:
-        yield Stage(Deps(store, config.SystemClock(), config.entropy), folder)
+        if not over_http:
+            yield stage
+            return
+        async with serving(stage.deps) as stage.server:
+            yield stage
     finally:
         await store.close()

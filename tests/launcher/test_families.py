@@ -25,10 +25,10 @@ from holdfast.service.sessions import SessionRequest, create_session, finalize_s
 from tests.launcher.stage import Failed, Stage, echo, on
 
 
-@pytest.fixture(params=["memory", "sqlite"])
+@pytest.fixture(params=["memory", "sqlite", "http"])
 async def stage(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Stage]:
     url = "memory://" if request.param == "memory" else f"sqlite:///{tmp_path / 'holdfast.db'}"
-    async with on(url, tmp_path) as made:
+    async with on(url, tmp_path, over_http=request.param == "http") as made:
         made.plays("echo", echo)
         yield made
 

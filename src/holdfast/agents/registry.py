@@ -74,6 +74,10 @@ class Registry:
         """Keep a definition as somebody wrote it, comments and all. Raises InvalidDefinition, AgentExists."""
         return self._keep(read_definition(text, source), text, replace=replace)
 
+    def add_table(self, table: Table, *, source: str = "the definition", replace: bool = False) -> AgentDefinition:
+        """Keep a definition that came as a table. Raises InvalidDefinition, AgentExists."""
+        return self.add(read_table(table, source), replace=replace)
+
     def remove(self, name: str) -> AgentDefinition:
         """Forget an agent that was added; it is returned.
 
@@ -139,11 +143,24 @@ def read_definition(text: str, source: str) -> AgentDefinition:
         raise InvalidDefinition(source, line_of(text, tuple(headings[1:2])), why)
     heading = headings[0]
     try:
-        agent = definition_of(tables[heading], AgentRole(heading), source=source)
-        _check_builtin(agent)
+        return _described(tables[heading], AgentRole(heading), source)
     except InvalidField as error:
         path = (heading, *getattr(error, "path", ()))
         raise InvalidDefinition(source, line_of(text, path), error.message) from error
+
+
+def read_table(table: Table, source: str) -> AgentDefinition:
+    """The definition in a table: under its heading or, of an agent, without one. Raises InvalidDefinition."""
+    heading = next(iter(table)) if len(table) == 1 and next(iter(table)) in HEADINGS else None
+    try:
+        return _described(table if heading is None else table[heading], AgentRole(heading or "agent"), source)
+    except InvalidField as error:
+        raise InvalidDefinition(source, None, error.message) from error
+
+
+def _described(table: Any, role: AgentRole, source: str) -> AgentDefinition:
+    agent = definition_of(table, role, source=source)
+    _check_builtin(agent)
     return agent
 
 

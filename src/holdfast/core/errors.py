@@ -26,6 +26,7 @@
     │   ├── TurnNotFound                                                              turn_not_found
     │   ├── ItemNotFound          of an inbox                                         item_not_found
     │   ├── KeyNotFound           of access                                           key_not_found
+    │   ├── LauncherNotFound      it has to say first that it is there                launcher_not_found
     │   ├── AgentNotFound         no such agent, or it is switched off                agent_not_found
     │   └── SessionGone           it was deleted: when, by whom, why                  session_gone
     ├── Conflict                  refused as things stand; look again, then decide
@@ -360,6 +361,16 @@ class TurnNotFound(NotFound):
     def __init__(self, turn_id: str) -> None:
         shown = _plain(turn_id)
         super().__init__(f"there is no turn {shown!r}", turn_id=shown)
+
+
+class LauncherNotFound(NotFound):
+    """No launcher of that id is known, or it works for others."""
+
+    code = "launcher_not_found"
+
+    def __init__(self, launcher_id: str) -> None:
+        shown = _plain(launcher_id)
+        super().__init__(f"there is no launcher {shown!r}; register it first (POST /launchers)", launcher_id=shown)
 
 
 class ItemNotFound(NotFound):

@@ -100,6 +100,7 @@ class Launcher(Struct, frozen=True, kw_only=True):
     running: int = 0
     draining: bool = False
     agents: tuple[str, ...] = ()
+    owners: tuple[str, ...] = ()  # for whom it works; empty: for all of its store
 
     def is_forgotten(self, at: datetime) -> bool:
         """Whether it was gone for so long that nobody asks for it any more."""

@@ -36,6 +36,7 @@ def job_for(given: Given, agent: AgentDefinition, environment: dict[str, str]) -
             "AGENT_SESSION_NAME": name,
             "AGENT_TASK_ID": session.task_id,
             **({} if run_id is None else {"AGENT_RUN_ID": run_id}),
+            **({} if given.token is None else {"HOLDFAST_TOKEN": given.token}),
         },
         cwd=session.project_dir,
         limits=Limits.of(agent),

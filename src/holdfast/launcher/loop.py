@@ -15,6 +15,8 @@ from contextlib import suppress
 from functools import partial
 from typing import Any, Protocol
 
+from msgspec.structs import replace
+
 from holdfast.core.agent import AgentDefinition
 from holdfast.core.approval import Approval
 from holdfast.core.entry import MAX_MESSAGE_BYTES, check_message
@@ -22,10 +24,10 @@ from holdfast.core.errors import Conflict, HoldfastError, InvalidRequest, NotFou
 from holdfast.core.turn import Launcher, Turn, TurnState
 from holdfast.core.usage import Usage, summed, usage_of
 from holdfast.core.work import TurnEnd, cut
+from holdfast.launcher.desk import Desk
 from holdfast.launcher.job import job_for
 from holdfast.launcher.processes import clock
 from holdfast.ports import Claimed
-from holdfast.service.turns import TurnDesk
 
 log = logging.getLogger(__name__)
 
@@ -81,7 +83,7 @@ class Loop:
 
     def __init__(
         self,
-        desk: TurnDesk,
+        desk: Desk,
         launcher: Launcher,
         carriers: Carriers,
         find_agent: Callable[[], dict[str, AgentDefinition]],
@@ -353,16 +355,20 @@ class Loop:
     async def _adopt(self) -> None:
         """Go on with what a former life has left at work."""
         for job, turn, carrier in await self._carriers.found():
-            await carrier.adopting(turn, self._launcher.launcher_id)
-            try:
-                mine = await self._insist(partial(self._desk.adopt, job.owner, turn, self._launcher.launcher_id))
-            except (TurnLost, NotFound):
-                await carrier.tell({"type": "stop"})
-                self._begin(turn, self._see_off(carrier))
-            else:
-                await carrier.adopted(mine)
-                await carrier.tell({"type": "renewed"})
-                self._begin(mine, self._attend(job.owner, mine, carrier))
+            self._begin(turn, self._go_on(job.owner, turn, carrier))
+
+    async def _go_on(self, owner: str, turn: Turn, carrier: Carrier) -> None:
+        """Take a turn over, as soon as there is somebody to ask for it; its agent works on meanwhile."""
+        await carrier.adopting(turn, self._launcher.launcher_id)
+        try:
+            mine = await self._insist(partial(self._desk.adopt, owner, turn, self._launcher.launcher_id))
+        except (TurnLost, NotFound):
+            await carrier.tell({"type": "stop"})
+            await self._see_off(carrier)
+            return
+        await carrier.adopted(mine)
+        await carrier.tell({"type": "renewed"})
+        await self._attend(owner, mine, carrier)
 
     async def _see_off(self, carrier: Carrier) -> None:
         async for event in carrier.events():
@@ -373,7 +379,7 @@ class Loop:
     async def _beat(self) -> None:
         while True:
             with suppress(HoldfastError):
-                await self._desk.register(self._launcher)
+                await self._desk.register(replace(self._launcher, running=len(self._turns)))
             await asyncio.sleep(HEARTBEAT)
 
     async def _drain(self) -> None:

@@ -8,22 +8,22 @@ import os
 import signal
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from datetime import timedelta
+from datetime import UTC, datetime
 
 from holdfast.core.agent import AgentDefinition
 from holdfast.core.errors import StoreUnavailable
-from holdfast.core.turn import LEASE, LOST_AFTER, Launcher
+from holdfast.core.ids import uuid7
+from holdfast.core.turn import Launcher
 from holdfast.launcher.carriers import Carriers
+from holdfast.launcher.desk import Desk
 from holdfast.launcher.inside import inside
 from holdfast.launcher.loop import Loop
-from holdfast.service.deps import Deps
-from holdfast.service.turns import TurnDesk
 
 SLOTS = 16
 
 
 async def serve(
-    deps: Deps,
+    open_desk: Callable[[Launcher], Desk],
     agents: Callable[[], dict[str, AgentDefinition]],
     *,
     folder: str,
@@ -31,8 +31,6 @@ async def serve(
     owners: tuple[str, ...] = ("local",),
     slots: int = SLOTS,
     environment: dict[str, str] | None = None,
-    lease: timedelta = LEASE,
-    lost_after: timedelta = LOST_AFTER,
     stop: asyncio.Event | None = None,
 ) -> None:
     """Take turns until `stop`, or SIGTERM or SIGINT; then finish what ends soon and leave the rest to the next life."""
@@ -41,9 +39,9 @@ async def serve(
         for number in (signal.SIGTERM, signal.SIGINT):
             asyncio.get_running_loop().add_signal_handler(number, stop.set)
     with alone_in(folder):
-        now = deps.clock.now()
+        now = datetime.now(UTC)
         launcher = Launcher(
-            launcher_id=deps.new_id(),
+            launcher_id=uuid7(int(now.timestamp() * 1000), os.urandom(10)),
             name=name,
             registered_at=now,
             seen_at=now,
@@ -53,7 +51,7 @@ async def serve(
             agents=tuple(agents()),
         )
         loop = Loop(
-            TurnDesk(deps, lease=lease, lost_after=lost_after),
+            open_desk(launcher),
             launcher,
             Carriers(os.path.join(folder, "turns"), inside),
             agents,

@@ -56,6 +56,7 @@ NOT_INHERITED = (
     "AGENT_RUN_ID",
     "AGENT_MCP_CONFIG",
     "HOLDFAST_TOKEN",
+    "HOLDFAST_KEY",
 )
 TAKEN = 3  # the exit code of one that comes second
 

@@ -187,13 +187,14 @@ def _names() -> dict[str, Any]:
     from holdfast.core.key import Key
     from holdfast.core.run import Run
     from holdfast.core.turn import Launcher
+    from holdfast.service.agents import AgentList
     from holdfast.service.analytics import Analytics
     from holdfast.service.keys import NewKey
     from holdfast.service.runs import RunReply
 
     vars(sessions).setdefault("Item", Item)  # a field of ResumePacket; only type checkers import it there
     own = {name: value for name, value in vars(client).items() if not name.startswith("_")}
-    told: tuple[type, ...] = (Item, Run, Launcher, Analytics, RunReply, Key, NewKey)
+    told: tuple[type, ...] = (Item, Run, Launcher, Analytics, RunReply, Key, NewKey, AgentList)
     return {**own, **{kind.__name__: kind for kind in told}}
 
 
@@ -282,6 +283,11 @@ OPERATIONS: tuple[Operation, ...] = (
     Operation("inbox", "GET", "/inbox", _R, wire=_OF),
     Operation("send_again", "POST", "/inbox/{item_id}/resend", _W, to_token=False),
     Operation("launchers", "GET", "/launchers", _R, to_token=False),
+    # Agents
+    Operation("agents", "GET", "/agents", _R),
+    Operation("agent", "GET", "/agents/{name}", _R),
+    Operation("define_agent", "POST", "/agents", Scope.ADMIN, local=("source",), status=201, to_token=False),
+    Operation("remove_agent", "DELETE", "/agents/{name}", Scope.ADMIN, to_token=False),
     # Care
     Operation("keys", "GET", "/keys", Scope.ADMIN, to_token=False),
     Operation("create_key", "POST", "/keys", Scope.ADMIN, status=201, to_token=False),

@@ -154,6 +154,11 @@ async def session_token(deps: Deps, owner: str, session_id: str, lifetime: objec
     return sign(new_token(owner, session.session_id, deps.clock.now() + lives_for, secret), secret)
 
 
+async def token_where_guarded(deps: Deps, owner: str, session_id: str) -> str | None:
+    """A token for a session's agent, where somebody has made keys; elsewhere it needs none."""
+    return await session_token(deps, owner, session_id) if await has_keys(deps) else None
+
+
 async def read_token(deps: Deps, text: object) -> SessionToken:
     """What a session token says. Raises Unauthorized unless it is one of this store's and not past its time."""
     secret = await _signing_secret(deps)

@@ -51,13 +51,17 @@ class Given(Struct, frozen=True, kw_only=True):
     history: list[dict[str, Any]]
     checkpoint: dict[str, Any] | None
     context: dict[str, Any]
+    token: str | None = None  # with which the agent may act for its session, where access is guarded
 
 
 class TurnDesk:
     """A launcher's way to turns, on a store of its own."""
 
-    def __init__(self, deps: Deps, *, lease: timedelta = LEASE, lost_after: timedelta = LOST_AFTER) -> None:
-        self._deps, self._lease, self._lost_after = deps, lease, lost_after
+    def __init__(
+        self, deps: Deps, *, lease: timedelta = LEASE, lost_after: timedelta = LOST_AFTER, tokens: bool = False
+    ) -> None:
+        """With `tokens`, agents get one for their session if there are keys: they speak to a server."""
+        self._deps, self._lease, self._lost_after, self._tokens = deps, lease, lost_after, tokens
         self._expire_at = self._owners_at = deps.clock.now()
         self._owners: tuple[str, ...] = ()
 
@@ -104,7 +108,13 @@ class TurnDesk:
             history=[] if _is_first_word(claimed) else await self._history(caller, claimed),
             checkpoint=await checkpoint_of(self._deps, caller, claimed.session),
             context=await read_context(self._deps, caller, session_id) if claimed.session.context_version else {},
+            token=await self._token(claimed) if self._tokens else None,
         )
+
+    async def _token(self, claimed: Claimed) -> str | None:
+        from holdfast.service.keys import token_where_guarded
+
+        return await token_where_guarded(self._deps, claimed.owner, claimed.session.session_id)
 
     async def _history(self, caller: Caller, claimed: Claimed) -> list[dict[str, Any]]:
         """What was said before, apart from what the turn is about."""

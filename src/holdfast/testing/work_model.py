@@ -189,6 +189,7 @@ class WorkRules(Comparison):
         self.both(lambda store: store.save_launcher(seen))
         self.both(lambda store: store.launchers())
         self.both(lambda store: store.waiting_turns(launcher))
+        self.both(lambda store: store.unstarted_turns(launcher))
 
     # Time and people ----------------------------------------------------------------------------
 

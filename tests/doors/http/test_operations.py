@@ -18,6 +18,7 @@ from holdfast.remote.operations import OPERATIONS
 from tests.doors.http.server import Served
 
 Check = Callable[[Any], bool]
+GREETER = {"name": "other", "kind": "command", "command": ["cat"]}
 
 
 class World:
@@ -25,7 +26,7 @@ class World:
 
     def __init__(self, http: httpx2.AsyncClient, served: Served) -> None:
         self.http, self.served = http, served
-        self.places = {"ref": "s-1", "key": "tone", "number": "0"}
+        self.places = {"ref": "s-1", "key": "tone", "number": "0", "name": "greeter"}
 
     async def make(self) -> World:
         hf = self.served.holdfast()
@@ -40,12 +41,13 @@ class World:
         hf.launches = False
         asked = await hf.run("echo-agent", "hello", mode="async_poll", session_id="runs", parent=None)
         self.places["run_id"] = asked.run.run_id
+        await hf.define_agent(GREETER | {"name": "greeter"})
         return self
 
     async def set_one_aside(self) -> None:
         """What an agent that cannot be started was told three times."""
         folder = Path(config.home()) / "agents"
-        folder.mkdir(parents=True)
+        folder.mkdir(parents=True, exist_ok=True)
         text = '[agent]\nname = "broken"\nkind = "command"\ncommand = ["no-such-program"]\n'
         (folder / "broken.toml").write_text(text)
         hf = self.served.holdfast()
@@ -135,6 +137,10 @@ SUCCESSES: dict[tuple[str, str], Case] = {
     ("GET", "/inbox"): Case(items(lambda them: them[0]["session_id"] == "runs")),
     ("POST", "/inbox/{item_id}/resend"): Case(lambda item: item["state"] == "waiting", {}),
     ("GET", "/launchers"): Case(items(lambda them: them == [])),
+    ("GET", "/agents"): Case(lambda told: "greeter" in {agent["name"] for agent in told["items"]}),
+    ("GET", "/agents/{name}"): Case(lambda agent: agent["command"] == ["cat"]),
+    ("POST", "/agents"): Case(lambda agent: agent["name"] == "other", {"definition": GREETER}),
+    ("DELETE", "/agents/{name}"): Case(lambda agent: agent["name"] == "greeter"),
     ("GET", "/analytics"): Case(lambda answer: isinstance(answer, dict)),
     ("GET", "/check"): Case(items(lambda them: them == [])),
 }
@@ -171,7 +177,7 @@ NAMED = [operation for operation in OPERATIONS if operation.in_path]
 @pytest.mark.parametrize("operation", NAMED, ids=lambda each: f"{each.verb}{each.path}")
 async def test_what_is_not_there_is_not_found(world: World, operation: Any) -> None:
     case = SUCCESSES[operation.verb, operation.path]
-    world.places |= dict.fromkeys(("ref", "approval_id", "run_id", "item_id"), "nobody")
+    world.places |= dict.fromkeys(("ref", "approval_id", "run_id", "item_id", "name"), "nobody")
     answer = await world.ask(operation.verb, operation.path, case.body, case.query)
     if operation.name == "should_resume":
         assert answer.json()["reason"] == "session_not_found"

@@ -6,11 +6,9 @@ from typing import Any
 
 import click
 
-from holdfast import config
-from holdfast.core.agent import AgentDefinition
 from holdfast.doors.cli.app import App, command, group, pass_app
 from holdfast.doors.cli.arguments import STDIN, read_file
-from holdfast.doors.cli.output import complain, facts, fields, hint, is_terminal, page_of, say, table
+from holdfast.doors.cli.output import complain, facts, fields, is_terminal, page_of, say, table
 
 
 @group(
@@ -34,24 +32,16 @@ def list_(app: App) -> None:
 
     Piped, one line for each: name, kind, whether it is enabled, and its description.
     """
-    if app.is_remote:
-        hint("These are the agents of this machine; the server has its own.")
-    registry = config.open_registry()
-    found, problems = list(registry.all().values()), registry.problems()
-    for problem in problems:
-        complain(f"warning: {problem.message}")
-    told = [problem.to_dict() for problem in problems]
-    app.show({**page_of([shown(agent) for agent in found]), "problems": told}, lambda: _show_agents(found))
+    found = app.hf.agents()
+    for problem in found.problems:
+        complain(f"warning: {problem['detail']}")
+    app.show({**page_of(found.items), "problems": found.problems}, lambda: _show_agents(found.items))
 
 
-def shown(agent: AgentDefinition) -> dict[str, Any]:
-    """An agent as a document: what its definition says, what it is, and where that stands."""
-    said = {"name": agent.name, "kind": agent.kind.value, "role": agent.role.value, "enabled": agent.enabled}
-    return {**said, **agent.table(), "source": agent.source}
-
-
-def _show_agents(found: list[AgentDefinition]) -> None:
-    rows = [(each.name, each.kind.value, "yes" if each.enabled else "no", each.description) for each in found]
+def _show_agents(found: list[dict[str, Any]]) -> None:
+    rows = [
+        (each["name"], each["kind"], "yes" if each["enabled"] else "no", each.get("description", "")) for each in found
+    ]
     if is_terminal():
         table(("agent", "kind", "enabled", "description"), rows)
         return
@@ -64,8 +54,8 @@ def _show_agents(found: list[AgentDefinition]) -> None:
 @pass_app
 def show(app: App, name: str) -> None:
     """Show one agent as it is defined."""
-    agent = config.open_registry().get(name)
-    app.show(shown(agent), lambda: say(facts(shown(agent).items())))
+    agent = app.hf.agent(name)
+    app.show(agent, lambda: say(facts(agent.items())))
 
 
 @command("add", examples=("holdfast agents add reviewer.toml", "cat reviewer.toml | holdfast agents add - --replace"))
@@ -81,8 +71,8 @@ def add(app: App, file: str, replace: bool) -> None:
 
     source = "standard input" if file == STDIN else file
     text = decoded(read_file(file, "file"), source)
-    agent = config.open_registry().add_text(text, source=source, replace=replace)
-    app.show(shown(agent), lambda: say(f"Added {agent.name}: {agent.source}" if is_terminal() else agent.name))
+    agent = app.hf.define_agent(text, source=source, replace=replace)
+    app.show(agent, lambda: say(f"Added {agent['name']}: {agent['source']}" if is_terminal() else agent["name"]))
 
 
 @command("remove", examples=("holdfast agents remove reviewer",))
@@ -90,5 +80,5 @@ def add(app: App, file: str, replace: bool) -> None:
 @pass_app
 def remove(app: App, name: str) -> None:
     """Remove an agent that was added; its sessions stay."""
-    agent = config.open_registry().remove(name)
-    app.show(shown(agent), lambda: say(f"Removed {agent.name}: {agent.source}" if is_terminal() else agent.name))
+    agent = app.hf.remove_agent(name)
+    app.show(agent, lambda: say(f"Removed {agent['name']}: {agent['source']}" if is_terminal() else agent["name"]))

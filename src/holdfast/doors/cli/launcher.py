@@ -4,49 +4,81 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Coroutine
+from contextlib import AsyncExitStack
 from typing import Any
 
 import click
 
 from holdfast import config
+from holdfast.core.turn import Launcher
 from holdfast.doors.cli.app import App, command, pass_app
 from holdfast.doors.cli.output import note
-from holdfast.service.deps import Deps
 
 
-@command("launcher", examples=("holdfast launcher", "holdfast launcher --name build-box --slots 4"))
+@command(
+    "launcher",
+    examples=(
+        "holdfast launcher",
+        "holdfast launcher --name build-box --slots 4",
+        "holdfast launcher --url http://server:8765",
+    ),
+)
 @click.option("--name", default="default", show_default=True, metavar="NAME", help="Its folder, and what it is called.")
 @click.option("--slots", type=click.IntRange(1, 1000), default=16, show_default=True, help="How many turns at once.")
 @click.option("--lease", default="30s", show_default=True, metavar="DURATION", help="After which it shows as silent.")
 @click.option(
     "--lost-after", default="5m", show_default=True, metavar="DURATION", help="After which a silent turn is lost."
 )
+@click.option("--key", metavar="KEY", help="A launcher's key, for a server.  [env: HOLDFAST_KEY, HOLDFAST_TOKEN]")
 @pass_app
-def launcher(app: App, name: str, slots: int, lease: str, lost_after: str) -> None:
+def launcher(app: App, name: str, slots: int, lease: str, lost_after: str, key: str | None) -> None:
     """Take turns and start agents, until it is told to stop (Ctrl-C, SIGTERM).
 
-    Agents in processes of their own go on when it ends, and are adopted when it comes back.
+    Agents in processes of their own go on when it ends, and are adopted when it comes back. With the URL
+    of a server it works for that server, on whatever machine, and starts the agents that are defined there.
     """
-    from holdfast.launcher.standalone import serve
-
-    deps = config.open_deps(app.url, threaded=True)
+    limits: dict[str, Any] = {
+        "lease": config.duration("lease", lease),
+        "lost_after": config.duration("lost_after", lost_after),
+    }
+    options: dict[str, Any] = {
+        "name": name,
+        "slots": slots,
+        "folder": os.path.join(config.home(), "launcher", config.folder_name(name)),
+        "environment": config.agent_environment(app.url),
+    }
+    work = _for_server if config.is_server(app.full_url) else _on_store
+    key = config.take_key() if key is None else key
     note(f"Launcher {name}: {slots} turns at once on {app.full_url}. Ctrl-C ends it.")
-    work = serve(
-        deps,
-        config.agents,
-        folder=os.path.join(config.home(), "launcher", config.folder_name(name)),
-        name=name,
-        slots=slots,
-        environment=config.agent_environment(app.url),
-        lease=config.duration("lease", lease),
-        lost_after=config.duration("lost_after", lost_after),
-    )
-    asyncio.run(_closing(deps, work))
+    asyncio.run(work(app.full_url, key, limits, options))
 
 
-async def _closing(deps: Deps, work: Coroutine[Any, Any, None]) -> None:
+async def _on_store(url: str, _: str | None, limits: dict[str, Any], options: dict[str, Any]) -> None:
+    from holdfast.launcher.standalone import serve
+    from holdfast.service.turns import TurnDesk
+
+    deps = config.open_deps(url, threaded=True)
     try:
-        await work
+        await serve(lambda _: TurnDesk(deps, **limits), config.agents, **options)
     finally:
         await deps.store.close()
+
+
+async def _for_server(url: str, key: str | None, limits: dict[str, Any], options: dict[str, Any]) -> None:
+    from holdfast.launcher.standalone import serve
+    from holdfast.remote.definitions import ServerAgents
+    from holdfast.remote.desk import RemoteDesk
+    from holdfast.remote.line import Line
+
+    line = Line(url, key)
+    agents, desks = ServerAgents(line, config.agents), AsyncExitStack()
+
+    def open_desk(launcher: Launcher) -> RemoteDesk:
+        desk = RemoteDesk(line, launcher, **limits)
+        desks.push_async_callback(desk.close)
+        return desk
+
+    async with desks:
+        watching = asyncio.create_task(agents.watch())
+        desks.callback(watching.cancel)
+        await serve(open_desk, agents, **options)

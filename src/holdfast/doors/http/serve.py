@@ -23,7 +23,7 @@ from msgspec import Struct
 
 from holdfast import config
 from holdfast.core.errors import InvalidField, StoreError, StoreUnavailable
-from holdfast.doors.http import agent_sessions, health, messages, metrics, streams, transfer
+from holdfast.doors.http import agent_sessions, agents, health, launching, messages, metrics, streams, transfer
 from holdfast.doors.http.app import Door
 from holdfast.doors.http.gate import LOCAL, Gate
 from holdfast.doors.http.limits import Rates
@@ -35,6 +35,7 @@ from holdfast.service import servers
 from holdfast.service.deps import Caller, Deps
 from holdfast.service.keys import has_keys
 from holdfast.service.sweeper import Sweeper
+from holdfast.service.turns import TurnDesk
 
 log = logging.getLogger(__name__)
 
@@ -63,7 +64,7 @@ async def serve(options: Options) -> None:
     stop = asyncio.Event()
     async with AsyncExitStack() as stack:
         stack.push_async_callback(deps.store.close)
-        door = make_door(deps, await _gate(deps, options))
+        door = make_door(deps, await _gate(deps, options), stop=stop)
         server = _Server(_configured(door), stop)
         server_id = deps.new_id()
         if helped := await servers.arrive(deps, server_id):
@@ -88,8 +89,10 @@ def _leave_alone_what_stays() -> None:
     gc.freeze()
 
 
-def make_door(deps: Deps, gate: Gate | None = None, *, traces: Traces | None = None) -> Door:
-    """The door with all its routes."""
+def make_door(
+    deps: Deps, gate: Gate | None = None, *, traces: Traces | None = None, stop: asyncio.Event | None = None
+) -> Door:
+    """The door with all its routes; who waits at one is answered when the server is told to stop."""
     meter = Meter()
     deps.store.on_commit(meter.commit)
     door = Door(deps, gate or Gate(deps), watcher=meter.request, traces=traces)
@@ -100,6 +103,8 @@ def make_door(deps: Deps, gate: Gate | None = None, *, traces: Traces | None = N
     meter.streams.set_function(lambda: live.count)
     messages.add_to(door, live)
     agent_sessions.add_to(door, live)
+    agents.add_to(door)
+    launching.add_to(door, stop)
     return door
 
 
@@ -202,7 +207,7 @@ def is_loopback(host: str) -> bool:
 async def _launch(deps: Deps, options: Options, address: str, stop: asyncio.Event) -> None:
     """The server's own launcher; its agents find the server by the environment."""
     await standalone.serve(
-        deps,
+        lambda _: TurnDesk(deps, tokens=True),
         config.agents,
         folder=os.path.join(config.home(), "launcher", config.folder_name(options.name)),
         name=options.name,

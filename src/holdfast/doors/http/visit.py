@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 from typing import Any
 
 from msgspec import Struct
@@ -14,6 +15,7 @@ from holdfast.core.errors import InvalidField
 from holdfast.core.key import Scope
 from holdfast.core.run import Run
 from holdfast.service import conversation, runs
+from holdfast.service.agents import AgentList, hidden
 from holdfast.service.deps import Caller, Deps
 
 log = logging.getLogger(__name__)
@@ -62,6 +64,17 @@ class Visit(Holdfast):
         timeout = options.get("timeout")
         options["timeout"] = min(USUAL_WAIT if timeout is None else timeout, LONGEST_WAIT)
         return await super().run(agent, prompt, **options)
+
+    async def agents(self) -> AgentList:
+        """As `Holdfast.agents`, without what variables and headers say."""
+        every = await super().agents()
+        return AgentList(
+            items=[hidden(agent) for agent in every.items], problems=[_without_folder(each) for each in every.problems]
+        )
+
+    async def agent(self, name: str) -> dict[str, Any]:
+        """As `Holdfast.agent`, without what variables and headers say."""
+        return hidden(await super().agent(name))
 
     async def post(
         self,
@@ -119,3 +132,9 @@ class Visit(Holdfast):
             deps, self._caller, run.session_id, after=run.result_entry - 1, before=run.result_entry + 1
         )
         return page.items[0] if page.items else None
+
+
+def _without_folder(problem: dict[str, Any]) -> dict[str, Any]:
+    """What is wrong in a file, without where the server keeps it."""
+    name = os.path.basename(problem["file"])
+    return {**problem, "file": name, "detail": problem["detail"].replace(problem["file"], name)}

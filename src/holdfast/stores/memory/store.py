@@ -442,6 +442,14 @@ class MemoryStore:
             found = [one for shelf in self._shelves.values() for one in shelf.desk.waiting_turns(launcher_id)]
         return [turn_id for _, turn_id in sorted(found)]
 
+    async def unstarted_turns(self, launcher_id: str) -> list[tuple[str, Turn]]:
+        """(owner, turn) of what the launcher has claimed and not started yet, oldest first."""
+        with self._lock:
+            shelves = self._shelves.items()
+            live = [(n, owner, turn) for owner, shelf in shelves for n, turn in shelf.desk.turns(TurnState.RUNNING)]
+        mine = [one for one in live if one[2].launcher_id == launcher_id and one[2].started_at is None]
+        return [(owner, turn) for _, owner, turn in sorted(mine, key=lambda one: one[0])]
+
     async def save_launcher(self, launcher: Launcher) -> None:
         """Remember a launcher, or that it lives."""
         with self._lock:

@@ -141,6 +141,21 @@ def backlog(db: Connection) -> Backlog:
     return Backlog(queued=queued, running=running, oldest_queued_at=oldest, callbacks=callbacks, set_aside=set_aside)
 
 
+_CLAIMED = """
+SELECT t.owner, t.body, s.id FROM turns t CROSS JOIN sessions s ON s.pk = t.session
+WHERE t.state = 'running' AND t.launcher = ? ORDER BY t.n
+"""
+
+
+def unstarted_turns(db: Connection, launcher_id: str) -> list[tuple[str, Turn]]:
+    """What a launcher has claimed and not started yet; turns that do not read back whole are passed by."""
+    found = []
+    for owner, body, session_id in db.all(_CLAIMED, (launcher_id,)):
+        with suppress(SessionCorrupt):
+            found.append((owner, turn_of(body, session_id)))
+    return [(owner, turn) for owner, turn in found if turn.started_at is None]
+
+
 def find_turn(db: Connection, owner: str, turn_id: str) -> Turn:
     """One turn by its id."""
     sql = "SELECT t.body, s.id FROM turns t CROSS JOIN sessions s ON s.pk = t.session WHERE t.owner = ? AND t.id = ?"

@@ -281,6 +281,11 @@ class SqliteStore:
 
         return await self._access.read(lambda db: queue.waiting_turns(db, launcher_id))
 
+    async def unstarted_turns(self, launcher_id: str) -> list[tuple[str, Turn]]:
+        from holdfast.stores.sqlite import queue
+
+        return await self._access.read(lambda db: queue.unstarted_turns(db, launcher_id))
+
     async def save_launcher(self, launcher: Launcher) -> None:
         from holdfast.stores.sqlite import queue
 

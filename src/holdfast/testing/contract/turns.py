@@ -652,6 +652,30 @@ class TurnRules:
         await finish(store, child)
         assert await store.waiting_turns("launcher-1") == []
 
+    async def test_what_a_launcher_has_not_started_is_told_by_owner(self, store: Store) -> None:
+        for number in (1, 2, 3):
+            await launch(store, f"s-{number}", f"run-{number}")
+        await store.create(OTHER, asked_at_birth("s-1", a_run("run-1"), owner=OTHER))
+        first, second, third = [await taken(store) for _ in range(3)]
+        others = await taken(store, owners=(OTHER,))
+        await start(store, second)
+        await finish(store, third)
+
+        assert await store.unstarted_turns("launcher-1") == [(OWNER, first.turn), (OTHER, others.turn)]
+        assert await store.unstarted_turns("launcher-2") == []
+        await give_back(store, first)
+        assert await store.unstarted_turns("launcher-1") == [(OTHER, others.turn)]
+
+    async def test_turn_adopted_twice_by_the_same_launcher_is_adopted_once(self, store: Store) -> None:
+        await launch(store, "s-1", "run-1")
+        former = await taken(store)
+        adopted = await adopt(store, former, "launcher-2")
+        again = await adopt(store, former, "launcher-2", after(1))
+        assert (again.turn.epoch, again.turn.launcher_id) == (adopted.turn.epoch, "launcher-2")
+        for other in ("launcher-1", "launcher-3"):
+            with pytest.raises(TurnLost):
+                await adopt(store, former, other)
+
     async def test_launchers_are_listed_newest_first_as_they_are_now(self, store: Store) -> None:
         one = Launcher(launcher_id="l-1", name="one", registered_at=NOON, seen_at=NOON, slots=4, agents=("a", "b"))
         other = Launcher(launcher_id="l-0", name="one", registered_at=after(1), seen_at=after(1), host="h", pid=7)

@@ -1,0 +1,62 @@
+"""Agents at the door, beyond the table of operations: putting one in place, and all of them for launchers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from msgspec import Struct
+
+from holdfast import config
+from holdfast.core.codec import encode
+from holdfast.core.errors import Forbidden, InvalidField
+from holdfast.core.key import Scope
+from holdfast.doors.http.answers import document
+from holdfast.doors.http.app import Door, Route
+from holdfast.doors.http.described import Described
+from holdfast.doors.http.exchange import Exchange
+from holdfast.doors.http.reading import read_body
+from holdfast.doors.http.visit import Visitor
+from holdfast.remote.definitions import Defined, Definitions
+
+
+class Definition(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A definition: the text of a TOML file, or its table."""
+
+    definition: str | dict[str, Any]
+
+
+def add_to(door: Door) -> None:
+    """Answer what concerns agents."""
+
+    async def put_agent(exchange: Exchange, visitor: Visitor) -> None:
+        """An agent of that name from now on, whatever was there before."""
+        told = read_body(await exchange.body(), Definition)
+        name, hf = exchange.params["name"], door.visit(exchange, visitor)
+        agent = config.read_definition(told.definition)
+        if agent.name != name:
+            raise InvalidField("name", f"is {agent.name!r} in the definition and {name!r} in the path; make them agree")
+        await exchange.answer(document(await hf.define_agent(told.definition, replace=True)))
+
+    put = Described(
+        name="put_agent",
+        summary="Have an agent of that name, whatever was there before",
+        scope=Scope.ADMIN,
+        body=Definition,
+        answer=dict[str, Any],
+    )
+    every = Described(
+        name="definitions",
+        summary="All definitions as they are, for launchers",
+        scope=Scope.LAUNCH,
+        answer=Definitions,
+    )
+    door.add("PUT", "/agents/{name}", Route(put.name, put_agent, Scope.ADMIN), put)
+    door.add("GET", "/definitions", Route(every.name, _definitions, Scope.LAUNCH), every)
+
+
+async def _definitions(exchange: Exchange, visitor: Visitor) -> None:
+    """All definitions as they are, with their variables: for launchers, which need them."""
+    if visitor.session_id is not None:
+        raise Forbidden(Scope.LAUNCH.value)
+    items = [Defined(role=agent.role, definition=agent.table()) for agent in config.agents().values()]
+    await exchange.answer(encode(Definitions(items=items)))
