@@ -24,7 +24,6 @@ from holdfast.doors.http.visit import Visitor
 from holdfast.launcher.embedded import Embedded
 from holdfast.service.deps import Caller
 from holdfast.testing.faults import PATIENCE
-from tests.remote import stand_ins
 
 T = TypeVar("T")
 OWNER = "X-Test-Owner"
@@ -144,8 +143,4 @@ class Doors:
 async def a_door(url: str, gate: Gate | None = None) -> Door:
     """The door as it is served, on a store."""
     deps = await asyncio.to_thread(config.open_deps, url, threaded=True)
-    made: Any = make_door(deps, gate or OwnerGate(deps))
-    if isinstance(made, Door):  # without streams and messages
-        stand_ins.add_to(made)
-        return made
-    return made[0]  # type: ignore[no-any-return]
+    return make_door(deps, gate or OwnerGate(deps))
