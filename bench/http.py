@@ -65,21 +65,22 @@ class Loaded:
         """Sessions to append to, and sessions that have messages."""
         if self.server.name == "echo":
             return
-        count = self.server.sessions
-        made = [self.server.id_of(each) for each in self._each([self.server.create()] * (2 * count))]
+        server, count = self.server, self.server.sessions
+        made = self._each([server.create()] * (2 * count), server.id_field)
         self.appended, self.read = made[:count], made[count:]
-        steps = [self.server.fill(session_id, MESSAGES) for session_id in self.read]
+        steps = [server.fill(session_id, MESSAGES) for session_id in self.read]
         for number in range(len(steps[0])):
             self._each([step[number] for step in steps])
         self.created, self.said = 2 * count, MESSAGES * count
-        [got] = self._each([self.server.get(self.read[0])])
-        if len(self.server.said(got)) != MESSAGES:
-            raise Failed(f"a session has {len(self.server.said(got))} messages, not {MESSAGES}")
+        [said] = self._each([server.get(self.read[0])], server.messages_field)
+        if len(said) != MESSAGES:
+            raise Failed(f"a session has {len(said)} messages, not {MESSAGES}")
 
-    def _each(self, requests: Sequence[Request]) -> list[Any]:
+    def _each(self, requests: Sequence[Request], field: str | None = None) -> list[Any]:
+        """Each request once; that field of the answers."""
         server = self.server
-        told = self.load.call("each", 300, port=server.port, requests=requests, connections=server.sets_up)
-        return list(told["bodies"])
+        order = {"port": server.port, "requests": requests, "connections": server.sets_up, "field": field}
+        return list(self.load.call("each", 300, **order).get("found", ()))
 
     def requests(self, work: str) -> list[Request]:
         if work == "create" or self.server.name == "echo":

@@ -4,7 +4,7 @@ A process of its own, ordered by JSON lines like the other workers, so that it t
 from the server it measures. Requests are bytes before the clock starts. Every status is looked at:
 an answer that is not a success ends the round with an error, or is counted apart where that is allowed.
 
-    {"do": "each", "port": 8765, "requests": [["POST", "/sessions", {…}], …], "connections": 16}   answers: all bodies
+    {"do": "each", "port": 8765, "requests": [["POST", "/sessions", {…}], …], "connections": 16, "field": "session_id"}
     {"do": "plan", "port": 8765, "requests": […], "connections": 64, "may_fail": false}
     {"do": "round", "operations": 5000}   answers: seconds, and how long the requests took
 """
@@ -41,14 +41,16 @@ class Load:
         orders = {"each": self.each, "plan": self.plan, "round": self.round}
         return orders[order.pop("do")](**order)
 
-    def each(self, port: int, requests: Sequence[Request], connections: int) -> dict[str, Any]:
-        """Send each request once; the bodies of the answers, in the same order."""
+    def each(self, port: int, requests: Sequence[Request], connections: int, field: str | None) -> dict[str, Any]:
+        """Send each request once; that field of the answers, in the same order."""
         lines = [line for line in _dealt(requests, connections) if line]
         asked = uvloop.run(_ask(port, lines, len(requests), keep=True))
-        bodies: list[Any] = [None] * len(requests)
+        if field is None:
+            return {}
+        found: list[Any] = [None] * len(requests)
         for place, one in enumerate(asked):
-            bodies[place::connections] = [json.loads(body) for body in one.bodies]
-        return {"bodies": bodies}
+            found[place::connections] = [json.loads(body)[field] for body in one.bodies]
+        return {"found": found}
 
     def plan(self, port: int, requests: Sequence[Request], connections: int, may_fail: bool) -> dict[str, Any]:
         """What the rounds send. A request belongs to one connection: nobody writes to a session twice at once."""

@@ -12,7 +12,6 @@ import urllib.request
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import apsw
 
@@ -45,6 +44,7 @@ class Server:
     sessions = 256  # that are appended to, and as many that are read
     sets_up = 16  # connections that prepare, where nothing is measured
     may_fail = False  # whether it is measured although some requests fail
+    id_field, messages_field = "session_id", "messages"  # of its answers
 
     def __init__(self, folder: Path, profile: Path | None = None) -> None:
         self.folder, self.port, self.profile = folder, _free_port(), profile
@@ -119,13 +119,6 @@ class Server:
         """The requests after which the session has so many messages."""
         return [self.append(session_id, number) for number in range(count // 2)]
 
-    def id_of(self, created: Any) -> str:
-        return str(created["session_id"])
-
-    def said(self, got: Any) -> list[Any]:
-        """The messages in an answer to `get`."""
-        return list(got["messages"])
-
 
 class FloorServer(Server):
     """The hand-written app on plain tables."""
@@ -182,6 +175,7 @@ class AdkServer(Server):
     sessions = 64
     sets_up = 1
     may_fail = True
+    id_field, messages_field = "id", "events"
     alive_at = "/list-apps"
     counts = "SELECT (SELECT count(*) FROM sessions), (SELECT count(*) FROM events)"
     file = "adk.db"
@@ -205,12 +199,6 @@ class AdkServer(Server):
 
     def get(self, session_id: str) -> Request:
         return "GET", f"{self._sessions}/{session_id}", None
-
-    def id_of(self, created: Any) -> str:
-        return str(created["id"])
-
-    def said(self, got: Any) -> list[Any]:
-        return list(got["events"])
 
 
 def _free_port() -> int:
