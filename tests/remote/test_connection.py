@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import queue
 import socket
 import threading
 import time
@@ -206,6 +207,14 @@ async def test_a_stream_goes_on_where_it_was_when_the_server_comes_back(loop: Lo
     loop.run(door.deps.store.close())
 
 
+async def test_a_stream_from_the_end_knows_where_it_began_before_anything_happens(address: str) -> None:
+    async with holdfast.connect(address) as hf, asyncio.timeout(60):
+        assert isinstance(hf, RemoteHoldfast)
+        await hf.append((await hf.create(parent=None)).id, ["one", "two"])
+        async with hf._event_stream("/events", "end") as stream:
+            assert await anext(stream) == ("3", b"")
+
+
 async def test_a_stream_gives_up_on_a_server_that_stays_away(loop: Loop, tmp_path: Path) -> None:
     door = loop.run(a_door(f"sqlite:///{tmp_path / 'kept.db'}"))
     server = await asyncio.to_thread(Server, door, loop)
@@ -254,6 +263,27 @@ def test_a_stream_that_is_left_open_is_closed_with_the_connection(
         next(events)
         next(lines)
     assert caplog.text == "", "nothing is complained of"
+
+
+def test_whoever_waits_for_a_stream_is_told_that_the_connection_was_closed(address: str) -> None:
+    told: queue.SimpleQueue[BaseException] = queue.SimpleQueue()
+    hf = sync.connect(address)
+    hf.create(session_id="s-1")
+    stream = hf.events("s-1")
+    next(stream)
+
+    def wait() -> None:
+        try:
+            next(stream)
+        except HoldfastError as error:
+            told.put(error)
+
+    thread = threading.Thread(target=wait)
+    thread.start()
+    hf.close()
+    thread.join(60)
+    assert not thread.is_alive()
+    assert isinstance(told.get(timeout=60), errors.StoreUnavailable)
 
 
 def test_the_sync_door_works_inside_a_running_loop(address: str) -> None:

@@ -20,6 +20,8 @@ from holdfast.remote.operations import OPERATIONS
 
 Call = Callable[[Holdfast, dict[str, str]], Any]
 LONG_AGO, FAR_AHEAD = datetime(2001, 2, 3, tzinfo=UTC), datetime(2101, 2, 3, tzinfo=UTC)
+CAT = '[agent]\nname = "cat"\nkind = "command"\ncommand = ["cat"]\n'
+HIDDEN = ("client_key", "holder", "source")  # made each time, or shown to nobody outside
 NOT_CALLED = {"close", "run", "import_files"}  # they have tests of their own
 
 CALLS: list[tuple[str, Call]] = [
@@ -127,7 +129,15 @@ CALLS: list[tuple[str, Call]] = [
     ("import_", lambda hf, _: hf.import_([])),
     ("stats", lambda hf, _: without_storage(hf.stats(by="agent", created_after=LONG_AGO))),
     ("check", lambda hf, _: hf.check()),
+    ("agents", lambda hf, _: hf.agents()),
+    ("agent", lambda hf, _: hf.agent("echo-agent")),
+    ("agent", lambda hf, _: hf.agent("")),
+    ("define_agent", lambda hf, _: hf.define_agent(CAT, replace=True)),
+    ("define_agent", lambda hf, _: hf.define_agent("[agent]\nname = 1\n")),
+    ("agent", lambda hf, _: hf.agent("cat")),
+    ("remove_agent", lambda hf, _: hf.remove_agent("nobody")),
     ("keys", lambda hf, _: hf.keys()),
+    ("revoke_key", lambda hf, _: hf.revoke_key("")),
     ("revoke_key", lambda hf, _: hf.revoke_key("none")),
     ("create_key", lambda hf, _: hf.create_key(scopes=["no scope"])),
     ("finalize", lambda hf, _: hf.finalize("fork", "completed", summary="done")),
@@ -181,7 +191,7 @@ class Normal:
 
     def of(self, value: Any) -> Any:
         if isinstance(value, dict):
-            return {name: self.of(item) for name, item in value.items() if name not in ("client_key", "holder")}
+            return {name: self.of(item) for name, item in value.items() if name not in HIDDEN}
         if isinstance(value, list):
             return [self.of(item) for item in value]
         if isinstance(value, float):

@@ -29,7 +29,6 @@ from holdfast.remote.transport import Ask, Query
 SOMEBODY = "elsewhere"  # in the place of a live turn's id, which does not travel
 PARENTS = ("create", "run", "delegate")  # what may get the session that asks as its parent
 REPEATABLE = frozenset({"resume", "finalize", "stop", "stop_run", "decide"})
-REFS = ("ref", "approval_id", "run_id", "item_id")
 CONTEXT = "context."
 _RUNNING = b'"status":"running"'
 
@@ -39,7 +38,12 @@ def ask_for(name: str, given: Arguments) -> tuple[Operation, Ask]:
     _check_local(given)
     given = {parameter: value for parameter, value in given.items() if value is not UNSET}
     chosen = next(each for each in variants(name) if all(given.get(part) is not None for part in each.in_path))
-    told = {parameter: _ready(parameter, value) for parameter, value in given.items() if parameter in chosen.parameters}
+    named = [name for name in chosen.in_path if name != "key"]  # looked at where the path is made
+    told = {
+        parameter: value if parameter in named else _ready(parameter, value)
+        for parameter, value in given.items()
+        if parameter in chosen.parameters
+    }
     if chosen.body == "value":
         told["value"] = check_values({told["key"]: given["value"]})[told["key"]]
     headers = {}
@@ -100,7 +104,7 @@ def _ready(name: str, value: Any) -> Any:
     if isinstance(value, datetime) and value.tzinfo is None:
         raise InvalidField(name, "must be an instant with its time zone")
     if isinstance(value, str) and not is_text(value):
-        raise _unknown(name, value) if name in REFS else InvalidField(name, "must be text")
+        raise InvalidField(name, "must be text")
     if isinstance(value, (str, int, float, datetime)):
         return value
     if isinstance(value, Iterable) and not isinstance(value, dict):
@@ -170,6 +174,8 @@ def _unknown(name: str, value: Any) -> HoldfastError:
         "approval_id": errors.ApprovalNotFound,
         "run_id": errors.RunNotFound,
         "item_id": errors.ItemNotFound,
+        "key_id": errors.KeyNotFound,
+        "name": errors.AgentNotFound,
     }
     return kinds.get(name, errors.SessionNotFound)(value)
 

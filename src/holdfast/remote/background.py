@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
-from concurrent.futures import Future
+from concurrent.futures import CancelledError, Future
 from types import AsyncGeneratorType, CoroutineType
 from typing import Any
 
@@ -52,13 +52,9 @@ class Background:
                 except StopAsyncIteration:
                     return
         finally:
-            if self.is_open:
-                self._leave(stream)
-
-    def _leave(self, stream: Any) -> None:
-        if stream in self._streams:
-            self._streams.discard(stream)
-            self.run(stream.aclose())
+            if self.is_open and stream in self._streams:
+                self._streams.discard(stream)
+                self.run(stream.aclose())  # type: ignore[attr-defined]
 
     @property
     def is_open(self) -> bool:
@@ -70,10 +66,19 @@ class Background:
         with self._lock:
             if self._loop.is_closed():
                 return
-            for stream in list(self._streams):  # from outside to inside, which the loop would not do
-                self._leave(stream)
+            self.run(self._end())
             self._loop.call_soon_threadsafe(self._loop.stop)
             self._thread.join()
+
+    async def _end(self) -> None:
+        """Tell those who still wait that it is over, then close streams from outside to inside."""
+        waiting = asyncio.all_tasks() - {asyncio.current_task()}
+        for task in waiting:
+            task.cancel()
+        if waiting:
+            await asyncio.wait(waiting, timeout=LAST_WORK)
+        while self._streams:
+            await self._streams.pop().aclose()
 
     def _work(self) -> None:
         self._loop.run_forever()
@@ -91,6 +96,8 @@ async def _next(stream: AsyncIterator[Any]) -> Any:
 def _result(future: Future[Any]) -> Any:
     try:
         return future.result()
+    except CancelledError:
+        raise _closed() from None
     except BaseException:
         future.cancel()
         raise

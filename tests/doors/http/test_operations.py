@@ -56,6 +56,12 @@ class World:
             assert (await hf.run("broken", "hello", parent=None, timeout=60)).status == "failed"
         self.places["item_id"] = (await hf.inbox(set_aside=True)).items[0].item_id
 
+    async def make_key(self) -> None:
+        """One that may do everything, and is used from now on: without, nobody gets in any more."""
+        made = await self.served.holdfast().create_key(scopes=["admin"])
+        self.places["key_id"] = made.key.key_id
+        self.http.headers["authorization"] = f"Bearer {made.text}"
+
     async def ask(self, verb: str, path: str, body: Any = None, query: dict[str, Any] | None = None) -> httpx2.Response:
         given: dict[str, Any] = {} if body is None else {"json": body}
         return await self.http.request(verb, path.format_map(self.places), params=query, **given)
@@ -141,6 +147,9 @@ SUCCESSES: dict[tuple[str, str], Case] = {
     ("GET", "/agents/{name}"): Case(lambda agent: agent["command"] == ["cat"]),
     ("POST", "/agents"): Case(lambda agent: agent["name"] == "other", {"definition": GREETER}),
     ("DELETE", "/agents/{name}"): Case(lambda agent: agent["name"] == "greeter"),
+    ("GET", "/keys"): Case(items(lambda them: them == [])),
+    ("POST", "/keys"): Case(lambda made: made["text"].startswith("hf_"), {"scopes": ["read"]}),
+    ("DELETE", "/keys/{key_id}"): Case(lambda key: key["revoked_at"] is not None),
     ("GET", "/analytics"): Case(lambda answer: isinstance(answer, dict)),
     ("GET", "/check"): Case(items(lambda them: them == [])),
 }
@@ -155,6 +164,8 @@ async def test_every_operation_answers(world: World, operation: Any) -> None:
     case = SUCCESSES[operation.verb, operation.path]
     if "item_id" in operation.in_path:
         await world.set_one_aside()
+    if "key_id" in operation.in_path:
+        await world.make_key()
     answer = await world.ask(operation.verb, operation.path, case.body, case.query)
     assert answer.status_code == operation.status, answer.text
     assert answer.headers["content-type"] == "application/json"
@@ -177,7 +188,7 @@ NAMED = [operation for operation in OPERATIONS if operation.in_path]
 @pytest.mark.parametrize("operation", NAMED, ids=lambda each: f"{each.verb}{each.path}")
 async def test_what_is_not_there_is_not_found(world: World, operation: Any) -> None:
     case = SUCCESSES[operation.verb, operation.path]
-    world.places |= dict.fromkeys(("ref", "approval_id", "run_id", "item_id", "name"), "nobody")
+    world.places |= dict.fromkeys(("ref", "approval_id", "run_id", "item_id", "name", "key_id"), "nobody")
     answer = await world.ask(operation.verb, operation.path, case.body, case.query)
     if operation.name == "should_resume":
         assert answer.json()["reason"] == "session_not_found"

@@ -231,7 +231,7 @@ class LiveStreams:
         watching.add_done_callback(lambda _: stream.stop())
         try:
             if not teller.is_bare:
-                await self._write(exchange, [GREETING])
+                await self._write(exchange, [b"id: %d\n" % stream.after, GREETING])  # where it begins, if it breaks off
             while not (stream.ended or teller.is_done):
                 told = await stream.next(self._settings.heartbeat)
                 await self._write(exchange, teller.pieces(told))
