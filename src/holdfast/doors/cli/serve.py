@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import click
 
-from holdfast.doors.cli.app import App, command, pass_app
+from holdfast.doors.cli.app import App, command
+
+if TYPE_CHECKING:
+    from holdfast.doors.http.serve import Options
 
 
 @command(
@@ -21,23 +26,28 @@ from holdfast.doors.cli.app import App, command, pass_app
 @click.option("--launcher/--no-launcher", default=True, show_default=True, help="Start agents here.")
 @click.option("--name", default="serve", show_default=True, metavar="NAME", help="What its launcher is called.")
 @click.option("--slots", type=click.IntRange(1, 1000), default=16, show_default=True, help="How many turns at once.")
+@click.option("--workers", type=click.IntRange(1, 64), default=1, show_default=True, help="How many processes.")
 @click.option("--insecure-no-keys", is_flag=True, help="Let in whoever can reach it, on any address, without a key.")
 @click.option("--log-format", type=click.Choice(("text", "json")), help="Text on a terminal, else JSON.")
 @click.option(
     "--log-level", default="info", show_default=True, type=click.Choice(("debug", "info", "warning", "error"))
 )
-@pass_app
+@click.option("--fd", type=int, hidden=True)
+@click.pass_context
 def serve(
-    app: App,
+    ctx: click.Context,
+    /,
     host: str,
     port: int,
     store: str | None,
     launcher: bool,
     name: str,
     slots: int,
+    workers: int,
     insecure_no_keys: bool,
     log_format: str | None,
     log_level: str,
+    fd: int | None,
 ) -> None:
     """Serve sessions over HTTP to other processes and machines, until it is told to stop (Ctrl-C, SIGTERM).
 
@@ -53,12 +63,31 @@ def serve(
 
     logs.set_up(log_format or ("text" if sys.stderr.isatty() else "json"), log_level)
     options = Options(
-        url=store or app.url,
+        url=store or ctx.ensure_object(App).url,
         host=host,
         port=port,
         launches=launcher,
         name=name,
         slots=slots,
         open_to_all=insecure_no_keys,
+        fd=fd,
     )
-    uvloop.run(run(options))
+    if workers == 1:
+        uvloop.run(run(options))
+    else:
+        ctx.exit(_serve_many(options, workers, log_format, log_level))
+
+
+def _serve_many(options: Options, workers: int, log_format: str | None, log_level: str) -> int:
+    """Several processes at one address: what each of them is told."""
+    import uvloop
+
+    from holdfast.doors.http.serve import listen
+    from holdfast.doors.http.workers import serve_many
+
+    told = ["--host", options.host, "--name", options.name, "--slots", str(options.slots), "--log-level", log_level]
+    told += [] if options.url is None else ["--store", options.url]
+    told += [] if options.launches else ["--no-launcher"]
+    told += ["--insecure-no-keys"] if options.open_to_all else []
+    told += [] if log_format is None else ["--log-format", log_format]
+    return uvloop.run(serve_many(listen(options.host, options.port), workers, told))

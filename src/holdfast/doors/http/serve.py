@@ -53,12 +53,13 @@ class Options(Struct, frozen=True, kw_only=True):
     launches: bool = True
     name: str = "serve"  # of its launcher
     open_to_all: bool = False  # to whoever can reach it, without any key
+    fd: int | None = None  # a socket that listens already; `workers` shares one
     slots: int = standalone.SLOTS
 
 
 async def serve(options: Options) -> None:
     """Serve until SIGTERM or SIGINT."""
-    listening = _listen(options.host, options.port)
+    listening = listen(options.host, options.port) if options.fd is None else socket.socket(fileno=options.fd)
     address = _address(options.host, listening)
     deps = await asyncio.to_thread(config.open_deps, options.url, threaded=True)
     stop = asyncio.Event()
@@ -77,10 +78,14 @@ async def serve(options: Options) -> None:
         if options.launches:
             work.append(_launch(deps, options, address, stop))
         tasks = [asyncio.create_task(each) for each in work]
+        for task in tasks:
+            task.add_done_callback(server.notice)
         stack.push_async_callback(_ended, tasks, stop)
         _leave_alone_what_stays()
         _tell(options, address)
         await server.serve([listening])
+        if server.failure is not None:
+            raise server.failure
 
 
 def _leave_alone_what_stays() -> None:
@@ -151,6 +156,14 @@ class _Server(uvicorn.Server):
     def __init__(self, settings: uvicorn.Config, stop: asyncio.Event) -> None:
         super().__init__(settings)
         self._stop = stop
+        self.failure: BaseException | None = None  # of what works beside the door
+
+    def notice(self, task: asyncio.Task[None]) -> None:
+        """Something that works beside the door has ended. A failure ends the server: without it, it is half of one."""
+        if not task.cancelled() and task.exception() is not None and self.failure is None:
+            self.failure = task.exception()
+            self.should_exit = True
+            self._stop.set()
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         super().handle_exit(sig, frame)
@@ -173,7 +186,7 @@ def _configured(door: Door) -> uvicorn.Config:
     )
 
 
-def _listen(host: str, port: int) -> socket.socket:
+def listen(host: str, port: int) -> socket.socket:
     """A socket that listens there. Raises StoreUnavailable if something else does."""
     if not 0 <= port < 65536:
         raise InvalidField("port", f"is {port}; give a number from 0 to 65535")

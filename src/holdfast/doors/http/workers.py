@@ -1,0 +1,70 @@
+"""Several processes at one address: each a whole server on the same store, none of them special but for its launcher.
+
+They share the listening socket. One that ends by itself is started again; told to stop, all are.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import signal
+import socket
+import sys
+from collections.abc import Sequence
+
+log = logging.getLogger(__name__)
+
+START_AGAIN_AFTER = 1.0  # seconds, so that one that cannot start does not try without pause
+STAYS = 5.0  # seconds after which a worker counts as well started
+
+
+async def serve_many(listening: socket.socket, workers: int, arguments: Sequence[str]) -> int:
+    """Run `holdfast serve` so many times on the socket until told to stop; the exit code.
+
+    `arguments` are those of a worker besides the socket. Only the first has a launcher.
+    """
+    stop = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, stop.set)
+    listening.listen(4096)
+    os.set_inheritable(listening.fileno(), True)
+    own = [[*arguments] if number == 0 else [*arguments, "--no-launcher"] for number in range(workers)]
+    codes = await asyncio.gather(*(_keep(listening, each, stop) for each in own))
+    return max(codes)
+
+
+async def _keep(listening: socket.socket, arguments: Sequence[str], stop: asyncio.Event) -> int:
+    """One worker, started again whenever it ends by itself; one that never comes up ends all."""
+    loop = asyncio.get_running_loop()
+    while True:
+        began = loop.time()
+        worker = await asyncio.create_subprocess_exec(
+            sys.executable,
+            "-m",
+            "holdfast",
+            "serve",
+            "--fd",
+            str(listening.fileno()),
+            *arguments,
+            pass_fds=(listening.fileno(),),
+        )
+        code = await _ended(worker, stop)
+        if stop.is_set():
+            return max(code, 0)
+        if code > 0 and loop.time() - began < STAYS:
+            stop.set()  # it has said why
+            return code
+        log.error("worker %d ended by itself (%d); another takes its place", worker.pid, code)
+        await asyncio.sleep(START_AGAIN_AFTER)
+
+
+async def _ended(worker: asyncio.subprocess.Process, stop: asyncio.Event) -> int:
+    """How a worker ended; when told to stop, it is told so too."""
+    told = asyncio.create_task(stop.wait())
+    over = asyncio.create_task(worker.wait())
+    await asyncio.wait((told, over), return_when=asyncio.FIRST_COMPLETED)
+    told.cancel()
+    if not over.done():
+        worker.send_signal(signal.SIGTERM)
+    return await over

@@ -1,0 +1,201 @@
+"""`holdfast serve` as people run it: a process, told to stop, killed, doubled, at addresses of all kinds."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import TypeVar
+
+import httpx2
+import pytest
+
+from holdfast import sync
+from holdfast.core.errors import ServerUnreachable
+from holdfast.testing.faults import PATIENCE
+
+T = TypeVar("T")
+LOOK = 0.05  # seconds between two looks
+
+
+class Process:
+    """A server as a process, and what it says."""
+
+    def __init__(self, folder: Path, *arguments: str) -> None:
+        self.log = folder / f"log-{time.monotonic_ns()}.txt"
+        environment = {**os.environ, "HOLDFAST_HOME": str(folder / "home")}
+        command = [sys.executable, "-m", "holdfast", "serve", "--port", "0", "--log-format", "json", *arguments]
+        with self.log.open("wb") as log:
+            self._process = subprocess.Popen(command, stdout=log, stderr=log, env=environment)
+        self.pid = self._process.pid
+
+    @property
+    def url(self) -> str:
+        """Where it serves, once it does."""
+        found = until(lambda: re.search(r" at (http://[^\"\s]+)", self.log.read_text()))
+        until(lambda: _answers(found[1]))
+        return str(found[1])
+
+    def workers(self) -> list[int]:
+        """The processes that it has started."""
+        listed = Path(f"/proc/{self.pid}/task/{self.pid}/children").read_text()
+        return [int(pid) for pid in listed.split()]
+
+    def end(self, number: int = signal.SIGTERM) -> int:
+        """How it ends when told so."""
+        with suppress(ProcessLookupError):
+            self._process.send_signal(number)
+        return self._process.wait(PATIENCE)
+
+    def ended(self) -> int:
+        """How it ends by itself."""
+        return self._process.wait(PATIENCE)
+
+
+@pytest.fixture
+def start(tmp_path: Path) -> Iterator[Callable[..., Process]]:
+    """Starts servers on one home, ended after the test."""
+    with _started(tmp_path) as begin:
+        yield begin
+
+
+@contextmanager
+def _started(folder: Path) -> Iterator[Callable[..., Process]]:
+    processes: list[Process] = []
+
+    def begin(*arguments: str) -> Process:
+        processes.append(Process(folder, *arguments))
+        return processes[-1]
+
+    try:
+        yield begin
+    finally:
+        for process in processes:
+            process.end(signal.SIGKILL)
+
+
+def until(look: Callable[[], T | None]) -> T:
+    """What a look finds, as soon as it finds something."""
+    deadline = time.monotonic() + PATIENCE
+    while True:
+        if found := look():
+            return found
+        assert time.monotonic() < deadline, "it does not come"
+        time.sleep(LOOK)
+
+
+def _answers(url: str) -> bool:
+    with suppress(httpx2.TransportError):
+        return httpx2.get(f"{url}/readyz").status_code == 200
+    return False
+
+
+def test_what_a_server_started_is_finished_by_the_next_one(start: Callable[..., Process]) -> None:
+    first = start()
+    with sync.connect(first.url) as hf:
+        reply = hf.run("echo-agent", "hello", name="talk")
+    assert first.end() == 0
+    assert reply.result == "Echo Agent Response: hello"
+
+    with sync.connect(start().url) as hf:
+        assert hf.run("echo-agent", "again", session="talk").status == "completed"
+        assert [entry.text for entry in hf.messages("talk", last=4)][::2] == ["hello", "again"]
+
+
+def test_a_stop_ends_streams_and_lets_the_store_go(start: Callable[..., Process]) -> None:
+    process = start()
+    url = process.url
+    with httpx2.stream("GET", f"{url}/events", timeout=PATIENCE) as stream:
+        lines = stream.iter_lines()
+        next(lines)  # it has begun
+        assert process.end() == 0
+        assert list(lines) is not None  # ended, not broken off
+    assert "Finished server process" in process.log.read_text()
+
+
+def test_two_servers_on_one_store_see_each_other(start: Callable[..., Process]) -> None:
+    one, other = start(), start("--name", "another")
+    with sync.connect(one.url) as here, sync.connect(other.url) as there:
+        session = here.create(agent="planner", idempotency_key="k-1")
+        assert there.create(agent="planner", idempotency_key="k-1") == session
+        heard = there.events(session.id)
+        next(heard)
+        here.append(session.id, "said at the other door")
+        assert next(heard).data["content"] == "said at the other door"
+
+
+def test_a_second_launcher_of_one_name_is_refused(start: Callable[..., Process]) -> None:
+    first = start()
+    assert first.url
+    second = start()
+    assert second.ended() == 5
+    assert "give this one another --name" in second.log.read_text()
+    assert _answers(first.url)
+
+
+def test_a_killed_worker_is_replaced_and_nobody_notices(start: Callable[..., Process]) -> None:
+    process = start("--workers", "2")
+    url = process.url
+    until(lambda: len(process.workers()) == 2)
+    with sync.connect(url) as hf:
+        session = hf.create()
+        for victim in process.workers():
+            os.kill(victim, signal.SIGKILL)
+            hf.append(session.id, "still there")
+            until(lambda victim=victim: len(process.workers()) == 2 and victim not in process.workers())
+        assert hf.run("echo-agent", "and agents too").status == "completed"
+        assert [entry.text for entry in hf.messages(session.id)] == ["still there"] * 2
+    assert process.end() == 0
+    assert process.workers() == [] if Path(f"/proc/{process.pid}").exists() else True
+
+
+def test_at_an_address_that_others_reach_it_needs_a_key(start: Callable[..., Process], tmp_path: Path) -> None:
+    refused = start("--host", "0.0.0.0")
+    assert refused.ended() == 2
+    assert "holdfast keys create" in refused.log.read_text()
+
+    environment = {**os.environ, "HOLDFAST_HOME": str(tmp_path / "home")}
+    made = subprocess.run(
+        [sys.executable, "-m", "holdfast", "keys", "create", "--scope", "read", "--json"],
+        env=environment,
+        capture_output=True,
+        check=True,
+    )
+    key = json.loads(made.stdout)["text"]
+    url = start("--host", "0.0.0.0").url
+    assert httpx2.get(f"{url}/sessions").status_code == 401
+    known = {"Authorization": f"Bearer {key}"}
+    assert httpx2.get(f"{url}/sessions", headers={**known, "Host": "elsewhere.example"}).status_code == 200
+    assert httpx2.post(f"{url}/sessions", headers=known).json()["scope"] == "write"
+
+
+def test_loudly_told_so_it_is_open_to_all(start: Callable[..., Process]) -> None:
+    process = start("--host", "0.0.0.0", "--insecure-no-keys")
+    assert httpx2.get(f"{process.url}/sessions", headers={"Host": "elsewhere.example"}).status_code == 200
+    assert '"level":"critical"' in process.log.read_text()
+
+
+def test_a_port_that_is_taken_is_told(start: Callable[..., Process]) -> None:
+    port = start().url.rpartition(":")[2]
+    refused = start("--port", port, "--name", "another")
+    assert refused.ended() == 5
+    assert "give --port" in refused.log.read_text()
+
+
+def test_a_store_that_cannot_be_opened_is_told(start: Callable[..., Process], tmp_path: Path) -> None:
+    (tmp_path / "broken.db").write_bytes(b"no database " * 100)
+    refused = start("--store", f"sqlite:///{tmp_path / 'broken.db'}")
+    assert refused.ended() == 5
+    assert "not a whole database" in refused.log.read_text()
+
+
+def test_whoever_connects_to_nobody_is_told_so() -> None:
+    with pytest.raises(ServerUnreachable):
+        sync.connect("http://127.0.0.1:9", deadline=0.2).list()
