@@ -11,6 +11,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
@@ -91,6 +92,11 @@ def until(look: Callable[[], T | None]) -> T:
         time.sleep(LOOK)
 
 
+def _is_replaced(process: Process, victim: int) -> bool:
+    workers = process.workers()
+    return len(workers) == 2 and victim not in workers
+
+
 def _answers(url: str) -> bool:
     with suppress(httpx2.TransportError):
         return httpx2.get(f"{url}/readyz").status_code == 200
@@ -149,7 +155,7 @@ def test_a_killed_worker_is_replaced_and_nobody_notices(start: Callable[..., Pro
         for victim in process.workers():
             os.kill(victim, signal.SIGKILL)
             hf.append(session.id, "still there")
-            until(lambda victim=victim: len(process.workers()) == 2 and victim not in process.workers())
+            until(partial(_is_replaced, process, victim))
         assert hf.run("echo-agent", "and agents too").status == "completed"
         assert [entry.text for entry in hf.messages(session.id)] == ["still there"] * 2
     assert process.end() == 0
