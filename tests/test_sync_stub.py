@@ -98,6 +98,7 @@ CALLS: dict[str, Callable[[sync.Holdfast], object]] = {
     "approvals": lambda hf: hf.approvals(),
     "approve": lambda hf: hf.approve(hf.request_approval("one", "Go?").approval_id),
     "check": lambda hf: hf.check(),
+    "call_tool": lambda hf: hf.call_tool("weather-tool", parameters={"location": "Rome"}),
     "checkpoint": lambda hf: hf.checkpoint("one"),
     "checkpoints": lambda hf: hf.checkpoints("one"),
     "children": lambda hf: hf.children("one"),
@@ -147,6 +148,7 @@ CALLS: dict[str, Callable[[sync.Holdfast], object]] = {
     "stop": lambda hf: hf.stop("one"),
     "stop_run": lambda hf: hf.stop_run(_asked(hf)),
     "suspend": lambda hf: hf.suspend("one"),
+    "tools": lambda hf: hf.tools(),
     "tree": lambda hf: hf.tree("one"),
     "update": lambda hf: hf.update("one", phase="planning"),
 }

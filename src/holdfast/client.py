@@ -58,6 +58,7 @@ if TYPE_CHECKING:
     from holdfast.core.key import Key
     from holdfast.core.once import OnceKey
     from holdfast.core.run import Run
+    from holdfast.core.tool import Tool, ToolAnswer
     from holdfast.core.turn import Launcher, Turn
     from holdfast.files.finding import Source
     from holdfast.launcher.embedded import Embedded
@@ -73,6 +74,7 @@ Hits = list[Hit]
 Approvals = list[Approval]
 Problems = list[str]
 Stopped = list[str]
+Tools = list["Tool"]
 Hearer = Callable[[str, dict[str, Any]], None]  # of a session's id, and of what happens in it
 Hearers = list[Hearer]
 
@@ -651,6 +653,24 @@ class Holdfast:
         from holdfast.service.agents import shown
 
         return shown(config.open_registry().remove(name))
+
+    async def tools(self) -> Tools:
+        """Tools by name, with what each of their operations takes."""
+        return [tool for tool, _ in config.tools().values()]
+
+    async def call_tool(
+        self,
+        tool: str,
+        operation: str | None = None,
+        parameters: dict[str, Any] | None = None,
+        *,
+        session: str | None = None,
+    ) -> ToolAnswer:
+        """Call a tool: its first operation, unless one is named. With `session`, its log has call and result."""
+        from holdfast.service.tools import call_tool
+
+        deps, tools = await self._ready(), config.tools()
+        return await call_tool(deps, self._caller, tools, tool, operation, parameters, session=session)
 
     async def launchers(self) -> Page[Launcher]:
         """Launchers that work for the caller, newest first."""

@@ -61,6 +61,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from holdfast.agents.registry import Registry
     from holdfast.core.agent import AgentDefinition
+    from holdfast.core.tool import Toolbox
 
 FILE_NAME = "holdfast.db"
 CONFIG_NAME = "config.toml"
@@ -287,6 +288,13 @@ def agents() -> dict[str, AgentDefinition]:
 def find_agent(name: str) -> AgentDefinition | None:
     """An agent by name, or None. Raises InvalidDefinition if its file is wrong."""
     return _registry().find(name)
+
+
+def tools() -> Toolbox:
+    """Every tool there is, by name."""
+    from holdfast.agents import weather
+
+    return {weather.WEATHER.name: (weather.WEATHER, weather.call)}
 
 
 def _registry() -> Registry:

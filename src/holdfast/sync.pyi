@@ -6,7 +6,7 @@ from typing import Any
 
 from msgspec import UNSET, UnsetType
 
-from holdfast.client import Approvals, Entries, Hearer, Hits, Problems, Sessions, Stopped
+from holdfast.client import Approvals, Entries, Hearer, Hits, Problems, Sessions, Stopped, Tools
 from holdfast.client import Holdfast as AsyncHoldfast
 from holdfast.core.approval import Approval
 from holdfast.core.context import ContextItem
@@ -20,6 +20,7 @@ from holdfast.core.policy import Verdict
 from holdfast.core.query import Page
 from holdfast.core.run import Run
 from holdfast.core.session import Session
+from holdfast.core.tool import ToolAnswer
 from holdfast.core.turn import Launcher
 from holdfast.core.window import TokenCounter, rough_tokens
 from holdfast.files.finding import Source
@@ -324,6 +325,19 @@ class Holdfast:
 
     def remove_agent(self, name: str) -> dict[str, Any]:
         """Remove an agent that was added; its sessions stay. The agent as it was."""
+
+    def tools(self) -> Tools:
+        """Tools by name, with what each of their operations takes."""
+
+    def call_tool(
+        self,
+        tool: str,
+        operation: str | None = None,
+        parameters: dict[str, Any] | None = None,
+        *,
+        session: str | None = None,
+    ) -> ToolAnswer:
+        """Call a tool: its first operation, unless one is named. With `session`, its log has call and result."""
 
     def launchers(self) -> Page[Launcher]:
         """Launchers that work for the caller, newest first."""

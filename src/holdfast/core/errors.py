@@ -27,6 +27,7 @@
     │   ├── ItemNotFound          of an inbox                                         item_not_found
     │   ├── KeyNotFound           of access                                           key_not_found
     │   ├── LauncherNotFound      it has to say first that it is there                launcher_not_found
+    │   ├── ToolNotFound          no such tool                                        tool_not_found
     │   ├── AgentNotFound         no such agent, or it is switched off                agent_not_found
     │   └── SessionGone           it was deleted: when, by whom, why                  session_gone
     ├── Conflict                  refused as things stand; look again, then decide
@@ -391,6 +392,15 @@ class KeyNotFound(NotFound):
     def __init__(self, key_id: str) -> None:
         shown = _plain(key_id)
         super().__init__(f"there is no key {shown!r}; `holdfast keys list` shows those there are", key_id=shown)
+
+
+class ToolNotFound(NotFound):
+    """There is no such tool."""
+
+    code = "tool_not_found"
+
+    def __init__(self, name: object) -> None:
+        super().__init__(f"there is no tool {_shown(name)}; `hf.tools()` or GET /tools lists them", tool=_plain(name))
 
 
 class AgentNotFound(NotFound):

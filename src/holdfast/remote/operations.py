@@ -114,7 +114,7 @@ class Operation:
         fields: list[Any] = []
         for wire, name in self.fields.items():
             kind = on_the_wire(name, self.hints[name])
-            if self._is_required(name) and wire not in self.also:
+            if self.is_required(name) and wire not in self.also:
                 fields.append((wire, kind))
             else:
                 fields.append((wire, Union[kind, UnsetType], UNSET))  # noqa: UP007  kind is a value
@@ -122,7 +122,7 @@ class Operation:
         title = "".join(part.title() for part in re.split(r"[._]", self.name))
         return defstruct(f"{title}Request", fields, kw_only=True, forbid_unknown_fields=True)
 
-    def _is_required(self, name: str) -> bool:
+    def is_required(self, name: str) -> bool:
         return self.parameters[name].default is inspect.Parameter.empty and NoneType not in get_args(self.hints[name])
 
     def arguments(self, request: Struct) -> Arguments:
@@ -186,6 +186,7 @@ def _names() -> dict[str, Any]:
     from holdfast.core.inbox import Item
     from holdfast.core.key import Key
     from holdfast.core.run import Run
+    from holdfast.core.tool import Tool, ToolAnswer
     from holdfast.core.turn import Launcher
     from holdfast.service.agents import AgentList
     from holdfast.service.analytics import Analytics
@@ -194,7 +195,7 @@ def _names() -> dict[str, Any]:
 
     vars(sessions).setdefault("Item", Item)  # a field of ResumePacket; only type checkers import it there
     own = {name: value for name, value in vars(client).items() if not name.startswith("_")}
-    told: tuple[type, ...] = (Item, Run, Launcher, Analytics, RunReply, Key, NewKey, AgentList)
+    told: tuple[type, ...] = (Item, Run, Launcher, Analytics, RunReply, Key, NewKey, AgentList, Tool, ToolAnswer)
     return {**own, **{kind.__name__: kind for kind in told}}
 
 
@@ -288,6 +289,9 @@ OPERATIONS: tuple[Operation, ...] = (
     Operation("agent", "GET", "/agents/{name}", _R),
     Operation("define_agent", "POST", "/agents", Scope.ADMIN, local=("source",), status=201, to_token=False),
     Operation("remove_agent", "DELETE", "/agents/{name}", Scope.ADMIN, to_token=False),
+    # Tools
+    Operation("tools", "GET", "/tools", _R),
+    Operation("call_tool", "POST", "/tools/{tool}", _W, wire={"session": "session_id"}, refs=("session",)),
     # Care
     Operation("keys", "GET", "/keys", Scope.ADMIN, to_token=False),
     Operation("create_key", "POST", "/keys", Scope.ADMIN, status=201, to_token=False),

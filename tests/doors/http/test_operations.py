@@ -26,7 +26,7 @@ class World:
 
     def __init__(self, http: httpx2.AsyncClient, served: Served) -> None:
         self.http, self.served = http, served
-        self.places = {"ref": "s-1", "key": "tone", "number": "0", "name": "greeter"}
+        self.places = {"ref": "s-1", "key": "tone", "number": "0", "name": "greeter", "tool": "weather-tool"}
 
     async def make(self) -> World:
         hf = self.served.holdfast()
@@ -147,6 +147,11 @@ SUCCESSES: dict[tuple[str, str], Case] = {
     ("GET", "/agents/{name}"): Case(lambda agent: agent["command"] == ["cat"]),
     ("POST", "/agents"): Case(lambda agent: agent["name"] == "other", {"definition": GREETER}),
     ("DELETE", "/agents/{name}"): Case(lambda agent: agent["name"] == "greeter"),
+    ("GET", "/tools"): Case(items(lambda them: them[0]["name"] == "weather-tool")),
+    ("POST", "/tools/{tool}"): Case(
+        lambda answer: answer["result"]["location"] == "Rome" and answer["session_id"] == "s-1",
+        {"parameters": {"location": "Rome"}, "session_id": "s-1"},
+    ),
     ("GET", "/keys"): Case(items(lambda them: them == [])),
     ("POST", "/keys"): Case(lambda made: made["text"].startswith("hf_"), {"scopes": ["read"]}),
     ("DELETE", "/keys/{key_id}"): Case(lambda key: key["revoked_at"] is not None),
@@ -188,7 +193,7 @@ NAMED = [operation for operation in OPERATIONS if operation.in_path]
 @pytest.mark.parametrize("operation", NAMED, ids=lambda each: f"{each.verb}{each.path}")
 async def test_what_is_not_there_is_not_found(world: World, operation: Any) -> None:
     case = SUCCESSES[operation.verb, operation.path]
-    world.places |= dict.fromkeys(("ref", "approval_id", "run_id", "item_id", "name", "key_id"), "nobody")
+    world.places |= dict.fromkeys(("ref", "approval_id", "run_id", "item_id", "name", "key_id", "tool"), "nobody")
     answer = await world.ask(operation.verb, operation.path, case.body, case.query)
     if operation.name == "should_resume":
         assert answer.json()["reason"] == "session_not_found"

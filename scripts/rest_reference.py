@@ -1,0 +1,91 @@
+"""Writes docs/reference/rest.md: every route of the HTTP door, from the table of operations and what routes say.
+
+`python scripts/rest_reference.py` writes it, `--check` only says whether it is fresh.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from pathlib import Path
+
+from holdfast import config
+from holdfast.doors.http.described import Described
+from holdfast.doors.http.serve import make_door
+from holdfast.remote.operations import OPERATIONS, Operation
+
+PAGE = Path(__file__).parent.parent / "docs" / "reference" / "rest.md"
+
+HEAD = """# REST
+
+What `holdfast serve` answers to. `GET /openapi.json` has the same for programs, with every type, and `/docs` as a page.
+
+- Bodies and answers are JSON. A list is `{"items": […], "next": …}`; `next` goes into `cursor` (or `before`, `after`)
+  for what follows, and is null at the end.
+- Wherever a path has `{ref}`, a session's id or name will do.
+- An error is `application/problem+json` with `code`, `detail`, its facts, `status` and `request_id`; the
+  [codes](errors.md) are the same at every door.
+- `Idempotency-Key` on a POST that creates: asked again within 24 hours, the same answer; with another body, 409.
+- A session's `ETag` is its version and its last entry. `If-None-Match` gets 304, `If-Match` on a change 412 if the
+  version is another by now.
+- `X-Request-Id` comes back, and stands in every line of the log about the request.
+- `X-Agent-Session-Id` or `X-Agent-Session-Name` name the session that asks, where the body does not: the parent.
+- `Authorization: Bearer KEY`, once the store has [keys](../access.md). The scope that a route needs is in its line.
+
+What a request says is in the query of a GET or DELETE, and in the body of everything else; what stands in
+parentheses is optional. [Over HTTP](../http.md) tells how to send messages and follow streams.
+"""
+
+
+def main() -> int:
+    """Write the page, or say whether it is fresh."""
+    text = page()
+    if "--check" in sys.argv[1:]:
+        return 0 if PAGE.read_text() == text else 1
+    PAGE.write_text(text)
+    return 0
+
+
+def page() -> str:
+    """The page as it has to be."""
+    door = make_door(config.open_deps("memory://", threaded=True))
+    groups: dict[str, list[tuple[str, str]]] = {}
+    for operation in OPERATIONS:
+        groups.setdefault(_group(operation.path), []).append((operation.path, _row(operation)))
+    for verb, path, described in door.described:
+        groups.setdefault(_group(path), []).append((path, _described_row(verb, path, described)))
+    parts = [HEAD]
+    for name, rows in sorted(groups.items()):
+        lines = [row for _, row in sorted(rows)]
+        parts.append(f"\n## {name}\n\n| route | | scope | fields |\n|---|---|---|---|\n" + "\n".join(lines) + "\n")
+    return "".join(parts)
+
+
+def _group(path: str) -> str:
+    return "/" + path.split("/")[1]
+
+
+def _row(operation: Operation) -> str:
+    fields = [name if operation.is_required(parameter) else f"({name})" for name, parameter in operation.fields.items()]
+    if operation.body is not None:
+        fields.insert(0, f"the {operation.body[:5]} is the body")
+    return _line(operation.verb, operation.path, operation.summary, operation.scope.value, fields)
+
+
+def _described_row(verb: str, path: str, described: Described) -> str:
+    fields = [f"({name})" for name in described.query]
+    if (names := getattr(described.body, "__struct_fields__", None)) is not None:
+        defaults = len(described.body.__struct_defaults__)
+        required = len(names) - defaults
+        fields += [name if place < required else f"({name})" for place, name in enumerate(names)]
+    scope = "" if described.scope is None else described.scope.value
+    return _line(verb, path, described.summary, scope, fields)
+
+
+def _line(verb: str, path: str, summary: str, scope: str, fields: list[str]) -> str:
+    told = re.sub(r"\s+", " ", summary.rstrip(".")).replace("|", "\\|")
+    return f"| `{verb} {path}` | {told} | {scope} | {', '.join(fields)} |"
+
+
+if __name__ == "__main__":
+    sys.exit(main())
