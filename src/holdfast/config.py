@@ -27,6 +27,9 @@ File, then environment, then arguments. The file is `config.toml` in the folder 
     burst = 1000
     streams = 10000
     streams_per_visitor = 2000
+    [encryption]
+    key_file = "encryption.keys"
+    seal = true
 """
 
 from __future__ import annotations
@@ -62,9 +65,11 @@ if TYPE_CHECKING:
     from holdfast.agents.registry import Registry
     from holdfast.core.agent import AgentDefinition
     from holdfast.core.tool import Toolbox
+    from holdfast.stores.sealing import Sealer
 
 FILE_NAME = "holdfast.db"
 CONFIG_NAME = "config.toml"
+_TABLES = ("url", "resume", "family", "retention", "redact", "hooks", "server", "encryption")
 AGENTS_NAME = "agents"
 NEVER = "never"  # in the place of a duration
 SHORTEST_SWEEP = timedelta(seconds=1)
@@ -191,8 +196,8 @@ def _open_sqlite(path: str, *, threaded: bool, patience: float | None) -> Store:
     if folder == home():
         make_folder(folder)
     if threaded:
-        return SqliteStore.serve(path)
-    return SqliteStore.open(path, patience)
+        return SqliteStore.serve(path, find_sealer())
+    return SqliteStore.open(path, patience, find_sealer())
 
 
 def _open_memory(name: str) -> Store:
@@ -204,6 +209,39 @@ def _open_memory(name: str) -> Store:
 def without_password(url: str) -> str:
     """A URL as it may be shown."""
     return re.sub(r"(?<=//)([^/@]*)@", "…@", url)
+
+
+# Encryption at rest -----------------------------------------------------------------------------
+
+
+def find_sealer() -> Sealer | None:
+    """What bodies are sealed and opened with: the keys of the environment, else of the key file; None without any."""
+    table = _encryption()
+    text = os.environ.get("HOLDFAST_ENCRYPTION_KEYS", "")
+    if not text.strip() and "key_file" in table:
+        text = _key_file(table["key_file"])
+    elif not text.strip():
+        return None
+    from holdfast.stores.sealing import Sealer, read_keys  # those who do not encrypt need none of it
+
+    return Sealer(read_keys(text), seals=_yes_or_no("encryption.seal", table.get("seal", True)))
+
+
+def _encryption() -> dict[str, Any]:
+    table = _table(_file(), "encryption")
+    _check_known("encryption", table, ("key_file", "seal"))
+    return table
+
+
+def _key_file(given: object) -> str:
+    if not isinstance(given, str) or not given:
+        raise InvalidField("encryption.key_file", f"is {given!r}; write the path of a file")
+    path = os.path.join(home(), os.path.expanduser(given))
+    try:
+        with open(path, encoding="utf-8") as file:
+            return file.read()
+    except (OSError, UnicodeDecodeError) as error:
+        raise InvalidField("encryption.key_file", f"{path} cannot be read ({error})") from None
 
 
 # Who is calling ---------------------------------------------------------------------------------
@@ -382,7 +420,7 @@ def read_settings() -> Settings:
     file = _file()
     if not file:
         return Settings()
-    _check_known("the configuration file", file, ("url", "resume", "family", "retention", "redact", "hooks", "server"))
+    _check_known("the configuration file", file, _TABLES)
     resume, family = _table(file, "resume"), _table(file, "family")
     _check_known("resume", resume, ("idle_limit", "idle_limits", "max_errors"))
     _check_known("family", family, FamilyLimits.__struct_fields__)

@@ -11,6 +11,7 @@ import pytest
 
 from holdfast.core.run import Join
 from holdfast.stores.sqlite import work
+from holdfast.stores.sqlite.connection import Connection
 from holdfast.stores.sqlite.store import SqliteStore
 from holdfast.testing.builders import OWNER, a_session, a_stamp, said
 from holdfast.testing.work import a_child_run, finish, launch, start, take, taken
@@ -30,9 +31,9 @@ def items_read(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The ids of the inbox items that were read."""
     reading, read = work.item_of, list[str]()
 
-    def noting(row: Any, session_id: str) -> Any:
+    def noting(db: Connection, row: Any, session_id: str) -> Any:
         read.append(row[0])
-        return reading(row, session_id)
+        return reading(db, row, session_id)
 
     monkeypatch.setattr(work, "item_of", noting)
     return read

@@ -89,6 +89,8 @@ EXAMPLES: tuple[tuple[str, HoldfastError], ...] = (
     ("store_full", errors.StoreFull("holdfast.db")),
     ("store_corrupt", errors.StoreCorrupt("holdfast.db", "cut short")),
     ("store_too_new", errors.StoreTooNew("holdfast.db", 9, 1)),
+    ("encryption_key_missing", errors.EncryptionKeyMissing("k-1")),
+    ("encryption_key_wrong", errors.EncryptionKeyWrong("k-1", "holdfast.db")),
     ("store_unavailable", errors.StoreUnavailable("holdfast.db cannot be opened")),
 )
 IDS = [code for code, _ in EXAMPLES]

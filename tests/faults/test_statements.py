@@ -41,8 +41,8 @@ async def test_every_connection_of_a_server_is_set_alike(path: Path, monkeypatch
     opened: list[Connection] = []
     opening = Connection.__init__
 
-    def noting(self: Connection, *args: Any) -> None:
-        opening(self, *args)
+    def noting(self: Connection, *args: Any, **options: Any) -> None:
+        opening(self, *args, **options)
         opened.append(self)
 
     monkeypatch.setattr(Connection, "__init__", noting)

@@ -60,6 +60,8 @@
         ├── StoreFull             no room on the disk                                 store_full
         ├── StoreCorrupt          the file is damaged or no database                  store_corrupt
         ├── StoreTooNew           written by a newer Holdfast                         store_too_new
+        ├── EncryptionKeyMissing  sealed with a key that is not configured            encryption_key_missing
+        ├── EncryptionKeyWrong    another key than the one of that id                 encryption_key_wrong
         ├── ServerUnreachable     no answer from a server                             server_unreachable
         └── StoreUnavailable      cannot be opened or reached                         store_unavailable
 
@@ -752,6 +754,36 @@ class StoreTooNew(StoreError):
     def __init__(self, where: str, found: int, known: int) -> None:
         super().__init__(
             f"{where} has schema {found}, this Holdfast knows up to {known}; install a newer release", store=where
+        )
+
+
+class EncryptionKeyMissing(StoreError):
+    """Sealed with an encryption key that is not configured; or a sealed store, written to without any."""
+
+    code = "encryption_key_missing"
+
+    def __init__(self, key_id: str | None) -> None:
+        what = (
+            "this store is sealed, and there is no encryption key to seal with"
+            if key_id is None
+            else f"this is sealed with encryption key {key_id!r}, which is not configured"
+        )
+        super().__init__(
+            f"{what}; put the key into HOLDFAST_ENCRYPTION_KEYS or the key file, and start again", key_id=key_id
+        )
+
+
+class EncryptionKeyWrong(StoreError):
+    """A key is configured under the id of another one, which the store was sealed with."""
+
+    code = "encryption_key_wrong"
+
+    def __init__(self, key_id: str, where: str) -> None:
+        super().__init__(
+            f"the encryption key {key_id!r} is not the one that {where} was sealed with; configure that one, or give "
+            "a new key an id of its own",
+            key_id=key_id,
+            store=where,
         )
 
 

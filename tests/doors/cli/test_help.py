@@ -16,7 +16,8 @@ from tests.doors.cli.running import Cli
 STAGE = (
     "create update get show list tree children log send suspend resume release fork finalize delete cleanup audit "
     "should-resume context checkpoint approvals approve reject request-approval search export import migrate doctor "
-    "completion hooks stats agent agents run runs result stop inbox launcher launchers watch replay keys serve"
+    "completion hooks stats agent agents run runs result stop inbox launcher launchers watch replay keys serve "
+    "encryption-key"
 )
 
 

@@ -83,6 +83,7 @@ COMMANDS: dict[str, dict[str, str]] = {
         "export": "transfer:export",
         "import": "transfer:import_",
         "migrate": "care:migrate",
+        "encryption-key": "encryption:encryption_key",
         "doctor": "doctor:doctor",
         "completion": "completion:completion",
     },

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from typing import Any
 
 import click
@@ -100,14 +100,16 @@ def duration_text(seconds: float) -> str:
     return f"{seconds:g}s"
 
 
-@command("migrate", examples=("holdfast migrate --dry-run", "holdfast migrate", "holdfast --json migrate"))
+@command("migrate", examples=("holdfast migrate --dry-run", "holdfast migrate", "holdfast migrate --seal"))
 @click.option("--dry-run", is_flag=True, help="Only say what is missing.")
+@click.option("--seal", is_flag=True, help="Then seal everything that is there with the first encryption key.")
 @pass_app
-def migrate(app: App, dry_run: bool) -> None:
+def migrate(app: App, dry_run: bool, seal: bool) -> None:
     """Bring the database to the newest schema. Twice is harmless.
 
     Every command does so by itself; this one tells what it did. The database of an older
     orchestrator is brought in: its sessions become ours, its own tables are kept beside them.
+    To seal goes in small steps, and may be interrupted and repeated; the search index goes.
     """
     from holdfast.stores.sqlite.migrate import LATEST
 
@@ -124,7 +126,11 @@ def migrate(app: App, dry_run: bool) -> None:
     }
     if brought_in:
         done["to_bring_in" if dry_run else "brought_in"] = brought_in
+    if seal:
+        done |= _seal(sqlite_file(app), dry_run)
     app.show(done, lambda: say(facts(_flat(done))))
+    if seal and not dry_run:
+        _tell_what_is_left(done["sealed"])
 
 
 def _flat(done: dict[str, Any]) -> Iterator[tuple[str, object]]:
@@ -135,13 +141,44 @@ def _flat(done: dict[str, Any]) -> Iterator[tuple[str, object]]:
             yield name, value or "nothing"
 
 
+def _seal(path: str, dry_run: bool) -> dict[str, Any]:
+    """Seal a whole database, or only count what is to be sealed."""
+    from holdfast.config import find_sealer
+    from holdfast.stores.sqlite.connection import Connection, translating
+    from holdfast.stores.sqlite.sealed import count_plain, rewrite
+
+    if dry_run and not os.path.exists(path):
+        return {"to_seal": 0}
+    with closing(Connection(path, sealer=find_sealer())) as db, translating(path):
+        if dry_run:
+            return {"to_seal": count_plain(db)}
+        with counting("Sealing") as progress:
+            return {"sealed": to_builtins(rewrite(db, progress))}
+
+
+def _tell_what_is_left(sealed: dict[str, Any]) -> None:
+    """What somebody has to do about it yet."""
+    if sealed["plain_tables"]:
+        complain(
+            f"{', '.join(sealed['plain_tables'])}: tables of an older orchestrator, kept as they were and not sealed; "
+            "drop them when they are of no more use"
+        )
+    if not sealed["is_compact"]:
+        complain("others use the file, so parts of what was plain may still be in it; stop them and seal again")
+    for problem in sealed["left"]:
+        complain(f"left as it is: {problem}")
+    if sealed["left"] or not sealed["is_compact"]:
+        click.get_current_context().exit(1)
+
+
 def _bring_in_older(path: str, dry_run: bool) -> dict[str, Any] | None:
     """What became, or would become, of an older orchestrator's database; None if this is none."""
+    from holdfast.config import find_sealer
     from holdfast.stores.sqlite import legacy
 
     if not legacy.is_older_file(path):
         return None
-    done = legacy.rehearse(path) if dry_run else legacy.bring_in_file(path)
+    done = legacy.rehearse(path) if dry_run else legacy.bring_in_file(path, find_sealer())
     return None if done is None else to_builtins(done)
 
 

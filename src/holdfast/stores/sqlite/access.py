@@ -153,7 +153,7 @@ class Threaded:
         self._path, self._process = db.path, _Process(db.path)
         self._post = _Post()
         self._writer = _Writer(db, self._committed, self._post)
-        self._readers = _Readers(db.path, self._post)
+        self._readers = _Readers(db, self._post)
         self._watcher: _Watcher | None = None
         self._pulse = 0
         self._waiting: set[tuple[asyncio.AbstractEventLoop, asyncio.Event]] = set()
@@ -270,8 +270,8 @@ class _Post:
 class _Readers:
     """Threads that read, each with a connection of its own; there are as many as were ever needed at once."""
 
-    def __init__(self, path: str, post: _Post) -> None:
-        self._path, self._post = path, post
+    def __init__(self, like: Connection, post: _Post) -> None:
+        self._path, self._sealer, self._post = like.path, like.opener, post
         self._queue: SimpleQueue[_Task | None] = SimpleQueue()
         self._threads: list[threading.Thread] = []
         self._guard = threading.Lock()
@@ -292,7 +292,7 @@ class _Readers:
         db: Connection | None = None
         while (task := self._queue.get()) is not None:
             try:
-                db = db or Connection(self._path)
+                db = db or Connection(self._path, sealer=self._sealer)
                 task.result = task.job(db)
             except BaseException as error:
                 task.error = translated(error, self._path) if isinstance(error, apsw.Error) else error

@@ -16,6 +16,7 @@ from typing import Any
 import apsw
 
 from holdfast.core.errors import (
+    EncryptionKeyMissing,
     HoldfastError,
     StoreBusy,
     StoreCorrupt,
@@ -25,9 +26,14 @@ from holdfast.core.errors import (
 )
 from holdfast.stores.sqlite.rows import Row
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from holdfast.stores.sealing import Sealer
+
 MIN_SQLITE = (3, 51, 3)
 APPLICATION_ID = 0x486F6C64  # "Hold", so that another program's database is left alone
 SMALLEST_PAGE = 512  # bytes; every database file is a multiple of it
+REFUSED_PLAIN = "holdfast: plain body in a sealed store"  # what the triggers of a sealed store say
 BUSY_FOR = 30.0  # seconds others may keep the file locked before we give up
 _PRAGMAS = (("synchronous", "FULL", 2), ("foreign_keys", "ON", 1), ("temp_store", "MEMORY", 2))
 
@@ -44,6 +50,8 @@ _TRANSLATIONS: tuple[tuple[type[apsw.Error], Callable[[str, str], HoldfastError]
 
 def translated(error: apsw.Error, path: str) -> HoldfastError:
     """Our error for one of SQLite's."""
+    if isinstance(error, apsw.ConstraintError) and REFUSED_PLAIN in str(error):
+        return EncryptionKeyMissing(None)
     for kind, ours in _TRANSLATIONS:
         if isinstance(error, kind):
             return ours(path, str(error))
@@ -69,8 +77,10 @@ class BrokenText(StoreCorrupt):
 class Connection:
     """One connection: used by one thread at a time."""
 
-    def __init__(self, path: str, patience: float | None = None) -> None:
+    def __init__(self, path: str, patience: float | None = None, sealer: Sealer | None = None) -> None:
         self.path = path
+        self.opener = sealer  # opens what is sealed, whether or not new bodies are
+        self.sealer = sealer if sealer is not None and sealer.seals else None
         with translating(path):
             check_usable(path)
             self.raw = _opened(path)

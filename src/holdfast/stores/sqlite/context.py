@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from holdfast.core.context import ContextChange, ContextItem
+from holdfast.core.errors import SessionCorrupt
 from holdfast.ports import ContextDecision
 from holdfast.stores.sqlite import heads
 from holdfast.stores.sqlite.connection import Connection
-from holdfast.stores.sqlite.rows import item_of, json_text, micros, micros_or_none
+from holdfast.stores.sqlite.rows import Row, about_context, item_of, json_text, micros, micros_or_none
 
 _ITEMS = "SELECT key, value, version, updated_at, expires_at FROM context WHERE session = ?1"
 _LIVING = f"{_ITEMS} AND (expires_at IS NULL OR expires_at > ?2)"
@@ -15,13 +16,20 @@ _LIVING = f"{_ITEMS} AND (expires_at IS NULL OR expires_at > ?2)"
 def items(db: Connection, pk: int, at: int, key: str | None) -> dict[str, ContextItem]:
     """What lives at that time, or one key of it."""
     if key is None:
-        return dict(item_of(row) for row in db.all(f"{_LIVING} ORDER BY key", (pk, at)))
-    return dict(item_of(row) for row in db.all(f"{_LIVING} AND key = ?3", (pk, at, key)))
+        return _items_of(db, pk, db.all(f"{_LIVING} ORDER BY key", (pk, at)))
+    return _items_of(db, pk, db.all(f"{_LIVING} AND key = ?3", (pk, at, key)))
 
 
 def all_items(db: Connection, pk: int) -> dict[str, ContextItem]:
     """Everything, expired or not."""
-    return dict(item_of(row) for row in db.all(f"{_ITEMS} ORDER BY key", (pk,)))
+    return _items_of(db, pk, db.all(f"{_ITEMS} ORDER BY key", (pk,)))
+
+
+def _items_of(db: Connection, pk: int, rows: list[Row]) -> dict[str, ContextItem]:
+    try:
+        return dict(item_of(row, pk, db.opener) for row in rows)
+    except ValueError as error:  # it is not JSON, or does not open
+        raise SessionCorrupt(heads.id_of(db, pk), f"context: {error}") from error
 
 
 def write(db: Connection, owner: str, ref: str, decide: ContextDecision, at: int, key: str | None) -> ContextChange:
@@ -42,7 +50,12 @@ def put(db: Connection, pk: int, values: dict[str, ContextItem]) -> None:
     db.executemany(
         "INSERT OR REPLACE INTO context VALUES (?, ?, ?, ?, ?, ?)",
         [
-            (pk, key, json_text(item.value), item.version, micros(item.updated_at), micros_or_none(item.expires_at))
+            (pk, key, _kept(db, pk, key, item), item.version, micros(item.updated_at), micros_or_none(item.expires_at))
             for key, item in values.items()
         ],
     )
+
+
+def _kept(db: Connection, pk: int, key: str, item: ContextItem) -> str:
+    value = json_text(item.value)
+    return value if db.sealer is None else db.sealer.seal(value, about_context(pk, key, item.version))

@@ -45,13 +45,13 @@ _TREE_MEMBERS = (
 def ancestors(db: Connection, owner: str, ref: str) -> list[Session]:
     """Parent first, root last."""
     pk = heads.key_of(db, owner, ref)[0]
-    return [session_of(row) for row in db.all(_ANCESTORS, (pk,))]
+    return [session_of(row, db.opener) for row in db.all(_ANCESTORS, (pk,))]
 
 
 def tree(db: Connection, owner: str, ref: str, limit: int) -> list[Session]:
     """The session and its descendants, parents before children."""
     pk = heads.key_of(db, owner, ref)[0]
-    return [session_of(row) for row in db.all(_TREE_HEADS, (pk, limit))]
+    return [session_of(row, db.opener) for row in db.all(_TREE_HEADS, (pk, limit))]
 
 
 def count_children(db: Connection, owner: str, ref: str) -> int:
@@ -220,7 +220,7 @@ def _condemned(db: Connection, pk: int, decide: SweepDecision, stamp: Stamp) -> 
     """The tombstones of a tree that may go, by key, leaves first; none if it must stay."""
     try:
         rows = db.all(_TREE_HEADS, (pk, -1))
-        sessions = [session_of(row) for row in rows]
+        sessions = [session_of(row, db.opener) for row in rows]
     except (SessionCorrupt, BrokenText):  # nobody can say whether it may go, so it stays, and the others are looked at
         return {}
     reason = decide(sessions) if sessions else None  # none: it went meanwhile

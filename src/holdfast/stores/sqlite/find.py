@@ -44,20 +44,20 @@ def find(db: Connection, owner: str, query: SessionQuery) -> Page[Session]:
         where.index = "sessions_by_time"
     rows = db.all(*_statement(owner, query, where))
     more = len(rows) > query.limit
-    return Page(_whole(rows[: query.limit]), query.cursor_at(rows[query.limit - 1][-1]) if more else None)
+    return Page(_whole(db, rows[: query.limit]), query.cursor_at(rows[query.limit - 1][-1]) if more else None)
 
 
-def _whole(rows: list[Row]) -> list[Session]:
+def _whole(db: Connection, rows: list[Row]) -> list[Session]:
     """The sessions that read back whole. One that does not must not hide the others; `get` and `check` name it."""
     try:
-        return [session_of(row) for row in rows]
+        return [session_of(row, db.opener) for row in rows]
     except SessionCorrupt:
-        return [session for row in rows if (session := _session_or_none(row))]
+        return [session for row in rows if (session := _session_or_none(db, row))]
 
 
-def _session_or_none(row: Row) -> Session | None:
+def _session_or_none(db: Connection, row: Row) -> Session | None:
     try:
-        return session_of(row)
+        return session_of(row, db.opener)
     except SessionCorrupt:
         return None
 

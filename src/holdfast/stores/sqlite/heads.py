@@ -33,8 +33,10 @@ from holdfast.stores.sqlite.rows import (
     entry_row,
     feed_base,
     feed_end_id,
+    head_texts,
     instant,
     json_text,
+    kept,
     metadata_text,
     micros,
     micros_or_none,
@@ -61,7 +63,7 @@ def load(db: Connection, owner: str, ref: str) -> tuple[int, Session]:
         row = (may_be_ref(ref) and db.one(_BY_ID, (owner, ref))) or _by_name(db, owner, ref)
     except BrokenText as error:
         raise SessionCorrupt(ref, "a text of it is not UTF-8") from error
-    return row[-1], session_of(row)
+    return row[-1], session_of(row, db.opener)
 
 
 def load_to_read(db: Connection, owner: str, ref: str) -> tuple[Session, int, int, int]:
@@ -73,13 +75,13 @@ def load_to_read(db: Connection, owner: str, ref: str) -> tuple[Session, int, in
             assert row is not None
     except BrokenText as error:
         raise SessionCorrupt(ref, "a text of it is not UTF-8") from error
-    return session_of(row[2:]), row[-1], row[0], row[1]
+    return session_of(row[2:], db.opener), row[-1], row[0], row[1]
 
 
 def by_id(db: Connection, owner: str, session_id: str) -> tuple[int, Session] | None:
     """The key and head of the session with this very id; a name will not do."""
     row = db.one(_BY_ID, (owner, session_id))
-    return None if row is None else (row[-1], session_of(row))
+    return None if row is None else (row[-1], session_of(row, db.opener))
 
 
 def key_of(db: Connection, owner: str, ref: str) -> Row:
@@ -113,6 +115,12 @@ def check_not_spent(db: Connection, owner: str, session_id: str) -> None:
     """Raise SessionGone if a session of that id was deleted."""
     if stone := db.one(_TOMBSTONE, (owner, session_id)):
         raise SessionGone(session_id, at=instant(stone[0]), by=stone[1], why=stone[2])
+
+
+def id_of(db: Connection, pk: int) -> str:
+    """A session's id, by its key."""
+    row = db.one("SELECT id FROM sessions WHERE pk = ?", (pk,))
+    return str(pk) if row is None else str(row[0])
 
 
 def match(db: Connection, owner: str, prefix: str, limit: int) -> list[str]:
@@ -195,15 +203,16 @@ def insert(
 ) -> int:
     """The row of a new session; its key."""
     parent, root = family
+    purpose, last_error, summary = head_texts(new, db.sealer)
     db.execute(
         _INSERT,
         (
-            new.owner, new.session_id, new.session_name, new.task_id, new.agent_name, new.purpose, new.project_dir,
+            new.owner, new.session_id, new.session_name, new.task_id, new.agent_name, purpose, new.project_dir,
             new.state.value, new.phase.value, int(new.resume_ready), new.interface, parent, root,
             new.parent_session_id, new.parent_session_name, None if root is None else new.root_session_id, new.depth,
-            new.forked_from, shared_upto, new.version, new.last_entry, new.error_count, new.last_error,
+            new.forked_from, shared_upto, new.version, new.last_entry, new.error_count, last_error,
             metadata_text(new), micros(new.created_at), micros(new.updated_at), micros(new.last_activity_at),
-            micros_or_none(new.expires_at), micros_or_none(new.finalized_at), new.duration_seconds, new.summary,
+            micros_or_none(new.expires_at), micros_or_none(new.finalized_at), new.duration_seconds, summary,
             *_hold_columns(new.hold), new.pending_approvals, new.suspended_by, new.phase_before, new.last_checkpoint,
             new.context_version, int(new.launched), new.turns,
         ),
@@ -225,15 +234,25 @@ def fork(db: Connection, owner: str, ref: str, at: int | None, decide: ForkDecis
     pk = insert(db, change.session, shared_upto=upto)
     db.execute("UPDATE sessions SET has_pins = 1 WHERE pk = ?", (pk,))  # its source may have some
     db.executemany("INSERT INTO lineage VALUES (?, ?, ?)", [(pk, segment, end) for segment, _, end in segments])
-    db.execute(
-        "INSERT INTO context SELECT ?, key, value, version, updated_at, expires_at FROM context WHERE session = ?",
-        (pk, source_pk),
-    )
+    _copy_context(db, source_pk, pk)
     add_entries(db, pk, owner, change.entries)
     _write_work(db, owner, pk, View(change.session), change)
     if change.once is not None:
         _note_once(db, owner, change.once)
     return change.session
+
+
+def _copy_context(db: Connection, source: int, target: int) -> None:
+    """As it is, unless something in it is sealed as the source's: that would not open as another's."""
+    if db.one("SELECT 1 FROM context WHERE session = ? AND substr(value, 1, 1) = '~' LIMIT 1", (source,)):
+        from holdfast.stores.sqlite import context
+
+        context.put(db, target, context.all_items(db, source))
+        return
+    db.execute(
+        "INSERT INTO context SELECT ?, key, value, version, updated_at, expires_at FROM context WHERE session = ?",
+        (target, source),
+    )
 
 
 def shared_segments(db: Connection, pk: int, upto: int) -> list[tuple[int, int, int]]:
@@ -302,8 +321,8 @@ def view_of(db: Connection, pk: int, session: Session, approval: Approval | None
     """A session with its pending approvals."""
     pending: tuple[Approval, ...] = ()
     if session.pending_approvals:
-        sql = "SELECT body FROM approvals WHERE session = ? AND state = 'pending' ORDER BY n"
-        pending = tuple(approval_of(row[0]) for row in db.all(sql, (pk,)))
+        sql = "SELECT body, id FROM approvals WHERE session = ? AND state = 'pending' ORDER BY n"
+        pending = tuple(_approval_of(db, row) for row in db.all(sql, (pk,)))
     return View(session, pending, approval)
 
 
@@ -355,10 +374,10 @@ def _note_once(db: Connection, owner: str, request: Once) -> None:
 
 
 def _named(db: Connection, owner: str, pk: int, approval: str) -> Approval:
-    row = db.one("SELECT body FROM approvals WHERE owner = ? AND id = ? AND session = ?", (owner, approval, pk))
+    row = db.one("SELECT body, id FROM approvals WHERE owner = ? AND id = ? AND session = ?", (owner, approval, pk))
     if row is None:
         raise ApprovalNotFound(approval)
-    return approval_of(row[0])
+    return _approval_of(db, row)
 
 
 def write_head(db: Connection, pk: int, old: Session, new: Session) -> None:
@@ -366,12 +385,13 @@ def write_head(db: Connection, pk: int, old: Session, new: Session) -> None:
     is_moved = new.state is not old.state or new.finalized_at != old.finalized_at
     turns = (int(new.launched), new.live_turn, new.turns, new.epoch)
     is_turned = turns != (int(old.launched), old.live_turn, old.turns, old.epoch)
+    _, last_error, summary = head_texts(new, db.sealer)
     db.execute(
         _UPDATES[is_moved, is_turned],
         (
-            new.phase.value, int(new.resume_ready), new.version, new.last_entry, new.error_count, new.last_error,
+            new.phase.value, int(new.resume_ready), new.version, new.last_entry, new.error_count, last_error,
             metadata_text(new), micros(new.updated_at), micros(new.last_activity_at), new.duration_seconds,
-            new.summary, *_hold_columns(new.hold), new.pending_approvals, new.suspended_by, new.phase_before,
+            summary, *_hold_columns(new.hold), new.pending_approvals, new.suspended_by, new.phase_before,
             new.last_checkpoint, new.context_version,
             *((new.state.value, micros_or_none(new.finalized_at)) if is_moved else ()),
             *(turns if is_turned else ()), pk,
@@ -390,7 +410,7 @@ def add_entries(db: Connection, pk: int, owner: str, entries: Sequence[Entry]) -
     """Entries with consecutive numbers, and their place in the feed."""
     if not entries:
         return
-    rows = [entry_row(entry, pk, micros(entry.at)) for entry in entries]
+    rows = [entry_row(entry, pk, micros(entry.at), db.sealer) for entry in entries]
     db.executemany(_INSERT_ENTRY, rows)
     for row in rows:
         if row[2] in ("system", "summary"):
@@ -420,7 +440,7 @@ def write_approval(db: Connection, pk: int, owner: str, approval: Approval) -> N
         "ON CONFLICT (owner, id) DO UPDATE SET state = excluded.state, body = excluded.body",
         (
             pk, owner, approval.approval_id, approval.state.value, micros_or_none(approval.expires_at),
-            json_text(approval),
+            kept(db.sealer, json_text(approval), "approval", approval.approval_id),
         ),
     )  # fmt: skip
 
@@ -433,22 +453,32 @@ def approvals(db: Connection, owner: str, ref: str | None, pending_only: bool, l
         bindings.append(key_of(db, owner, ref)[0])
     if pending_only:
         where.append(f"state = '{ApprovalState.PENDING.value}'")
-    sql = f"SELECT body FROM approvals WHERE {' AND '.join(where)} ORDER BY n LIMIT ?"
-    return [approval_of(row[0]) for row in db.all(sql, (*bindings, limit))]
+    sql = f"SELECT body, id FROM approvals WHERE {' AND '.join(where)} ORDER BY n LIMIT ?"
+    return [_approval_of(db, row) for row in db.all(sql, (*bindings, limit))]
 
 
 def approval(db: Connection, owner: str, approval_id: str) -> Approval:
     """One approval by its id."""
-    row = db.one("SELECT body FROM approvals WHERE owner = ? AND id = ?", (owner, approval_id))
+    row = db.one("SELECT body, id FROM approvals WHERE owner = ? AND id = ?", (owner, approval_id))
     if row is None:
         raise ApprovalNotFound(approval_id)
-    return approval_of(row[0])
+    return _approval_of(db, row)
 
 
 def due_approvals(db: Connection, owner: str, at: int, limit: int) -> list[Approval]:
     """Pending ones whose time has run out."""
     sql = (
-        "SELECT body FROM approvals WHERE owner = ? AND state = 'pending' AND expires_at IS NOT NULL "
+        "SELECT body, id FROM approvals WHERE owner = ? AND state = 'pending' AND expires_at IS NOT NULL "
         "AND expires_at <= ? ORDER BY expires_at LIMIT ?"
     )
-    return [approval_of(row[0]) for row in db.all(sql, (owner, at, limit))]
+    return [_approval_of(db, row) for row in db.all(sql, (owner, at, limit))]
+
+
+def _approval_of(db: Connection, row: Row) -> Approval:
+    """An approval from its body and id; SessionCorrupt if they make none."""
+    try:
+        return approval_of(row, db.opener)
+    except ValueError as error:  # it is not JSON, or does not open
+        sql = "SELECT s.id FROM approvals a CROSS JOIN sessions s ON s.pk = a.session WHERE a.body = ? AND a.id = ?"
+        found = db.one(sql, row) or ("?",)
+        raise SessionCorrupt(found[0], f"approval {row[1]}: {error}") from error

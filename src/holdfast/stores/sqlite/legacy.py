@@ -40,6 +40,10 @@ from holdfast.stores.sqlite.connection import (
 from holdfast.stores.sqlite.migrate import LATEST, apply_missing
 from holdfast.stores.sqlite.rows import instant, micros
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from holdfast.stores.sealing import Sealer
+
 PREFIX = "legacy_"
 ORPHANED = "orphaned"  # in a session's metadata
 EVENT = "legacy_event"  # the kind of an entry that was no message
@@ -137,9 +141,9 @@ def rehearse(path: str) -> BroughtIn | None:
         return bring_in_file(copy)
 
 
-def bring_in_file(path: str) -> BroughtIn | None:
+def bring_in_file(path: str, sealer: Sealer | None = None) -> BroughtIn | None:
     """Bring a file in; None if there is nothing to do."""
-    with translating(path), closing(Connection(path)) as db:
+    with translating(path), closing(Connection(path, sealer=sealer)) as db:
         return bring_in(db)
 
 

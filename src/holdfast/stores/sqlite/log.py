@@ -64,7 +64,7 @@ def _seen(db: Connection, pk: int, session_id: str, task: str, messages: list[Me
         sql = f"SELECT {ENTRY} FROM entries WHERE segment = ? AND client_key = ? ORDER BY number DESC LIMIT 1"
         row = db.one(sql, (pk, message.client_key))
         if row is not None:
-            seen[message.client_key] = _same(entry_of(row, session_id, task), message)
+            seen[message.client_key] = _same(entry_of(row, session_id, task, db.opener), message)
     return seen
 
 
@@ -101,7 +101,7 @@ def log(
     upto = _NO_END if before is None else min(before - 1, _NO_END)  # beyond it other sessions' entries begin
     segments = _segments(db, pk, shared_upto, after, upto) if after < upto else []
     rows = _read(db, segments, limit, None if kinds is None else stored_kinds(kinds), newest_first)
-    return entries_of(rows, session_id, task)
+    return entries_of(rows, session_id, task, db.opener)
 
 
 def _segments(db: Connection, pk: int, shared_upto: int, after: int, upto: int) -> list[Segment]:
@@ -171,10 +171,10 @@ def tail(db: Connection, owner: str, ref: str, limit: int, pins: int, with_sessi
     else:
         pk, session_id, task, shared_upto, has_pins = heads.key_of(db, owner, ref)
     if not has_pins:
-        return Tail([], entries_of(db.all(_NEWEST, (pk, limit)), session_id, task), session)
+        return Tail([], entries_of(db.all(_NEWEST, (pk, limit)), session_id, task, db.opener), session)
     rows = _tail_of_fork(db, pk, shared_upto, limit, pins) if shared_upto else db.all(_TAIL, (pk, pins, limit))
     split = next((place for place, row in enumerate(rows) if row[-1]), len(rows))
-    entries = entries_of([row[:-1] for row in rows], session_id, task)
+    entries = entries_of([row[:-1] for row in rows], session_id, task, db.opener)
     pinned, messages = entries[:split], entries[split:]
     if pinned:
         pinned.sort(key=lambda entry: entry.number)
@@ -216,12 +216,12 @@ def feed(db: Connection, owner: str, after: int, limit: int) -> list[Event]:
     base, end = feed_base(number), feed_end_id(number)
     position, events = base + after, list[Event]()
     while len(events) < limit and (rows := db.all(_FEED, (position, end, limit))):
-        events += [event for row in rows if (event := _feed_event(row, base)) is not None and event.id > after]
+        events += [event for row in rows if (event := _feed_event(db, row, base)) is not None and event.id > after]
         position = rows[-1][0]  # these may be half seen, or of deleted sessions: look further until there is enough
     return events[:limit]
 
 
-def _feed_event(row: Row, base: int) -> Event | None:
+def _feed_event(db: Connection, row: Row, base: int) -> Event | None:
     feed_id, last, session_id, task = row[:4]
     entry_columns, stone_columns = row[4:_ENTRY_ENDS], row[_ENTRY_ENDS:]
     if last == 0:
@@ -229,7 +229,7 @@ def _feed_event(row: Row, base: int) -> Event | None:
     if entry_columns[0] is None:
         return None
     try:
-        entry = entry_of(entry_columns, session_id, task)
+        entry = entry_of(entry_columns, session_id, task, db.opener)
     except SessionCorrupt:  # reading its session says so; the stream of all others goes on
         return None
     return event_of(entry, session_id, feed_id - base - (last - entry.number))

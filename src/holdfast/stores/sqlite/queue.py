@@ -84,7 +84,7 @@ def claim_next(db: Connection, wanted: Wanted, wish: Claim, stamp: Stamp, after:
 def _claim(db: Connection, n: int, wish: Claim, stamp: Stamp) -> Claimed | None:
     row = db.one(f"SELECT {HEAD_WITH_PK} FROM sessions WHERE pk = (SELECT session FROM turns WHERE n = ?)", (n,))
     assert row is not None
-    pk, session = row[-1], session_of(row)
+    pk, session = row[-1], session_of(row, db.opener)
     view = view_with_whole_items(db, session.owner, pk, session)
     change = heads.save(db, session.owner, pk, view, claim(view, wish, stamp))
     if not (change.turns and change.turns[0].state is TurnState.RUNNING):
@@ -122,6 +122,7 @@ def waiting_turns(db: Connection, launcher_id: str) -> list[str]:
     return [row[0] for row in db.all(_WAITING, (launcher_id,))]
 
 
+_ONE = "SELECT t.body, t.id, s.id FROM turns t CROSS JOIN sessions s ON s.pk = t.session"
 _QUEUED = "SELECT count(*), min(n) FROM turns WHERE state = 'queued'"
 _RUNNING = "SELECT count(*) FROM turns WHERE state = 'running'"
 _ITEMS = """
@@ -135,14 +136,13 @@ def backlog(db: Connection) -> Backlog:
     [(queued, first)], [(running,)], [(callbacks, set_aside)] = (db.all(sql) for sql in (_QUEUED, _RUNNING, _ITEMS))
     oldest = None
     if first is not None:
-        sql = "SELECT t.body, s.id FROM turns t CROSS JOIN sessions s ON s.pk = t.session WHERE t.n = ?"
-        [row] = db.all(sql, (first,))
-        oldest = turn_of(*row).queued_at
+        [row] = db.all(f"{_ONE} WHERE t.n = ?", (first,))
+        oldest = turn_of(db, row).queued_at
     return Backlog(queued=queued, running=running, oldest_queued_at=oldest, callbacks=callbacks, set_aside=set_aside)
 
 
 _CLAIMED = """
-SELECT t.owner, t.body, s.id FROM turns t CROSS JOIN sessions s ON s.pk = t.session
+SELECT t.owner, t.body, t.id, s.id FROM turns t CROSS JOIN sessions s ON s.pk = t.session
 WHERE t.state = 'running' AND t.launcher = ? ORDER BY t.n
 """
 
@@ -150,19 +150,18 @@ WHERE t.state = 'running' AND t.launcher = ? ORDER BY t.n
 def unstarted_turns(db: Connection, launcher_id: str) -> list[tuple[str, Turn]]:
     """What a launcher has claimed and not started yet; turns that do not read back whole are passed by."""
     found = []
-    for owner, body, session_id in db.all(_CLAIMED, (launcher_id,)):
+    for owner, *columns in db.all(_CLAIMED, (launcher_id,)):
         with suppress(SessionCorrupt):
-            found.append((owner, turn_of(body, session_id)))
+            found.append((owner, turn_of(db, columns)))
     return [(owner, turn) for owner, turn in found if turn.started_at is None]
 
 
 def find_turn(db: Connection, owner: str, turn_id: str) -> Turn:
     """One turn by its id."""
-    sql = "SELECT t.body, s.id FROM turns t CROSS JOIN sessions s ON s.pk = t.session WHERE t.owner = ? AND t.id = ?"
-    row = db.one(sql, (owner, turn_id)) if heads.may_be_ref(turn_id) else None
+    row = db.one(f"{_ONE} WHERE t.owner = ? AND t.id = ?", (owner, turn_id)) if heads.may_be_ref(turn_id) else None
     if row is None:
         raise TurnNotFound(turn_id)
-    return turn_of(*row)
+    return turn_of(db, row)
 
 
 # Launchers --------------------------------------------------------------------------------------

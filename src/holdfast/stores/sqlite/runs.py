@@ -13,7 +13,7 @@ from holdfast.stores.sqlite.connection import Connection
 from holdfast.stores.sqlite.rows import Row
 from holdfast.stores.sqlite.work import ITEM, item_of, run_of
 
-_ONE = "SELECT r.body, s.id FROM runs r CROSS JOIN sessions s ON s.pk = r.session WHERE r.owner = ?"
+_ONE = "SELECT r.body, r.id, s.id FROM runs r CROSS JOIN sessions s ON s.pk = r.session WHERE r.owner = ?"
 
 
 def run(db: Connection, owner: str, run_id: str) -> Run:
@@ -21,13 +21,13 @@ def run(db: Connection, owner: str, run_id: str) -> Run:
     row = db.one(f"{_ONE} AND r.id = ?", (owner, run_id)) if heads.may_be_ref(run_id) else None
     if row is None:
         raise RunNotFound(run_id)
-    return run_of(*row)
+    return run_of(db, row)
 
 
 def run_by_key(db: Connection, owner: str, key: str) -> Run | None:
     """The run that was asked for with an idempotency key."""
     row = db.one(f"{_ONE} AND r.key = ?", (owner, key))
-    return None if row is None else run_of(*row)
+    return None if row is None else run_of(db, row)
 
 
 def runs(db: Connection, owner: str, query: RunQuery) -> Page[Run]:
@@ -36,14 +36,14 @@ def runs(db: Connection, owner: str, query: RunQuery) -> Page[Run]:
     below = MAX_POSITION if query.cursor is None else read_cursor(query.cursor, mark)
     rows = _runs(db, owner, query, below)
     page = rows[: query.limit]
-    found = [run for row in page if (run := _run_or_none(row)) is not None]
-    return Page(found, make_cursor(page[-1][1], mark) if len(rows) > query.limit else None)
+    found = [run for row in page if (run := _run_or_none(db, row)) is not None]
+    return Page(found, make_cursor(page[-1][-1], mark) if len(rows) > query.limit else None)
 
 
-def _run_or_none(row: Row) -> Run | None:
+def _run_or_none(db: Connection, row: Row) -> Run | None:
     """One that does not read back whole must not hide the others; `check` names it."""
     try:
-        return run_of(row[0], "")
+        return run_of(db, (*row[:2], ""))
     except SessionCorrupt:
         return None
 
@@ -65,7 +65,7 @@ def _runs(db: Connection, owner: str, query: RunQuery, below: int) -> list[Row]:
         index, filters["owner = ?"] = "runs_by_state", owner
         if by_other := _index_without_states(query):
             index, states = by_other, [f"({' OR '.join(states)})"] if states else []
-    return _walked(db, f"SELECT body, n FROM runs INDEXED BY {index}", filters, states, "DESC", query.limit + 1)
+    return _walked(db, f"SELECT body, id, n FROM runs INDEXED BY {index}", filters, states, "DESC", query.limit + 1)
 
 
 def _index_without_states(query: RunQuery) -> str | None:
@@ -105,7 +105,9 @@ def inbox(
     filters = {"n > ?": above, **({"owner = ?": owner} if pk is None else {"session = ?": pk})}
     rows = _walked(db, f"SELECT {ITEM}, body, session, n FROM inbox", filters, _conditions(states), "ASC", limit + 1)
     items = [
-        item for row in rows[:limit] if (item := _item_or_none(row, session_id or _id_of(db, row[10]))) is not None
+        item
+        for row in rows[:limit]
+        if (item := _item_or_none(db, row, session_id or heads.id_of(db, row[10]))) is not None
     ]
     return Page(items, make_cursor(rows[limit - 1][-1], mark) if len(rows) > limit else None)
 
@@ -121,7 +123,7 @@ def item(db: Connection, owner: str, item_id: str) -> Item:
     row = db.one(_ITEM_BY_ID, (owner, item_id)) if heads.may_be_ref(item_id) else None
     if row is None:
         raise ItemNotFound(item_id)
-    return item_of(row[:10], _id_of(db, row[10]))
+    return item_of(db, row[:10], heads.id_of(db, row[10]))
 
 
 def _conditions(states: tuple[str, ...]) -> list[str]:
@@ -131,14 +133,8 @@ def _conditions(states: tuple[str, ...]) -> list[str]:
     return [plain if state is ItemState.CONSUMED else f"state = '{state}' AND state <> 'consumed'" for state in known]
 
 
-def _item_or_none(row: Row, session_id: str) -> Item | None:
+def _item_or_none(db: Connection, row: Row, session_id: str) -> Item | None:
     try:
-        return item_of(row[:10], session_id)
+        return item_of(db, row[:10], session_id)
     except SessionCorrupt:
         return None
-
-
-def _id_of(db: Connection, pk: int) -> str:
-    row = db.one("SELECT id FROM sessions WHERE pk = ?", (pk,))
-    assert row is not None
-    return str(row[0])

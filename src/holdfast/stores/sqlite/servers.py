@@ -7,7 +7,7 @@ from datetime import datetime
 
 from holdfast.core.errors import SessionCorrupt
 from holdfast.stores.sqlite.connection import Connection
-from holdfast.stores.sqlite.rows import instant_or_none, json_text, micros
+from holdfast.stores.sqlite.rows import instant_or_none, json_text, kept, micros
 from holdfast.stores.sqlite.work import due_at, turn_of
 
 
@@ -32,20 +32,20 @@ def beat(db: Connection, server_id: str, at: int) -> datetime | None:
 
 
 _RUNNING = """
-SELECT t.n, t.session, t.body, s.id FROM turns t CROSS JOIN sessions s ON s.pk = t.session WHERE t.state = 'running'
+SELECT t.n, t.session, t.body, t.id, s.id FROM turns t CROSS JOIN sessions s ON s.pk = t.session
+WHERE t.state = 'running'
 """
 
 
 def extend_leases(db: Connection, until: datetime) -> int:
     """Let every running turn have until then; how many it helped. One that does not read back whole is passed by."""
     helped = 0
-    for n, pk, body, session_id in db.all(_RUNNING):
+    for n, pk, *columns in db.all(_RUNNING):
         with suppress(SessionCorrupt):
-            turn = turn_of(body, session_id)
+            turn = turn_of(db, columns)
             if (extended := turn.extended(until)) != turn:
-                db.execute(
-                    "UPDATE turns SET due_at = ?, body = ? WHERE n = ?", (due_at(extended), json_text(extended), n)
-                )
+                body = kept(db.sealer, json_text(extended), "turn", turn.turn_id)
+                db.execute("UPDATE turns SET due_at = ?, body = ? WHERE n = ?", (due_at(extended), body, n))
                 helped += 1
             sql = "UPDATE sessions SET hold_until = ?1 WHERE pk = ?2 AND live_turn IS NOT NULL AND hold_until < ?1"
             db.execute(sql, (micros(until), pk))

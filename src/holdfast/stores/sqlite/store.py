@@ -49,6 +49,7 @@ if TYPE_CHECKING:
     from holdfast.core.turn import Launcher, Turn
     from holdfast.core.work import Claim
     from holdfast.ports import Claimed
+    from holdfast.stores.sealing import Sealer
     from holdfast.stores.sqlite.queue import Wanted
 
 
@@ -57,20 +58,26 @@ class SqliteStore:
 
     capabilities = frozenset({Capability.SEARCH, Capability.PUSH})
 
-    def __init__(self, access: Access) -> None:
+    def __init__(self, access: Access, *, is_sealed: bool = False) -> None:
         self._access = access
+        if is_sealed:
+            self.capabilities = frozenset({Capability.PUSH})
         self._read_now = access.read_now if isinstance(access, Inline) else None
         self._queued: Wanted | None = None  # of whose turns one was given out last, so that there may be more
 
     @classmethod
-    def open(cls, path: str | os.PathLike[str], patience: float | None = None) -> SqliteStore:
+    def open(
+        cls, path: str | os.PathLike[str], patience: float | None = None, sealer: Sealer | None = None
+    ) -> SqliteStore:
         """The file for scripts, commands and hooks: everything runs inline. `patience` is for all waits together."""
-        return cls(Inline(prepared(path, patience)))
+        db = prepared(path, patience, sealer)
+        return cls(Inline(db), is_sealed=db.sealer is not None)
 
     @classmethod
-    def serve(cls, path: str | os.PathLike[str]) -> SqliteStore:
+    def serve(cls, path: str | os.PathLike[str], sealer: Sealer | None = None) -> SqliteStore:
         """The file for an event loop: writes in groups, reads on threads."""
-        return cls(Threaded(prepared(path)))
+        db = prepared(path, sealer=sealer)
+        return cls(Threaded(db), is_sealed=db.sealer is not None)
 
     # Sessions -----------------------------------------------------------------------------------
 
@@ -392,6 +399,9 @@ class SqliteStore:
     # Search, transfer, care ---------------------------------------------------------------------
 
     async def search(self, owner: str, text: str, limit: int) -> list[Hit]:
+        from holdfast.stores.sqlite import sealed  # who searches has the time
+
+        await self._access.read(sealed.check_searchable)
         upto = await self._access.read(
             lambda db: log.feed_end(db, owner)
         )  # later writes must not keep us from answering
@@ -422,11 +432,15 @@ class SqliteStore:
         return await self._access.read(at_one_instant)
 
 
-def prepared(path: str | os.PathLike[str], patience: float | None = None) -> Connection:
-    """A connection to the file, which is created or brought to the newest schema if need be."""
-    db = Connection(os.fspath(path), patience)
+def prepared(path: str | os.PathLike[str], patience: float | None = None, sealer: Sealer | None = None) -> Connection:
+    """A connection to the file, which is created, brought to the newest schema or marked as sealed if need be."""
+    db = Connection(os.fspath(path), patience, sealer)
     try:
         migrate(db)
+        if sealer is not None:
+            from holdfast.stores.sqlite import sealed
+
+            sealed.prepare(db)
     except BaseException:
         db.close()
         raise

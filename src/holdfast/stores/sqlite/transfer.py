@@ -66,12 +66,12 @@ def check(db: Connection) -> list[str]:
     ]
     problems += [f"entry {number} of session {session_id} is not JSON" for session_id, number in db.all(_NOT_JSON)]
     problems += [text.format(*row) for text, sql in _CONTRADICTIONS.items() for row in db.all(sql)]
-    return problems + _unreadable(db) + _unreadable_work(db)
+    return problems + _unreadable(db) + _unreadable_work(db) + _unopened(db)
 
 
 _NOT_JSON = """
 SELECT coalesce(s.id, e.segment), e.number FROM entries e LEFT JOIN sessions s ON s.pk = e.segment
-WHERE e.data IS NOT NULL AND NOT json_valid(e.data) LIMIT 20
+WHERE e.data IS NOT NULL AND NOT json_valid(e.data) AND substr(e.data, 1, 1) <> '~' LIMIT 20
 """
 
 
@@ -109,7 +109,7 @@ def _unreadable(db: Connection) -> list[str]:
         try:
             row = db.one(f"SELECT {HEAD_WITH_PK} FROM sessions WHERE pk = ?", (pk,))
             assert row is not None
-            session_of(row)
+            session_of(row, db.opener)
         except BrokenText:
             row = db.one("SELECT id FROM sessions WHERE pk = ?", (pk,))
             problems.append(f"session {row[0] if row else pk} has a text that is not UTF-8")
@@ -124,3 +124,9 @@ def _unreadable_work(db: Connection) -> list[str]:
     from holdfast.stores.sqlite import work  # only stores that a launcher had to do with need it
 
     return work.unreadable(db)
+
+
+def _unopened(db: Connection) -> list[str]:
+    from holdfast.stores.sqlite import sealed  # who looks at everything has the time
+
+    return sealed.unreadable(db)

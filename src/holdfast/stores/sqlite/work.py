@@ -7,7 +7,7 @@ its run: the parent's own change is decided and written right behind it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import TypeVar
 
 import msgspec
@@ -19,9 +19,19 @@ from holdfast.core.run import Join, Run, RunState
 from holdfast.core.session import Callback, Change, Session, Stamp, View, Work
 from holdfast.core.turn import Turn, TurnState
 from holdfast.core.work import DELIVERED, callbacks_of_deleted, deliver, fate_with
+from holdfast.stores import SEALED
 from holdfast.stores.sqlite import heads
 from holdfast.stores.sqlite.connection import Connection
-from holdfast.stores.sqlite.rows import Row, instant, json_text, micros, micros_or_none
+from holdfast.stores.sqlite.rows import (
+    Row,
+    about_body,
+    instant,
+    json_text,
+    kept,
+    micros,
+    micros_or_none,
+    opened,
+)
 
 T = TypeVar("T")
 
@@ -40,17 +50,17 @@ _ITEM_STATES = {state.value: state for state in ItemState}
 # Rows -------------------------------------------------------------------------------------------
 
 
-def run_of(body: str, session_id: str) -> Run:
-    """A run from its body; SessionCorrupt if it makes none."""
-    return _decoded(_decode_run, body, session_id, "a run")
+def run_of(db: Connection, row: Sequence[str]) -> Run:
+    """A run from its body, its id and its session's; SessionCorrupt if it makes none."""
+    return _decoded(db, _decode_run, row, "run")
 
 
-def turn_of(body: str, session_id: str) -> Turn:
-    """A turn from its body; SessionCorrupt if it makes none."""
-    return _decoded(_decode_turn, body, session_id, "a turn")
+def turn_of(db: Connection, row: Sequence[str]) -> Turn:
+    """A turn from its body, its id and its session's; SessionCorrupt if it makes none."""
+    return _decoded(db, _decode_turn, row, "turn")
 
 
-def item_of(row: Row, session_id: str) -> Item:
+def item_of(db: Connection, row: Row, session_id: str) -> Item:
     """An item from the columns of ITEM and, if it follows, its body."""
     id_, kind, state, given, turn, run, entry, is_joined, created_at = row[:9]
     try:
@@ -64,26 +74,29 @@ def item_of(row: Row, session_id: str) -> Item:
             given=given,
             turn_id=turn,
             entry=entry,
-            body=_decode_body(row[9]) if len(row) > 9 else {},
+            body=_decode_body(opened(db.opener, row[9], about_body("item", f"{session_id} {id_}")))
+            if len(row) > 9
+            else {},
             join=Join.ALL if is_joined else Join.EACH,
         )
     except (KeyError, ValueError, TypeError, OverflowError) as error:  # DecodeError is a ValueError
         raise SessionCorrupt(session_id, f"item {id_}: {type(error).__name__}: {error}") from error
 
 
-def _decoded(decode: Callable[[str], T], body: str, session_id: str, what: str) -> T:
+def _decoded(db: Connection, decode: Callable[[str], T], row: Sequence[str], what: str) -> T:
+    body, id_, session_id = row
     try:
-        return decode(body)
-    except msgspec.DecodeError as error:
-        raise SessionCorrupt(session_id, f"{what}: {error}") from error
+        return decode(opened(db.opener, body, about_body(what, id_)))
+    except ValueError as error:  # DecodeError is one
+        raise SessionCorrupt(session_id, f"a {what}: {error}") from error
 
 
 # Loading ----------------------------------------------------------------------------------------
 
-_RUNS = f"SELECT body FROM runs WHERE session = ? AND {OPEN} ORDER BY n"
+_RUNS = f"SELECT body, id FROM runs WHERE session = ? AND {OPEN} ORDER BY n"
 _TURNS = """
-SELECT body FROM turns WHERE session = ?1 AND state = 'queued'
-UNION ALL SELECT body FROM turns WHERE session = ?1 AND state = 'running'
+SELECT body, id FROM turns WHERE session = ?1 AND state = 'queued'
+UNION ALL SELECT body, id FROM turns WHERE session = ?1 AND state = 'running'
 """
 _OPEN_ITEMS = "state IN ('held', 'waiting', 'given') AND state <> 'consumed'"
 _ITEMS = f"SELECT {ITEM} FROM inbox WHERE session = ? AND {_OPEN_ITEMS} ORDER BY n"
@@ -102,14 +115,14 @@ GROUP BY parent_run
 
 def work_of(db: Connection, owner: str, pk: int, session_id: str, items: str = _ITEMS) -> Work:
     """What is going on in a session; `items` is how those of its inbox are read."""
-    runs = tuple(run_of(row[0], session_id) for row in db.all(_RUNS, (pk,)))
-    turns = {(turn := turn_of(row[0], session_id)).state: turn for row in db.all(_TURNS, (pk,))}
+    runs = tuple(run_of(db, (*row, session_id)) for row in db.all(_RUNS, (pk,)))
+    turns = {(turn := turn_of(db, (*row, session_id))).state: turn for row in db.all(_TURNS, (pk,))}
     children = db.all(_CHILDREN, (owner, json_text([run.run_id for run in runs]))) if runs else []
     return Work(
         runs=runs,
         queued=turns.get(TurnState.QUEUED),
         running=turns.get(TurnState.RUNNING),
-        items=tuple(item_of(row, session_id) for row in db.all(items, (pk,))),
+        items=tuple(item_of(db, row, session_id) for row in db.all(items, (pk,))),
         children={run_id: count for run_id, count, _ in children},
         joined={run_id: joined for run_id, _, joined in children if joined},
     )
@@ -120,10 +133,10 @@ def turn_named(db: Connection, pk: int, session_id: str, turn_id: str, work: Wor
     if work.running is not None and work.running.turn_id == turn_id:
         return work.running
     known = heads.may_be_ref(turn_id)
-    row = db.one("SELECT body FROM turns WHERE session = ? AND id = ?", (pk, turn_id)) if known else None
+    row = db.one("SELECT body, id FROM turns WHERE session = ? AND id = ?", (pk, turn_id)) if known else None
     if row is None:
         raise TurnNotFound(turn_id)
-    return turn_of(row[0], session_id)
+    return turn_of(db, (*row, session_id))
 
 
 def item_named(db: Connection, pk: int, session_id: str, item_id: str) -> Item:
@@ -132,7 +145,7 @@ def item_named(db: Connection, pk: int, session_id: str, item_id: str) -> Item:
     row = db.one(f"SELECT {ITEM}, body FROM inbox WHERE session = ? AND id = ?", (pk, item_id)) if known else None
     if row is None:
         raise ItemNotFound(item_id)
-    return item_of(row, session_id)
+    return item_of(db, row, session_id)
 
 
 # Writing ----------------------------------------------------------------------------------------
@@ -179,7 +192,8 @@ VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 def _write_runs(db: Connection, owner: str, pk: int, runs: Iterable[Run], known: set[str]) -> None:
     for run in runs:
         untaken = run.state is RunState.QUEUED and not run.turns
-        moving = (run.state.value, micros_or_none(run.expires_at) if untaken else None, json_text(run))
+        body = kept(db.sealer, json_text(run), "run", run.run_id)
+        moving = (run.state.value, micros_or_none(run.expires_at) if untaken else None, body)
         if run.run_id in known:
             sql = "UPDATE runs SET state = ?, expires_at = ?, body = ? WHERE owner = ? AND id = ?"
             db.execute(sql, (*moving, owner, run.run_id))
@@ -200,9 +214,8 @@ VALUES (?1, (SELECT coalesce(root, pk) FROM sessions WHERE pk = ?1), ?2, ?3, ?4,
 
 def _write_turns(db: Connection, owner: str, pk: int, turns: Iterable[Turn], known: set[str]) -> None:
     for turn in turns:
-        moving = (
-            turn.state.value, turn.launcher_id, micros_or_none(turn.not_before), due_at(turn), json_text(turn),
-        )  # fmt: skip
+        body = kept(db.sealer, json_text(turn), "turn", turn.turn_id)
+        moving = (turn.state.value, turn.launcher_id, micros_or_none(turn.not_before), due_at(turn), body)
         if turn.turn_id in known:
             sql = "UPDATE turns SET state = ?, launcher = ?, not_before = ?, due_at = ?, body = ? "
             db.execute(f"{sql} WHERE owner = ? AND id = ?", (*moving, owner, turn.turn_id))
@@ -225,11 +238,12 @@ def _write_items(db: Connection, owner: str, pk: int, items: Iterable[Item], kno
             sql = "UPDATE inbox SET state = ?, given = ?, turn = ?, run = ? WHERE session = ? AND id = ?"
             db.execute(sql, (*moving, pk, item.item_id))
             continue
+        body = kept(db.sealer, json_text(item.body), "item", f"{item.session_id} {item.item_id}")
         db.execute(
             f"INSERT INTO inbox (session, owner, body, {ITEM}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
             (
-                pk, owner, json_text(item.body), item.item_id, item.kind.value, *moving, item.entry,
-                int(item.join is Join.ALL), micros(item.created_at),
+                pk, owner, body, item.item_id, item.kind.value, *moving, item.entry, int(item.join is Join.ALL),
+                micros(item.created_at),
             ),
         )  # fmt: skip
         known.add(item.item_id)
@@ -262,7 +276,7 @@ def _view_for(db: Connection, owner: str, pk: int, session: Session, callback: C
     view = view_with_work(db, owner, pk, session, _ONE_WAITING)
     if callback.run_id is None or view.work.joined.get(callback.run_id):
         return view
-    held = [item_of(row, session.session_id) for row in db.all(_HELD, (pk, callback.run_id))]
+    held = [item_of(db, row, session.session_id) for row in db.all(_HELD, (pk, callback.run_id))]
     return replace(view, work=replace(view.work, items=(*view.work.items, *held)))
 
 
@@ -278,7 +292,7 @@ def view_with_whole_items(db: Connection, owner: str, pk: int, session: Session)
 
 
 _CALLING = f"""
-SELECT r.body, s.id FROM json_each(?) doomed CROSS JOIN runs r ON r.session = doomed.value CROSS JOIN sessions s
+SELECT r.body, r.id, s.id FROM json_each(?) doomed CROSS JOIN runs r ON r.session = doomed.value CROSS JOIN sessions s
     ON s.pk = r.session
 WHERE r.{OPEN} AND r.mode = 'async_callback' AND r.parent IS NOT NULL ORDER BY doomed.key, r.n
 """
@@ -290,7 +304,7 @@ def call_back_for(db: Connection, owner: str, pks: list[int], stamp: Stamp) -> N
     if not rows:
         return
     ids = db.all("SELECT id FROM sessions WHERE pk IN (SELECT value FROM json_each(?))", (json_text(pks),))
-    runs = [run_of(body, session_id) for body, session_id in rows]
+    runs = [run_of(db, row) for row in rows]
     for callback in callbacks_of_deleted(runs, {row[0] for row in ids}, stamp):
         sql = "UPDATE runs SET state = 'stopped' WHERE owner = ? AND id = ?"  # so it is no longer on its way
         db.execute(sql, (owner, callback.child_run_id))
@@ -305,23 +319,25 @@ def unreadable(db: Connection) -> list[str]:
     """Which runs, turns and items do not read back whole, in words."""
     problems = []
     for table, columns, read in _READERS:
-        sql = f"SELECT {columns}, s.id FROM {table} t CROSS JOIN sessions s ON s.pk = t.session WHERE t.n = ?"
+        sql = f"SELECT t.state, {columns}, s.id FROM {table} t CROSS JOIN sessions s ON s.pk = t.session WHERE t.n = ?"
         for (n,) in db.all(f"SELECT n FROM {table}"):
             try:
                 row = db.one(sql, (n,))
                 assert row is not None
-                read(row)
+                value = read(db, row[1:])
+                if value.state.value != row[0] and row[1].startswith(SEALED):  # of plain ones a statement can say so
+                    problems.append(f"row {n} of {table} is {row[0]} in a list, and says otherwise itself")
             except HoldfastError as error:
                 problems.append(f"row {n} of {table}: {error.message}")
     return problems
 
 
-_READERS: tuple[tuple[str, str, Callable[[Row], object]], ...] = (
-    ("runs", "t.body", lambda row: run_of(*row)),
-    ("turns", "t.body", lambda row: turn_of(*row)),
+_READERS: tuple[tuple[str, str, Callable[[Connection, Row], Run | Turn | Item]], ...] = (
+    ("runs", "t.body, t.id", run_of),
+    ("turns", "t.body, t.id", turn_of),
     (
         "inbox",
         ", ".join(f"t.{column}" for column in [*ITEM.split(", "), "body"]),
-        lambda row: item_of(row[:-1], row[-1]),
+        lambda db, row: item_of(db, row[:-1], row[-1]),
     ),
 )

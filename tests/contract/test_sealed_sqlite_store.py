@@ -1,0 +1,75 @@
+"""The SQLite store keeps the contract when it is encrypted at rest, too; only the search is missing, and it says so.
+
+The rules of searching are skipped here: an index of words would tell what is in a sealed store.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import pytest
+from hypothesis import settings
+
+from holdfast.core.errors import Unsupported
+from holdfast.ports import Capability, Store
+from holdfast.stores.sealing import Sealer
+from holdfast.stores.sqlite.store import SqliteStore
+from holdfast.testing.builders import OWNER, drive
+from holdfast.testing.comparison import Comparison
+from holdfast.testing.contract import StoreContract
+from holdfast.testing.model import StoreComparison
+from holdfast.testing.work_model import WorkComparison
+from tests.contract.test_sqlite_store import TestSqliteStore as PlainStore
+
+KEYS = {"k-1": b"1" * 32}
+
+
+class TestSealedSqliteStore(StoreContract):
+    @pytest.fixture
+    def store(self, tmp_path: Path) -> Iterator[Store]:
+        store = SqliteStore.open(tmp_path / "holdfast.db", sealer=Sealer(KEYS))
+        yield store
+        drive(store.close())
+
+    meanwhile = PlainStore.meanwhile
+
+
+class TestSealedSqliteStoreOnThreads(StoreContract):
+    @pytest.fixture
+    async def store(self, tmp_path: Path) -> AsyncIterator[Store]:
+        store = SqliteStore.serve(tmp_path / "holdfast.db", Sealer(KEYS))
+        yield store
+        await store.close()
+
+    async def test_says_why_it_cannot_search(self, store: Store) -> None:
+        assert store.capabilities == {Capability.PUSH}
+        with pytest.raises(Unsupported, match="encrypted at rest"):
+            await store.search(OWNER, "hello", 10)
+
+
+class OnASealedFile(Comparison):
+    """Every run has a file of its own."""
+
+    def make_store(self) -> Store:
+        self.folder = TemporaryDirectory(prefix="holdfast-")
+        return SqliteStore.open(Path(self.folder.name) / "holdfast.db", sealer=Sealer(KEYS))
+
+    def teardown(self) -> None:
+        with self.folder:
+            super().teardown()
+
+
+class SealedAgainstTheModel(OnASealedFile, StoreComparison):
+    """Everything at random."""
+
+
+class SealedAtWorkAgainstTheModel(OnASealedFile, WorkComparison):
+    """What launchers do at random."""
+
+
+TestSealedAgainstTheModel = SealedAgainstTheModel.TestCase
+TestSealedAgainstTheModel.settings = settings(max_examples=10, stateful_step_count=40, deadline=None)
+TestSealedAtWorkAgainstTheModel = SealedAtWorkAgainstTheModel.TestCase
+TestSealedAtWorkAgainstTheModel.settings = settings(max_examples=10, stateful_step_count=50, deadline=None)
