@@ -79,7 +79,7 @@ class Plain:
     """A stream on a bare connection that notes the ids it sees: cheap enough to have a thousand."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self._reader, self.writer = reader, writer
+        self._reader, self.writer, self._id = reader, writer, 0
         self.ids: list[int] = []
 
     @classmethod
@@ -99,7 +99,9 @@ class Plain:
             line = await self._reader.readline()
             assert line, "the stream has ended"
             if line.startswith(b"id: "):
-                self.ids.append(int(line[4:]))
+                self._id = int(line[4:])
+            elif line.startswith(b"data: "):  # an id alone says where the stream begins
+                self.ids.append(self._id)
 
     def close(self) -> None:
         """Hang up."""
