@@ -71,6 +71,7 @@ FILE_NAME = "holdfast.db"
 CONFIG_NAME = "config.toml"
 _TABLES = ("url", "resume", "family", "retention", "redact", "hooks", "server", "encryption")
 AGENTS_NAME = "agents"
+SEALING_KEYS = "HOLDFAST_ENCRYPTION_KEYS"
 NEVER = "never"  # in the place of a duration
 SHORTEST_SWEEP = timedelta(seconds=1)
 _shared_memory: dict[str, Store] = {}
@@ -217,7 +218,7 @@ def without_password(url: str) -> str:
 def find_sealer() -> Sealer | None:
     """What bodies are sealed and opened with: the keys of the environment, else of the key file; None without any."""
     table = _encryption()
-    text = os.environ.get("HOLDFAST_ENCRYPTION_KEYS", "")
+    text = os.environ.get(SEALING_KEYS, "")
     if not text.strip() and "key_file" in table:
         text = _key_file(table["key_file"])
     elif not text.strip():
@@ -275,8 +276,13 @@ def run_from_environment() -> str | None:
 
 
 def agent_environment(url: str | None) -> dict[str, str]:
-    """What an agent's environment says besides its session: where the store is."""
+    """What an agent's environment says besides its session: where the store is, or the server.
+
+    An agent that works through a server has no use for the keys that the store's file is sealed with.
+    """
     picked = pick_url(url)
+    if is_server(picked):
+        return {"HOLDFAST_URL": picked, "HOLDFAST_HOME": home(), SEALING_KEYS: ""}
     if picked.startswith("sqlite://"):  # the agent may work in another folder
         picked = sqlite_url(os.path.abspath(sqlite_path(picked)))
     return {"HOLDFAST_URL": picked, "HOLDFAST_HOME": home()}

@@ -50,7 +50,6 @@ TERM_GRACE = 5.0  # from SIGTERM to SIGKILL
 LEAVE_GRACE = 5.0  # for an agent that has answered to end by itself
 DRAIN = 1.0  # for the last words of one that has ended, while something else still has its pipes
 NOT_INHERITED = (
-    "HOLDFAST_ENCRYPTION_KEYS",  # whoever has it can read all of a store's file; an agent on the file gets it by its definition
     "AGENT_SESSION_ID",
     "AGENT_SESSION_NAME",
     "AGENT_TASK_ID",

@@ -39,7 +39,7 @@ from holdfast.service.deps import Caller, Deps, stamp_of
 from holdfast.service.sessions import checkpoint_of
 
 EXPIRE_EVERY = timedelta(milliseconds=200)
-LOOK_FOR_OWNERS = timedelta(seconds=1)
+LOOK_FOR_OWNERS = timedelta(milliseconds=50)
 EXPIRE_AT_ONCE = 50  # sessions a claim looks at for what time has done
 DOUBTFUL = 100  # entries to look through for a report of which nobody knows whether it was taken
 
@@ -92,7 +92,7 @@ class TurnDesk:
         return await self._deps.store.claim(whose, tuple(agents), wish, stamp, full=full, root=root)
 
     async def _all_owners(self, now: datetime) -> tuple[str, ...]:
-        """Every owner there is, as of a second ago."""
+        """Every owner there is, as of a moment ago."""
         if now >= self._owners_at:
             self._owners_at = now + LOOK_FOR_OWNERS
             self._owners = tuple(await self._deps.store.owners())

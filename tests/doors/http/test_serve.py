@@ -162,6 +162,34 @@ def test_a_killed_worker_is_replaced_and_nobody_notices(start: Callable[..., Pro
     assert process.workers() == [] if Path(f"/proc/{process.pid}").exists() else True
 
 
+BOSS = """
+[agent]
+name = "boss"
+kind = "command"
+command = ["sh", "-c", '''
+read first
+case "$first" in
+  *callback*) echo "my child said so" ;;
+  *) holdfast run echo-agent "work for me" --mode async_callback --json > /dev/null && echo "asked" ;;
+esac
+''']
+"""
+
+
+def test_an_agent_behind_keys_has_children_that_call_back(start: Callable[..., Process], tmp_path: Path) -> None:
+    agents = tmp_path / "home" / "agents"
+    agents.mkdir(parents=True)
+    (agents / "boss.toml").write_text(BOSS)
+    with sync.connect(f"sqlite:///{tmp_path / 'home' / 'holdfast.db'}") as store:
+        key = store.create_key(scopes=["write"]).text
+    with sync.connect(start().url, key=key) as hf:
+        reply = hf.run("boss", "have it done", timeout=PATIENCE)
+        assert (reply.status, reply.result) == ("completed", "my child said so")
+        [child] = hf.children(reply.session.id)
+        assert (child.agent_name, child.parent_session_id) == ("echo-agent", reply.session.id)
+        assert child.interface == "cli"
+
+
 def test_at_an_address_that_others_reach_it_needs_a_key(start: Callable[..., Process], tmp_path: Path) -> None:
     refused = start("--host", "0.0.0.0")
     assert refused.ended() == 2

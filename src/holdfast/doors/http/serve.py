@@ -226,7 +226,7 @@ async def _launch(deps: Deps, options: Options, address: str, stop: asyncio.Even
         name=options.name,
         slots=options.slots,
         owners=(),  # all of them
-        environment={**config.agent_environment(options.url), "HOLDFAST_URL": address},
+        environment=config.agent_environment(address),
         stop=stop,
     )
 
