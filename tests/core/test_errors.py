@@ -56,6 +56,7 @@ EXAMPLES: tuple[tuple[str, HoldfastError], ...] = (
     ("launcher_not_found", errors.LauncherNotFound("l-1")),
     ("item_not_found", errors.ItemNotFound("callback:r-1")),
     ("key_not_found", errors.KeyNotFound("a1b2")),
+    ("tool_not_found", errors.ToolNotFound("sundial")),
     ("agent_not_found", errors.AgentNotFound("planner")),
     ("session_gone", errors.SessionGone("s-1", at=AT, by="ann", why="deleted")),
     ("session_closed", errors.SessionClosed("s-1", "completed")),

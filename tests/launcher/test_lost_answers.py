@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 import pytest
 
 from holdfast.agents.interface import Commands, Emit, Job
-from holdfast.core.errors import StoreUnavailable, TurnLost
+from holdfast.core.errors import ServerUnreachable, TurnLost
 from holdfast.core.turn import Launcher, Retry, TurnState
 from holdfast.core.work import TurnEnd
 from holdfast.ports import Claimed
@@ -190,7 +190,7 @@ async def test_a_turn_adopted_in_an_answer_that_is_lost_is_adopted_once(stage: S
         await former.started("local", turn)
         async with robbed(stage, frozenset({"adopt"})), at_desk(stage, "reborn") as desk:
             for _ in range(LOSSES):
-                with pytest.raises(StoreUnavailable):
+                with pytest.raises(ServerUnreachable):
                     await desk.adopt("local", turn, "launcher-reborn")
             mine = await desk.adopt("local", turn, "launcher-reborn")
             assert mine.epoch == turn.epoch + 1

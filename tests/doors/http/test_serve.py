@@ -169,7 +169,7 @@ kind = "command"
 command = ["sh", "-c", '''
 read first
 case "$first" in
-  *callback*) echo "my child said so" ;;
+  Callbacks*) echo "my child said so" ;;
   *) holdfast run echo-agent "work for me" --mode async_callback --json > /dev/null && echo "asked" ;;
 esac
 ''']
