@@ -205,6 +205,27 @@ class Store(Protocol):
     async def feed_end(self, owner: str) -> int:
         """The cursor of the newest event; 0 if there is none."""
 
+    # Of many sessions at once: what a door shows of a list, without asking for each ---------------
+
+    async def get_many(self, owner: str, session_ids: list[str]) -> list[Session | None]:
+        """The sessions with these ids (names will not do), in this order; None where there is none, or none whole."""
+
+    async def find_many(self, owner: str, queries: list[SessionQuery]) -> list[Page[Session]]:
+        """What `find` gives for each query."""
+
+    async def tails(
+        self, owner: str, session_ids: list[str], limit: int, pins: int = 100, *, before: int | None = None
+    ) -> list[Tail]:
+        """What `tail` gives for each id; nothing for one that is not there.
+
+        With `before`, the newest messages before that number, of which nothing is pinned.
+        """
+
+    async def approvals_of(
+        self, owner: str, session_ids: list[str], *, pending_only: bool = True, limit: int = 100
+    ) -> list[list[Approval]]:
+        """What `approvals` gives for each id; nothing for one that is not there."""
+
     # Families -----------------------------------------------------------------------------------
 
     async def ancestors(self, owner: str, ref: str) -> list[Session]:

@@ -108,6 +108,7 @@ class Holdfast:
         state: str | None = None,
         status: str | None = None,
         phase: str | None = None,
+        interface: str | None = None,
         parent: str | None = None,
         root: str | None = None,
         task_id: str | None = None,

@@ -25,7 +25,8 @@ STATUSES = ("created", "running", "waiting", "idle", "suspended", "completed", "
 
 
 _TEXTS = (
-    "agent", "state", "status", "phase", "parent", "root", "task", "name_prefix", "project_dir", "metadata_key", "sort",
+    "agent", "state", "status", "phase", "interface", "parent", "root", "task", "name_prefix", "project_dir",
+    "metadata_key", "sort",
 )  # fmt: skip
 _INSTANTS = ("created_after", "created_before", "updated_after", "updated_before")
 
@@ -50,6 +51,7 @@ class SessionQuery(Struct, frozen=True, kw_only=True):
     state: str | None = None
     status: str | None = None
     phase: str | None = None
+    interface: str | None = None  # the door it was created by
     parent: str | None = None  # a session id
     root: str | None = None  # a session id
     task: str | None = None
@@ -104,6 +106,7 @@ class SessionQuery(Struct, frozen=True, kw_only=True):
                 (self.state, session.state.value),
                 (self.status, session.status),
                 (self.phase, session.phase.value),
+                (self.interface, session.interface),
                 (self.parent, session.parent_session_id),
                 (self.root, session.root_session_id),
                 (self.task, session.task_id),

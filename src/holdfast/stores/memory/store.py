@@ -69,6 +69,7 @@ from holdfast.ports import (
     Tail,
 )
 from holdfast.stores.memory.work import Desk
+from holdfast.stores.one_by_one import OneByOne
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -88,7 +89,7 @@ _read_launcher = Decoder(Launcher).decode
 _words = re.compile(r"[^\W_]+").findall
 
 
-class MemoryStore:
+class MemoryStore(OneByOne):
     """Keeps sessions in this process, for any number of its threads and event loops."""
 
     capabilities = frozenset({Capability.SEARCH, Capability.PUSH})

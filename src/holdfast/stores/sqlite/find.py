@@ -93,6 +93,8 @@ class _Where:
             self.index = self.index or "sessions_running"
         if query.phase is not None:
             self.add("phase = ?", query.phase)
+        if query.interface is not None:
+            self.add("interface = ?", query.interface)
         if query.status is not None:
             self.add(_STATUS.get(query.status, f"state = '{query.status}'"))
         for name, condition in _TIMES:

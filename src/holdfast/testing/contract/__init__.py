@@ -16,6 +16,7 @@ from holdfast.testing.contract.finding import FindRules
 from holdfast.testing.contract.forks import ForkRules
 from holdfast.testing.contract.keys import KeyRules
 from holdfast.testing.contract.log import LogRules
+from holdfast.testing.contract.many import ManyRules
 from holdfast.testing.contract.once import OnceRules
 from holdfast.testing.contract.owners import OwnerRules
 from holdfast.testing.contract.runs import RunRules
@@ -37,6 +38,7 @@ class StoreContract(
     DeletionRules,
     SweepRules,
     FindRules,
+    ManyRules,
     ContextRules,
     ApprovalRules,
     CountingRules,

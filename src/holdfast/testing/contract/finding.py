@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from functools import partial
 from itertools import combinations
 from typing import Any
 
 import pytest
 
 from holdfast.core.errors import InvalidCursor
+from holdfast.core.family import FamilyLimits, born
 from holdfast.core.query import SessionQuery
 from holdfast.core.session import Phase
 from holdfast.ports import Store
@@ -22,6 +24,7 @@ from holdfast.testing.builders import (
     asked,
     finalized,
     may_delete,
+    new_session,
     remembering,
     said,
     updated,
@@ -32,6 +35,7 @@ SOME_FILTERS: dict[str, Any] = {
     "state": "active",
     "status": "idle",
     "phase": "planning",
+    "interface": "test",
     "parent": "mother",
     "root": "mother",
     "task": "task-7",
@@ -127,6 +131,15 @@ class FindRules:
         await _population(store)
 
         assert await found(store, **filters) == expected
+
+    async def test_sessions_are_found_by_the_door_they_were_created_by(self, store: Store) -> None:
+        for session_id, interface in (("typed", "cli"), ("asked", "graphql"), ("also-typed", "cli"), ("none", None)):
+            new, stamp = new_session(session_id), a_stamp(interface=interface)
+            await store.create(OWNER, partial(born, new, stamp=stamp, limits=FamilyLimits()))
+
+        assert await found(store, interface="cli") == ["typed", "also-typed"]
+        assert await found(store, interface="graphql", agent="echo-agent") == ["asked"]
+        assert await found(store, interface="grpc") == []
 
     async def test_filters_agree_with_the_querys_own_rule(self, store: Store) -> None:
         await _population(store)
