@@ -199,9 +199,16 @@ def line_of(text: str, path: tuple[str, ...]) -> int:
     """
     lines = text.splitlines()
     for number, line in enumerate(lines, 1):
-        if path and path[-1] in line and _adds(lines, number, path):
+        if path and _may_set(line, path[-1]) and _adds(lines, number, path):
             return number
     return line_of(text, path[:-1]) if len(path) > 1 else 1
+
+
+def _may_set(line: str, key: str) -> bool:
+    """Whether a line looks like it: whatever does is read with all before it, which takes its time."""
+    import re
+
+    return key in line and re.search(rf"""(?:^|[\[{{,.])\s*["']?{re.escape(key)}["']?\s*[=.\]]""", line) is not None
 
 
 def _adds(lines: list[str], number: int, path: tuple[str, ...]) -> bool:
