@@ -372,12 +372,14 @@ async def test_a_message_and_a_callback_at_once_both_arrive(stage: Stage) -> Non
     assert [each["result"] for prompt in stage.prompts("parent") for each in callbacks(prompt)] == ["echo: child"]
 
 
-async def test_a_turn_that_ends_with_a_question_does_not_settle_its_run(stage: Stage) -> None:
-    async def asking(stage: Stage, job: Job, emit: Emit, _: Commands) -> str:
+@pytest.mark.parametrize("waits", [False, True])
+async def test_a_turn_that_ends_with_a_question_does_not_settle_its_run(stage: Stage, waits: bool) -> None:
+    """Be it that its end comes right behind the question, or that it leaves before the answer."""
+
+    async def asking(_: Stage, job: Job, emit: Emit, __: Commands) -> str:
         if "approve" in job.prompt:
             return "applied"
-        await emit({"type": "approval", "id": "1", "question": "Apply?", "wait": False})
-        await stage.until(lambda: asks(stage, job.session_id))
+        await emit({"type": "approval", "id": "1", "question": "Apply?", "wait": waits})
         return "asked"
 
     stage.plays("asking", asking)

@@ -31,19 +31,34 @@ print("did " + prompt)
 """
 
 
+ASKER = """\
+import json, sys
+sys.stdin.readline()
+answers = []
+for question in ("First?", "Second?"):
+    print(json.dumps({"type": "approval", "id": "1", "question": question}), flush=True)
+    answers.append(json.loads(sys.stdin.readline()))
+print(json.dumps({"type": "result", "text": " ".join(answer["decision"] for answer in answers)}))
+"""
+
+
 class Works:
     """A home with one slow agent, which ends when it is told to."""
 
     def __init__(self, home: Path) -> None:
         self.home = home
         self.journal, self.go = home / "journal", home / "go"
-        script = home / "slow.py"
         (home / "agents").mkdir(parents=True)
-        script.write_text(AGENT.format(journal=str(self.journal), signal_file=str(self.go)))
-        (home / "agents" / "slow.toml").write_text(
-            f'[agent]\nname = "slow"\nkind = "command"\ncommand = ["{sys.executable}", "{script}"]\n'
-        )
+        (home / "slow.py").write_text(AGENT.format(journal=str(self.journal), signal_file=str(self.go)))
+        self.define("slow", "slow.py")
         self.hf = sync.connect()
+
+    def define(self, name: str, script: str, *, protocol: str = "text") -> None:
+        """An agent that is a script in this home."""
+        (self.home / "agents" / f"{name}.toml").write_text(
+            f'[agent]\nname = "{name}"\nkind = "command"\nprotocol = "{protocol}"\n'
+            f'command = ["{sys.executable}", "{self.home / script}"]\n'
+        )
 
     @property
     def agents(self) -> list[int]:
@@ -62,10 +77,15 @@ class Works:
             process.kill()
             process.wait()
 
-    def ask(self) -> Run:
-        """Ask the slow agent, and leave it at that."""
+    def question(self, wanted: str) -> str:
+        """The id of what is asked, as soon as it is that."""
+        until(lambda: wanted in [approval.question for approval in self.hf.approvals()])
+        return str(self.hf.approvals()[0].approval_id)
+
+    def ask(self, agent: str = "slow") -> Run:
+        """Ask an agent, and leave it at that."""
         done = subprocess.run(
-            [sys.executable, "-m", "holdfast", "run", "slow", "it", "--mode", "async_poll"],
+            [sys.executable, "-m", "holdfast", "run", agent, "it", "--mode", "async_poll"],
             capture_output=True,
             text=True,
             check=True,
@@ -140,6 +160,23 @@ def test_an_agent_outlives_its_launcher_and_is_adopted(works: Works) -> None:
     assert len(works.agents) == 1
     kinds = [entry.kind for entry in works.hf.log(run.session_id)]
     assert (kinds.count("turn_started"), kinds.count("run_settled")) == (1, 1)
+
+
+def test_an_answer_that_was_passed_on_is_not_one_to_the_next_question(works: Works) -> None:
+    """A launcher that comes back reads all questions again, and an agent may call each of them the same."""
+    (works.home / "asker.py").write_text(ASKER)
+    works.define("asker", "asker.py", protocol="jsonl")
+    with works.launcher(lost_after=PATIENT) as first:
+        run = works.ask("asker")
+        works.hf.approve(works.question("First?"))
+        second = works.question("Second?")
+        first.kill()
+        first.wait()
+    with works.launcher(lost_after=PATIENT):
+        until(lambda: works.hf.get(run.session_id).epoch == 2)
+        assert works.hf.approvals()[0].approval_id == second
+        works.hf.reject(second)
+        assert works.result(run).result == "approve reject"
 
 
 def test_a_launcher_asked_to_end_leaves_its_agents_to_its_next_life(works: Works) -> None:

@@ -147,6 +147,7 @@ class SupervisedCarrier:
         self._folder, self._job, self._process = folder, job, process
         self.dies_with_us = dies_with_us
         self._number = 0  # of the last event that was read
+        self._answered: set[str] | None = None  # questions whose answer a former life has passed on, once they are read
 
     async def events(self) -> AsyncIterator[Event]:
         """What its file says, up to its result; a supervisor that is gone has said all it will.
@@ -175,9 +176,17 @@ class SupervisedCarrier:
             await asyncio.sleep(pause)
 
     async def tell(self, command: Event) -> None:
-        """Add a line to what it is told."""
+        """Add a line to what it is told; an answer that a former life has passed on is not one to its next question."""
+        if command["type"] == "decision" and command["key"] in self._answered_before():
+            return
         with suppress(OSError):  # it is over, and its folder gone
             self._folder.send(command)
+
+    def _answered_before(self) -> set[str]:
+        if self._answered is None:
+            told = self._folder.told() if self._process is None else []
+            self._answered = {str(command.get("key")) for command in told if command.get("type") == "decision"}
+        return self._answered
 
     async def kept(self, entry: int) -> None:
         """What was read last is in the log, not after this entry; a life to come need not report it again."""

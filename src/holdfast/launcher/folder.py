@@ -97,6 +97,10 @@ class TurnFolder:
         finally:
             os.close(file)
 
+    def told(self) -> list[Command]:
+        """All that the supervisor was told so far."""
+        return [_event(line) for line in self._read("in.jsonl").split(b"\n") if line]
+
     def renewed(self, at: float | None = None) -> None:
         """Say that the lease lives since `at` (`processes.clock()` before it was asked for)."""
         self.send({"type": "renewed", "at": processes.clock() if at is None else at})

@@ -273,7 +273,9 @@ class Loop:
                 if event["type"] == "usage":
                     usage = summed(usage, usage_of(event))
                 elif event["type"] == "approval":
-                    asking.append(asyncio.create_task(self._ask(owner, turn, carrier, event)))
+                    approval = await self._ask(owner, turn, carrier, event)
+                    if approval is not None and event.get("wait"):
+                        asking.append(asyncio.create_task(self._answer(owner, approval, carrier, event)))
                     continue
                 with suppress(InvalidRequest):  # what an agent says wrongly is its own affair; the turn goes on
                     if event["type"] == "message":
@@ -306,22 +308,26 @@ class Loop:
         session = await self._insist(report if doubtful is None else again, again)
         return int(session.last_entry)
 
-    async def _ask(self, owner: str, turn: Turn, carrier: Carrier, event: Event) -> None:
-        """Put an agent's question to a person; one that waits gets the answer."""
-        waits, told = bool(event.get("wait")), {"type": "decision", "id": event.get("id")}
+    async def _ask(self, owner: str, turn: Turn, carrier: Carrier, event: Event) -> Approval | None:
+        """Put an agent's question to a person, before anything that the agent said later: its end may be next."""
         try:
-            approval = await self._insist(lambda: self._request(owner, turn, event))
-            look = partial(self._desk.approval, owner, approval.approval_id)
-            while waits and approval.state.value == "pending":
+            approval: Approval = await self._insist(lambda: self._request(owner, turn, event))
+        except (TurnLost, NotFound):
+            raise
+        except HoldfastError as error:  # a question that makes no sense: nobody will ever answer it
+            await carrier.tell({**_told(event), "decision": "withdrawn", "note": str(error)})
+            return None
+        return approval
+
+    async def _answer(self, owner: str, approval: Approval, carrier: Carrier, event: Event) -> None:
+        """Give an agent that waits the answer, as soon as there is one."""
+        look = partial(self._desk.approval, owner, approval.approval_id)
+        with suppress(TurnLost, NotFound):
+            while approval.state.value == "pending":
                 await asyncio.sleep(LOOK_AT_APPROVALS)
                 approval = await self._insist(look)
-        except (TurnLost, NotFound):
-            return
-        except HoldfastError as error:  # a question that makes no sense: nobody will ever answer it
-            await carrier.tell({**told, "decision": "withdrawn", "note": str(error)})
-            return
-        if waits:
-            await carrier.tell({**told, "decision": approval.decision or approval.state.value, "note": approval.note})
+            decision = approval.decision or approval.state.value
+            await carrier.tell({**_told(event), "decision": decision, "note": approval.note})
 
     async def _request(self, owner: str, turn: Turn, event: Event) -> Approval:
         options = {name: event[name] for name in ("plan", "options", "expires_in") if event.get(name)}
@@ -390,6 +396,11 @@ class Loop:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+
+
+def _told(event: Event) -> Event:
+    """An answer without its words: to which question it is, by the agent's own name for it and by ours."""
+    return {"type": "decision", "id": event.get("id"), "key": event["key"]}
 
 
 def _ending(event: Event, said: list[str], usage: Usage) -> TurnEnd:

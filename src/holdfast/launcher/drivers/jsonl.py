@@ -45,10 +45,11 @@ class JsonlDriver(Driver):
             self._take(line, length)
 
     def told(self, command: Event) -> None:
-        self.line.send(json.dumps(command).encode() + b"\n")
+        answer = {key: command.get(key) for key in ("type", "id", "decision", "note")}
+        self.line.send(json.dumps(answer).encode() + b"\n")
 
     def ask_to_stop(self) -> None:
-        self.told({"type": "stop"})
+        self.line.send(b'{"type": "stop"}\n')
         self.line.close_input()
 
     def result(self, exit: Exit) -> Event:
