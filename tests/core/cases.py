@@ -129,7 +129,9 @@ class Case:
     def hear_of(self, run: Run) -> Change:
         """A child's run has settled, and calls back."""
         callback = work._callback(replace(run, state=RunState.COMPLETED), a_stamp(self.at))
-        return self.keep(work.deliver(self.view(), callback, a_stamp(self.at)))
+        asker = self.runs.get(callback.run_id or "")
+        view = replace(self.view(), run=asker if asker is not None and asker.is_settled else None)
+        return self.keep(work.deliver(view, callback, a_stamp(self.at)))
 
     def ask_person(self, name: str = "a-1", *, waits: bool = False) -> Change:
         approval = Approval(approval_id=name, session_id="s-1", question="May I?", asked_at=self.at, waits=waits)

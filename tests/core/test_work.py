@@ -293,11 +293,21 @@ def test_joined_callbacks_wait_for_each_other(is_joined: bool) -> None:
 
 
 def test_callbacks_are_held_for_no_run_that_is_over() -> None:
-    case, turn = at_work()
-    case.finish(turn, "stopped")
+    case = asked()
+    for _ in range(3):
+        case.carry("failed", error="no")
     case.joined = {"run-1": 3}
     case.hear_of(a_child_run("run-a", "s-1", "run-1", join=Join.ALL))
     assert (case.items["callback:run-a"].state, case.items["callback:run-a"].run_id) == ("waiting", None)
+
+
+def test_callbacks_to_a_run_that_was_stopped_wake_nobody() -> None:
+    case, turn = at_work()
+    case.finish(turn, "stopped")
+    case.hear_of(a_child_run("run-a", "s-1", "run-1"))
+    assert case.items["callback:run-a"].state == "consumed"
+    assert [entry.kind for entry in case.entries].count("callback") == 1
+    assert case.is_at_rest()
 
 
 def test_every_run_that_asked_to_be_called_back_is() -> None:

@@ -318,6 +318,36 @@ async def test_a_child_that_is_stopped_while_it_waits_calls_back(stage: Stage) -
     assert nobody.name == "nobody"
 
 
+async def test_a_tree_that_is_stopped_stays_so(stage: Stage) -> None:
+    """The ends of its children are told to the log; they are no reason to begin again."""
+
+    async def boss(stage: Stage, job: Job, _: Emit, __: Commands) -> str:
+        for _ in range(2):
+            await stage.ask("sleeper", parent=job.session_id, mode="async_callback")
+        return "asked"
+
+    async def sleeper(_: Stage, __: Job, ___: Emit, commands: Commands) -> str:
+        while (await commands.get())["type"] != "stop":
+            continue
+        raise asyncio.CancelledError
+
+    stage.plays("boss", boss)
+    stage.plays("sleeper", sleeper)
+    async with stage.launcher():
+        asked = await stage.ask("boss")
+        await stage.until(lambda: has(stage, asked, "turn_ended", 1))
+        await stage.until(lambda: are_at_work(stage, "sleeper", 2))
+        await runs.stop_session(stage.deps, stage.caller, asked.session.session_id)
+        await stage.until(lambda: has(stage, asked, "callback", 2))
+        assert (await stage.settled(asked.run)).state.value == "stopped"
+    assert len(stage.prompts("boss")) == 1
+    assert (await stage.session(asked.session.session_id)).status == "idle"
+
+
+async def are_at_work(stage: Stage, agent: str, count: int) -> bool:
+    return len(stage.prompts(agent)) == count
+
+
 @pytest.mark.parametrize("end", ["\n", "\r", "\x0b", "\x0c", "\x1c", "\x1e", "\x85", "\u2028", "\u2029"])
 async def test_what_a_child_says_cannot_forge_a_siblings_callback(stage: Stage, end: str) -> None:
     """Whatever a reader takes for the end of a line: what a child says is in the one line of its callback."""

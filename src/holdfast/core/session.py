@@ -471,6 +471,7 @@ class View(Struct, frozen=True):
     work: Work = Work()
     turn: Turn | None = None  # the one asked for, whatever became of it
     item: Item | None = None  # likewise
+    run: Run | None = None  # the one that a callback is for, if it is over
 
 
 class Callback(Struct, frozen=True, kw_only=True):

@@ -357,7 +357,7 @@ def fate_with(parent: Session | None) -> str:
 def deliver(view: View, callback: Callback, stamp: Stamp) -> Change:
     """Put a callback into a parent's inbox, and wake it if all that belong together are there.
 
-    Of the inbox, the view needs to hold no more than one item that waits, if any does, and those held
+    If the run that asked was stopped, the log is where it ends: a tree that was stopped stays so. Of the inbox, the view needs to hold no more than one item that waits, if any does, and those held
     for the callback's run, if none that belongs to them is on its way any more.
     """
     if view.session.is_final:
@@ -377,7 +377,9 @@ def deliver(view: View, callback: Callback, stamp: Stamp) -> Change:
         join=callback.join,
         state=ItemState.WAITING,
     )
-    if callback.join is Join.ALL and run_id is not None and view.work.joined.get(run_id, 0):
+    if view.run is not None and view.run.state is RunState.STOPPED:
+        draft.put_item(replace(item, state=ItemState.CONSUMED))
+    elif callback.join is Join.ALL and run_id is not None and view.work.joined.get(run_id, 0):
         draft.put_item(replace(item, state=ItemState.HELD))
     else:
         draft.put_item(item)

@@ -968,7 +968,8 @@ class _Shelf:
 
     def _deliver(self, callback: Callback) -> None:
         parent = self.by_id[callback.parent_session_id]
-        self.commit(parent, deliver(self.view_of(parent, with_work=True), callback, callback.stamp))
+        view = replace(self.view_of(parent, with_work=True), run=self.desk.over(callback.run_id))
+        self.commit(parent, deliver(view, callback, callback.stamp))
 
     def claim(self, record: _Record, wish: Claim, stamp: Stamp) -> Claimed | None:
         """Give a session's queued turn to a launcher, if its rule lets anybody have it now."""

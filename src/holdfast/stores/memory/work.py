@@ -107,6 +107,11 @@ class Desk:
             raise RunNotFound(run_id)
         return run
 
+    def over(self, run_id: str | None) -> Run | None:
+        """A run, if there is one and it is settled."""
+        run = self.case(self._run_sessions.get(run_id or "", "")).runs.get(run_id or "")
+        return run if run is not None and run.is_settled else None
+
     def run_by_key(self, key: str) -> Run | None:
         """The run that was asked for with that idempotency key."""
         return self.run(self._keys[key]) if key in self._keys else None

@@ -276,6 +276,9 @@ def _view_for(db: Connection, owner: str, pk: int, session: Session, callback: C
     view = view_with_work(db, owner, pk, session, _ONE_WAITING)
     if callback.run_id is None or view.work.joined.get(callback.run_id):
         return view
+    if callback.run_id not in {run.run_id for run in view.work.runs}:
+        row = db.one("SELECT body, id FROM runs WHERE owner = ? AND id = ?", (owner, callback.run_id))
+        view = replace(view, run=None if row is None else run_of(db, (*row, session.session_id)))
     held = [item_of(db, row, session.session_id) for row in db.all(_HELD, (pk, callback.run_id))]
     return replace(view, work=replace(view.work, items=(*view.work.items, *held)))
 

@@ -51,10 +51,10 @@ from holdfast.testing.work import (
 )
 
 
-async def busy_parent(store: Store, *children: str, **fields: Any) -> Any:
+async def busy_parent(store: Store, *children: str, retry: Retry = Retry.RESUME, **fields: Any) -> Any:
     """A parent at work that has asked children, who are queued; its turn."""
     await launch(store, "p-1", "run-p")
-    claimed = await taken(store)
+    claimed = await taken(store, retry=retry)
     await start(store, claimed)
     for name in children:
         await launch(store, name, a_child_run(f"run-{name}", "p-1", "run-p", **fields), parent="p-1")
@@ -357,17 +357,29 @@ class CallbackRules:
             "callback:run-c-3": "waiting",
         }
 
-    async def test_callback_to_a_run_that_is_over_waits_for_nobody(self, store: Store) -> None:
+    async def test_callback_to_a_run_that_failed_waits_for_nobody(self, store: Store) -> None:
+        await busy_parent(store, "c-1", "c-2", retry=Retry.NEVER, join=Join.ALL)
+        await store.apply(OWNER, "p-1", expiring(NOON + TOO_LATE))
+        assert (await store.run(OWNER, "run-p")).state == "failed"
+        await carry(store)
+
+        assert (await taken(store)).session.session_id == "c-2", "it was queued before"
+        (item,) = (await taken(store)).items
+        assert (item.item_id, item.run_id) == ("callback:run-c-1", None)
+
+    async def test_callback_to_a_run_that_was_stopped_is_logged_and_wakes_nobody(self, store: Store) -> None:
         parent = await busy_parent(store, "c-1", "c-2", "c-3", join=Join.ALL)
         await carry(store)
         await finish(store, parent, "stopped")
-        assert (await inbox_of(store, "p-1"))["callback:run-c-1"] == "consumed"
         await carry(store)
+        await carry(store, "stopped")
 
-        claimed = await taken(store, agents=("echo-agent",))
-        assert claimed.session.session_id == "c-3", "it was queued before"
-        (item,) = (await taken(store)).items
-        assert (item.item_id, item.run_id) == ("callback:run-c-2", None)
+        assert await inbox_of(store, "p-1") == {
+            "message:run-p": "consumed",
+            **{f"callback:run-c-{number}": "consumed" for number in (1, 2, 3)},
+        }
+        assert len(await store.log(OWNER, "p-1", kinds=("callback",), limit=9)) == 3
+        assert await take(store) is None
 
     # A parent that cannot go on
 
