@@ -17,6 +17,7 @@ from datetime import datetime
 from typing import Any
 
 from msgspec import UNSET, UnsetType
+from msgspec.structs import replace
 
 from holdfast import config
 from holdfast.core.approval import Approval
@@ -677,7 +678,8 @@ class Holdfast:
     async def launchers(self) -> Page[Launcher]:
         """Launchers that work for the caller, newest first."""
         every = await (await self._ready()).store.launchers()
-        return Page([each for each in every if not each.owners or self._caller.owner in each.owners])
+        ours = [each for each in every if each.works_for(self._caller.owner)]
+        return Page([replace(each, seen_off=()) for each in ours])  # of others' sessions, too
 
     async def messages(
         self,

@@ -131,6 +131,7 @@ class Deletion(Struct, frozen=True, kw_only=True):
     runs: int = 0
     checkpoints: int
     session_ids: list[str]
+    unconfirmed: list[str] = field(default_factory=list)  # those whose agents may still be at work
     dry_run: bool = False
 
 

@@ -87,6 +87,11 @@ class Turn(Struct, frozen=True, kw_only=True):
         return replace(self, lease_until=max(self.lease_until, until), lost_at=max(self.lost_at, until))
 
 
+def name_of(owner: str, session_id: str) -> str:
+    """By which a launcher tells of a session that may be gone: ids are unique per owner only."""
+    return f"{owner} {session_id}"
+
+
 class Launcher(Struct, frozen=True, kw_only=True):
     """A process that takes turns and starts agents."""
 
@@ -101,6 +106,11 @@ class Launcher(Struct, frozen=True, kw_only=True):
     draining: bool = False
     agents: tuple[str, ...] = ()
     owners: tuple[str, ...] = ()  # for whom it works; empty: for all of its store
+    seen_off: tuple[str, ...] = ()  # sessions it had to leave a short while ago (`name_of`), and whose agents are gone
+
+    def works_for(self, owner: str) -> bool:
+        """Whether it takes turns of that owner."""
+        return not self.owners or owner in self.owners
 
     def is_forgotten(self, at: datetime) -> bool:
         """Whether it was gone for so long that nobody asks for it any more."""

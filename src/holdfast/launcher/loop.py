@@ -21,7 +21,7 @@ from holdfast.core.agent import AgentDefinition
 from holdfast.core.approval import Approval
 from holdfast.core.entry import MAX_MESSAGE_BYTES, check_message
 from holdfast.core.errors import Conflict, HoldfastError, InvalidRequest, NotFound, StoreError, TurnLost
-from holdfast.core.turn import Launcher, Turn, TurnState
+from holdfast.core.turn import Launcher, Turn, TurnState, name_of
 from holdfast.core.usage import Usage, summed, usage_of
 from holdfast.core.work import TurnEnd, cut
 from holdfast.launcher.desk import Desk
@@ -32,11 +32,13 @@ from holdfast.ports import Claimed
 log = logging.getLogger(__name__)
 
 HEARTBEAT = 10.0  # seconds
+SEEN_OFF_FOR = 30.0  # seconds it is told that the agent of a session that is gone has ended
 AT_ONCE = 8  # turns claimed side by side
 IDLE_LOOK = 1.0  # a wake-up is a hint and may get lost
 LOOK_AT_APPROVALS = 0.2
 LOOK_FOR_STOPS = 1.0
 BACKOFF = (0.05, 5.0)  # seconds: between attempts to reach a store that is away
+FAREWELL = 2.0  # seconds to say that nothing is at work here any more
 DRAIN = 30.0  # seconds turns may take to end when the launcher is asked to
 
 Event = dict[str, Any]
@@ -99,6 +101,8 @@ class Loop:
         self._turns: dict[str, asyncio.Task[None]] = {}
         self._agents: Counter[str] = Counter()
         self._ended = asyncio.Event()
+        self._seen_off: dict[str, float] = {}  # sessions we had to leave, and when their agents were gone
+        self._has_news, self._is_draining = asyncio.Event(), False
         self._at_once = 1  # how many turns the next claim is for; several, as long as there is one for each
 
     async def run(self, stop: asyncio.Event) -> None:
@@ -109,8 +113,12 @@ class Loop:
             while not stop.is_set():
                 await self._step(stop)
         finally:
-            beat.cancel()
+            self._is_draining = True
+            self._has_news.set()
             await self._drain()
+            beat.cancel()
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._register(), FAREWELL)
 
     async def _step(self, stop: asyncio.Event) -> None:
         """Claim what there is room for, then wait until something happens."""
@@ -180,6 +188,7 @@ class Loop:
             await self._insist(lambda: self._desk.started(owner, turn))
             carrier = await self._carriers.start(job, agent)
         except (TurnLost, NotFound):
+            self._confirm(owner, turn)
             return
         except Exception as error:
             log.exception("agent %s could not be started", agent.name)
@@ -194,11 +203,9 @@ class Loop:
         try:
             end = await self._listen(owner, turn, carrier)
             renewing.cancel()
-            if end is not None:
-                await self._finish(owner, turn, end)
+            is_ours = end is None or await self._finish(owner, turn, end)
         except (TurnLost, NotFound):  # somebody else has it, or the session was deleted
-            await carrier.tell({"type": "stop"})
-            await self._see_off(carrier)
+            await self._see_off(owner, turn, carrier)
             renewing.cancel()
             return
         except asyncio.CancelledError:
@@ -208,8 +215,11 @@ class Loop:
             await carrier.tell({"type": "stop"})
             with suppress(HoldfastError):
                 await self._desk.release(owner, turn)
+            is_ours = True
         renewing.cancel()
         await carrier.close()
+        if not is_ours:
+            self._confirm(owner, turn)
 
     def _renewing(self, owner: str, turn: Turn, carrier: Carrier) -> _Later:
         """Renewals from a third of the lease on, or from when somebody wants the turn to stop."""
@@ -334,9 +344,13 @@ class Loop:
         question, waits = str(event.get("question") or "May I?"), bool(event.get("wait"))
         return await self._desk.request_approval(owner, turn, question, key=event["key"], waits=waits, **options)
 
-    async def _finish(self, owner: str, turn: Turn, end: TurnEnd) -> None:
-        with suppress(TurnLost, NotFound):
+    async def _finish(self, owner: str, turn: Turn, end: TurnEnd) -> bool:
+        """Report the end; False if the turn was not ours any more."""
+        try:
             await self._insist(lambda: self._desk.finish(owner, turn, end))
+        except (TurnLost, NotFound):
+            return False
+        return True
 
     async def _insist(self, report: Report, again: Report | None = None) -> Any:
         """Report until it is taken or refused; a store that is away comes back.
@@ -369,24 +383,41 @@ class Loop:
         try:
             mine = await self._insist(partial(self._desk.adopt, owner, turn, self._launcher.launcher_id))
         except (TurnLost, NotFound):
-            await carrier.tell({"type": "stop"})
-            await self._see_off(carrier)
+            await self._see_off(owner, turn, carrier)
             return
         await carrier.adopted(mine)
         await carrier.tell({"type": "renewed"})
         await self._attend(owner, mine, carrier)
 
-    async def _see_off(self, carrier: Carrier) -> None:
+    async def _see_off(self, owner: str, turn: Turn, carrier: Carrier) -> None:
+        """End an agent whose turn is not ours any more."""
+        await carrier.tell({"type": "stop"})
         async for event in carrier.events():
             if event["type"] == "result":
                 break
         await carrier.close()
+        self._confirm(owner, turn)
 
     async def _beat(self) -> None:
         while True:
-            with suppress(HoldfastError):
-                await self._desk.register(replace(self._launcher, running=len(self._turns)))
-            await asyncio.sleep(HEARTBEAT)
+            self._has_news.clear()
+            await self._register()
+            await _first(self._has_news.wait(), asyncio.sleep(HEARTBEAT))
+
+    async def _register(self) -> None:
+        """Say that we are there, what we do, and whom we have seen off lately."""
+        recent = clock() - SEEN_OFF_FOR
+        self._seen_off = {name: at for name, at in self._seen_off.items() if at >= recent}
+        told = replace(
+            self._launcher, running=len(self._turns), draining=self._is_draining, seen_off=tuple(self._seen_off)
+        )
+        with suppress(HoldfastError):
+            await self._desk.register(told)
+
+    def _confirm(self, owner: str, turn: Turn) -> None:
+        """Have it known that nothing of a turn is left which is not ours any more: who deleted it may be waiting."""
+        self._seen_off[name_of(owner, turn.session_id)] = clock()
+        self._has_news.set()
 
     async def _drain(self) -> None:
         """Wait for turns to end, a while; what an agent still does is left to it and to whoever comes back."""

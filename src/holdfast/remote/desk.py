@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from datetime import timedelta
 from typing import Any, TypeVar
@@ -85,7 +85,7 @@ class RemoteDesk:
     async def register(self, launcher: Launcher) -> None:
         """Say that this launcher is there, or still there."""
         self._launcher = launcher
-        await self._send_beat(Heartbeat(running=launcher.running, draining=launcher.draining))
+        await self._send_beat(self._heartbeat(launcher.running))
 
     async def _at_launcher(self, what: str, body: Any, kind: type[T], *, wait: float = 0.0) -> T:
         """Ask something as this launcher. A server that does not know it, for its store is another, is told first."""
@@ -270,10 +270,14 @@ class RemoteDesk:
         raise TurnLost(turn.turn_id, turn.epoch)
 
     async def _beat(self, turns: list[Held]) -> Beaten:
-        beaten = await self._send_beat(Heartbeat(running=len(self._turns), turns=turns))
+        beaten = await self._send_beat(self._heartbeat(len(self._turns), turns))
         named = {held.turn_id for held in turns}
         self._waiting = (self._waiting - named) | set(beaten.waiting)
         return beaten
+
+    def _heartbeat(self, running: int, turns: Sequence[Held] = ()) -> Heartbeat:
+        known = self._launcher
+        return Heartbeat(running=running, turns=list(turns), draining=known.draining, seen_off=list(known.seen_off))
 
     async def _send_beat(self, beat: Heartbeat) -> Beaten:
         return await self._at_launcher("heartbeat", beat, Beaten)

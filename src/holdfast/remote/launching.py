@@ -24,6 +24,7 @@ MOST_KNOWN = 2000  # turns a launcher has
 
 _Id = Annotated[str, Meta(min_length=1, max_length=256)]
 _Name = Annotated[str, Meta(min_length=1, max_length=200)]
+_SeenOff = Annotated[str, Meta(min_length=1, max_length=400)]
 _Seconds = Annotated[float, Meta(gt=0, le=86400.0)]
 _Wait = Annotated[float, Meta(ge=0, le=LONGEST_WAIT)]
 
@@ -121,6 +122,7 @@ class Heartbeat(Request, frozen=True, kw_only=True):
 
     running: Annotated[int, Meta(ge=0)] = 0
     draining: bool = False
+    seen_off: Annotated[list[_SeenOff], Meta(max_length=MOST_KNOWN)] = field(default_factory=list)  # owner and session
     turns: Annotated[list[Held], Meta(max_length=MOST_KNOWN)] = field(default_factory=list)
 
 

@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from msgspec import Struct, field
+from msgspec.structs import replace
 
 from holdfast.core.errors import InvalidField, SessionCorrupt
-from holdfast.core.family import Deletion, Tombstone, TombstoneQuery, check_deletion
+from holdfast.core.family import Deletion, Member, Tombstone, TombstoneQuery, check_deletion
 from holdfast.core.ids import check_label
 from holdfast.core.query import Page, SessionQuery, check_limit
 from holdfast.core.session import Session
+from holdfast.core.turn import LEASE, name_of
 from holdfast.service.deps import Caller, Deps, shown, stamp_of
 from holdfast.service.sessions import list_sessions
 
 MAX_TREE = 100_000
+ENDED_WITHIN = timedelta(seconds=8)  # its launcher tells an agent within a second or two, and gives it five
+LOOK_AGAIN = 0.25  # seconds
 
 
 class TreeNode(Struct, kw_only=True):
@@ -64,21 +68,39 @@ async def delete_session(
 ) -> Deletion:
     """Delete a session with its tree, or say what would go.
 
+    With force, agents at work in it are ended after that; those of which nobody confirms it in time are named.
     Raises HasChildren without cascade, SessionRunning without force.
     """
-    why = check_label("reason", reason)
+    why, at_work = check_label("reason", reason), list[str]()
+
+    def decide(members: list[Member]) -> None:
+        check_deletion(root, members, cascade=cascade, force=force)
+        at_work[:] = [member.session_id for member in members if member.is_running]
+
     try:
         root = (await deps.store.get(caller.owner, ref)).session_id
     except SessionCorrupt as corrupt:  # what cannot be read can still be thrown away
         root = corrupt.session_id
-    return await deps.store.delete_tree(
-        caller.owner,
-        root,
-        lambda members: check_deletion(root, members, cascade=cascade, force=force),
-        stamp_of(deps, caller),
-        reason=why,
-        dry_run=dry_run,
+    gone = await deps.store.delete_tree(
+        caller.owner, root, decide, stamp_of(deps, caller), reason=why, dry_run=dry_run
     )
+    if dry_run or not at_work:
+        return gone
+    return replace(gone, unconfirmed=await _unconfirmed(deps, caller.owner, at_work))
+
+
+async def _unconfirmed(deps: Deps, owner: str, at_work: list[str]) -> list[str]:
+    """Of sessions that are gone, those whose agents no launcher has seen end, after as long as that should take."""
+    ends = deps.clock.now() + ENDED_WITHIN
+    while True:
+        seen, now = deps.store.pulse(), deps.clock.now()
+        launchers = await deps.store.launchers()
+        ended = {name for launcher in launchers for name in launcher.seen_off}
+        left = [session_id for session_id in at_work if name_of(owner, session_id) not in ended]
+        is_anybody_there = any(now - launcher.seen_at < LEASE for launcher in launchers)
+        if not left or now >= ends or not is_anybody_there:
+            return left
+        await deps.store.wait(seen, LOOK_AGAIN)
 
 
 async def deleted_sessions(

@@ -294,9 +294,22 @@ def test_delete_with_force_takes_a_tree_at_work_and_its_agent_ends(cli: Cli, hom
         root = cli("run", "noted", "a", "--mode", "async_poll", "--json").json["session"]["session_id"]
         pid = int(until(lambda: (home / "pid").exists() and (home / "pid").read_text()))
         assert cli("delete", root, "--yes", "--json").json["code"] == "session_running"
-        assert cli("delete", root, "--yes", "--force").out == f"{root}\n"
-        until(lambda: not _lives(pid))
+        gone = cli("delete", root, "--yes", "--force")
+        assert (gone.out, gone.err) == (f"{root}\n", "")
+        assert not _lives(pid)
     assert cli("get", root).code == 3
+
+
+def test_delete_with_force_names_what_nobody_has_seen_end(cli: Cli, home: Path) -> None:
+    define(home, parent_agent("noted", f"echo $$ > '{home}/pid'; sleep 60"))
+    with a_launcher() as launcher:
+        root = cli("run", "noted", "a", "--mode", "async_poll", "--json").json["session"]["session_id"]
+        until(lambda: (home / "pid").exists() and (home / "pid").read_text())
+        launcher.send_signal(signal.SIGSTOP)
+        gone = cli("delete", root, "--yes", "--force")
+        launcher.send_signal(signal.SIGCONT)
+    assert gone.out == f"{root}\n"
+    assert f"nobody confirms that their agents have ended: {root}" in gone.err
 
 
 def _lives(pid: int) -> bool:
@@ -365,6 +378,9 @@ def test_a_launcher_takes_turns_until_sigterm(cli: Cli) -> None:
         assert "build-box" in cli("launchers").out
         launcher.send_signal(signal.SIGTERM)
         assert launcher.wait(PATIENCE) == 0
+    [known] = cli("launchers", "--json").json["items"]
+    assert (known["running"], known["draining"]) == (0, True)
+    assert "3, 0 at work, ending" in cli("launchers").out
 
 
 def test_two_launchers_of_one_name_are_refused(cli: Cli) -> None:

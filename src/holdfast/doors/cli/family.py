@@ -17,7 +17,7 @@ from holdfast.core.render import to_json
 from holdfast.core.session import Session
 from holdfast.doors.cli.app import App, command, pass_app
 from holdfast.doors.cli.arguments import session_argument
-from holdfast.doors.cli.output import is_terminal, note, page_of, printable, say, show_sessions, standing
+from holdfast.doors.cli.output import complain, is_terminal, note, page_of, printable, say, show_sessions, standing
 from holdfast.doors.cli.verdicts import NO
 from holdfast.service.family import TreeNode
 
@@ -143,5 +143,7 @@ def _counted(deletion: Deletion) -> str:
 def _show_gone(deletion: Deletion) -> None:
     for session_id in deletion.session_ids:
         say(session_id)
+    if deletion.unconfirmed:
+        complain(f"deleted, but nobody confirms that their agents have ended: {', '.join(deletion.unconfirmed)}")
     if is_terminal():
         say(f"{'Would delete' if deletion.dry_run else 'Deleted'} {_counted(deletion)}.")

@@ -327,7 +327,7 @@ def _show_launchers(found: list[Launcher]) -> None:
                 (
                     ("launcher", each.launcher_id),
                     ("name", each.name),
-                    ("slots", each.slots),
+                    ("slots", f"{each.slots}, {each.running} at work" + (", ending" if each.draining else "")),
                     ("seen", utc_text(each.seen_at)),
                 )
             )

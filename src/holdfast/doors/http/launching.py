@@ -129,9 +129,9 @@ class Launching:
         launcher = await self._launcher(exchange, visitor)
         told = read_body(await exchange.body(), Heartbeat)
         beats = await asyncio.gather(*(self._renewed(visitor, held) for held in told.turns))
-        await self._save(
-            replace(launcher, seen_at=self._deps.clock.now(), running=told.running, draining=told.draining)
-        )
+        seen_off = tuple(name for name in told.seen_off if launcher.works_for(name.rpartition(" ")[0]))
+        facts = {"running": told.running, "draining": told.draining, "seen_off": seen_off}
+        await self._save(replace(launcher, seen_at=self._deps.clock.now(), **facts))
         waiting = await self._waiting(launcher, {held.turn_id for held in told.turns})
         await exchange.answer(encode(Beaten(turns=beats, waiting=waiting)))
 
