@@ -357,7 +357,8 @@ def fate_with(parent: Session | None) -> str:
 def deliver(view: View, callback: Callback, stamp: Stamp) -> Change:
     """Put a callback into a parent's inbox, and wake it if all that belong together are there.
 
-    If the run that asked was stopped, the log is where it ends: a tree that was stopped stays so. Of the inbox, the view needs to hold no more than one item that waits, if any does, and those held
+    If the run that asked was stopped, the log is where it ends: a tree that was stopped stays so.
+    Of the inbox, the view needs to hold no more than one item that waits, if any does, and those held
     for the callback's run, if none that belongs to them is on its way any more.
     """
     if view.session.is_final:

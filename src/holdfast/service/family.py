@@ -81,9 +81,7 @@ async def delete_session(
         root = (await deps.store.get(caller.owner, ref)).session_id
     except SessionCorrupt as corrupt:  # what cannot be read can still be thrown away
         root = corrupt.session_id
-    gone = await deps.store.delete_tree(
-        caller.owner, root, decide, stamp_of(deps, caller), reason=why, dry_run=dry_run
-    )
+    gone = await deps.store.delete_tree(caller.owner, root, decide, stamp_of(deps, caller), reason=why, dry_run=dry_run)
     if dry_run or not at_work:
         return gone
     return replace(gone, unconfirmed=await _unconfirmed(deps, caller.owner, at_work))
