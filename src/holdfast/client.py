@@ -92,6 +92,7 @@ class Holdfast:
         self._hearers: Hearers = []
         self.launches = threaded  # whether runs get a launcher of this connection
         self.one_family = False  # whether that launcher leaves other families' turns alone
+        self.drains = True  # whether it waits for agents at work, a while, when the connection is closed
         self._opening: Task[Deps] | None = None
         self._closed = False
         self.context = ContextDoor(self)
@@ -112,7 +113,7 @@ class Holdfast:
 
             await wait([self._opening])
         while self._launchers:
-            await self._launchers.popitem()[1].__aexit__()
+            await self._launchers.popitem()[1].close(drain=self.drains)
         deps, self._deps = self._deps, None
         if deps is not None:
             await deps.store.close()
@@ -544,6 +545,11 @@ class Holdfast:
     def _hear(self, turn: Turn, event: dict[str, Any]) -> None:
         for hearer in tuple(self._hearers):
             hearer(turn.session_id, event)
+
+    @property
+    def at_work(self) -> set[str]:
+        """The sessions whose agents this connection's own launcher has at work."""
+        return {session_id for launcher in self._launchers.values() for session_id in launcher.at_work}
 
     async def _launch(self, root: str) -> None:
         """Make sure that somebody takes the turns: a launcher of this connection, until it is closed."""

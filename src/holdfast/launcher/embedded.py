@@ -11,7 +11,6 @@ import os
 import shutil
 import tempfile
 from collections.abc import Callable
-from contextlib import suppress
 from datetime import timedelta
 
 from holdfast.core.agent import AgentDefinition
@@ -70,8 +69,28 @@ class Embedded:
         return self
 
     async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    @property
+    def at_work(self) -> set[str]:
+        """The sessions it has turns of."""
+        return self._loop.at_work
+
+    async def close(self, *, drain: bool = True) -> None:
+        """Let agents end, a while, or with no `drain` not at all; what is left is ended, and its turns are given back.
+
+        Whoever is cancelled here does not want to wait, but leaves no agent behind either.
+        """
         self._stop.set()
-        if self._task is not None:
-            with suppress(asyncio.CancelledError):
-                await self._task
+        cancelled: asyncio.CancelledError | None = None
+        if not drain:
+            self._loop.hurry()
+        while self._task is not None and not self._task.done():
+            try:
+                await asyncio.wait([self._task])
+            except asyncio.CancelledError as error:
+                cancelled = error
+                self._loop.hurry()
         await asyncio.to_thread(shutil.rmtree, self._folder, True)
+        if cancelled is not None:
+            raise cancelled

@@ -27,6 +27,7 @@ from holdfast.core.work import TurnEnd, cut
 from holdfast.launcher.desk import Desk
 from holdfast.launcher.job import job_for
 from holdfast.launcher.processes import clock
+from holdfast.launcher.undisturbed import undisturbed
 from holdfast.ports import Claimed
 
 log = logging.getLogger(__name__)
@@ -102,8 +103,17 @@ class Loop:
         self._agents: Counter[str] = Counter()
         self._ended = asyncio.Event()
         self._seen_off: dict[str, float] = {}  # sessions we had to leave, and when their agents were gone
-        self._has_news, self._is_draining = asyncio.Event(), False
+        self._has_news, self._is_draining, self._in_a_hurry = asyncio.Event(), False, asyncio.Event()
         self._at_once = 1  # how many turns the next claim is for; several, as long as there is one for each
+
+    @property
+    def at_work(self) -> set[str]:
+        """The sessions it has turns of."""
+        return {turn_id.rpartition(":")[0] for turn_id in self._turns}
+
+    def hurry(self) -> None:
+        """Do not wait for turns to end."""
+        self._in_a_hurry.set()
 
     async def run(self, stop: asyncio.Event) -> None:
         """Work until `stop`; then end what can be ended, and leave the rest to whoever comes back."""
@@ -212,14 +222,19 @@ class Loop:
             if not carrier.dies_with_us:
                 renewing.cancel()
                 return  # it goes on without us, and is adopted when we come back
-            await carrier.tell({"type": "stop"})
-            with suppress(HoldfastError):
-                await self._desk.release(owner, turn)
-            is_ours = True
+            await undisturbed(self._give_back(owner, turn, carrier))
+            renewing.cancel()
+            return
         renewing.cancel()
         await carrier.close()
         if not is_ours:
             self._confirm(owner, turn)
+
+    async def _give_back(self, owner: str, turn: Turn, carrier: Carrier) -> None:
+        """End an agent that cannot go on without us, and only then let somebody else have its turn."""
+        await _ended(carrier)
+        with suppress(HoldfastError):
+            await self._desk.release(owner, turn)
 
     def _renewing(self, owner: str, turn: Turn, carrier: Carrier) -> _Later:
         """Renewals from a third of the lease on, or from when somebody wants the turn to stop."""
@@ -391,11 +406,7 @@ class Loop:
 
     async def _see_off(self, owner: str, turn: Turn, carrier: Carrier) -> None:
         """End an agent whose turn is not ours any more."""
-        await carrier.tell({"type": "stop"})
-        async for event in carrier.events():
-            if event["type"] == "result":
-                break
-        await carrier.close()
+        await _ended(carrier)
         self._confirm(owner, turn)
 
     async def _beat(self) -> None:
@@ -423,10 +434,20 @@ class Loop:
         """Wait for turns to end, a while; what an agent still does is left to it and to whoever comes back."""
         tasks = list(self._turns.values())
         if tasks:
-            await asyncio.wait(tasks, timeout=DRAIN)
+            with suppress(asyncio.CancelledError):
+                await _first(asyncio.wait(tasks, timeout=DRAIN), self._in_a_hurry.wait())
         for task in tasks:
             task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await undisturbed(_all(tasks))
+
+
+async def _ended(carrier: Carrier) -> None:
+    """Tell an agent to stop, and see that nothing of it is left."""
+    await carrier.tell({"type": "stop"})
+    async for event in carrier.events():
+        if event["type"] == "result":
+            break
+    await carrier.close()
 
 
 def _told(event: Event) -> Event:
@@ -464,6 +485,11 @@ class _Later:
         self._timer.cancel()
         if self._task is not None:
             self._task.cancel()
+
+
+async def _all(tasks: list[asyncio.Task[None]]) -> None:
+    """Until all of these are over."""
+    await asyncio.gather(*tasks, return_exceptions=True)
 
 
 async def _first(*waits: Any) -> None:

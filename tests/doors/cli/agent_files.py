@@ -20,6 +20,29 @@ name = "failing"
 kind = "command"
 command = ["sh", "-c", "echo out of luck >&2; exit 7"]
 """
+BOSS = """
+[agent]
+name = "boss"
+kind = "command"
+command = ["sh", "-c", '''
+case "$(cat)" in
+*Callbacks*"went at last"*) echo "went at last" ;;
+*send*) holdfast run errand a --mode async_callback > /dev/null; echo sent ;;
+*) echo "not yet" ;;
+esac
+''']
+"""
+ERRAND = """
+[agent]
+name = "errand"
+kind = "command"
+command = ["sh", "-c", '''
+case "$(cat)" in
+*"cut off"*) echo "went at last" ;;
+*) echo $$ > "$HOLDFAST_HOME/errand"; sleep 60 ;;
+esac
+''']
+"""
 ASKING = """
 [agent]
 name = "asking"

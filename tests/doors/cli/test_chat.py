@@ -1,11 +1,12 @@
 """A chat on a terminal: whatever ends it, the session is suspended and nothing is lost."""
 
 import signal
+import time
 from pathlib import Path
 
 import pytest
 
-from tests.doors.cli.agent_files import ASKING, SLOW, define
+from tests.doors.cli.agent_files import ASKING, BOSS, ERRAND, SLOW, define
 from tests.doors.cli.running import Cli
 from tests.doors.cli.talking import CTRL_C, CTRL_D, Talk, a_talk
 
@@ -79,6 +80,38 @@ def test_ctrl_c_in_the_middle_of_an_answer_keeps_what_was_said(cli: Cli, home: P
     [run] = cli("runs", "--session", session_id, "--json").json["items"]
     assert (run["state"], run["result"].strip()) == ("stopped", "started")
     assert messages(cli, session_id)[0] == ("user", "take your time")
+
+
+def test_what_children_are_at_goes_on_with_a_chat_that_was_left(cli: Cli, home: Path) -> None:
+    define(home, ERRAND)
+    define(home, BOSS)
+    with a_talk("run", "boss") as talk:
+        session_id = started(talk)
+        talk.say("send somebody")
+        talk.wait_for("Agent: sent")
+        pid = int(waited_for(home / "errand"))
+        left = time.monotonic()
+        talk.type(CTRL_C)
+        talk.wait_for(f"Session suspended: {session_id}")
+        assert talk.end() == 0
+        assert time.monotonic() - left < 12
+    assert not Path(f"/proc/{pid}").exists()
+    with a_talk("run", "boss", "--session", session_id) as talk:
+        talk.wait_for("It goes on with what you have asked before: send somebody")
+        talk.say("and now?")
+        talk.wait_for("went at last")
+        talk.say("/quit")
+        assert talk.end() == 0
+    assert {run["state"] for run in cli("runs", "--json").json["items"]} == {"completed"}
+
+
+def waited_for(path: Path) -> str:
+    """What a file says, as soon as it says something."""
+    deadline = time.monotonic() + 30
+    while not (path.exists() and path.read_text().strip()):
+        assert time.monotonic() < deadline, f"{path} never came"
+        time.sleep(0.02)
+    return path.read_text()
 
 
 @pytest.mark.parametrize("is_answering", [False, True])

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from tests.doors.cli.agent_files import ASKING, BROKEN, FAILING, SLOW, define
+from tests.doors.cli.agent_files import ASKING, BROKEN, ERRAND, FAILING, SLOW, define
 from tests.doors.cli.running import Cli, Terminal, run
 from tests.doors.cli.talking import CTRL_C, a_talk
 
@@ -149,6 +149,23 @@ def test_ctrl_c_stops_the_run_and_keeps_what_was_said(cli: Cli, home: Path) -> N
     assert "is stopped" in talk.shown
     [found] = cli("runs", "--json").json["items"]
     assert (found["state"], found["result"].strip()) == ("stopped", "started")
+
+
+def test_ctrl_c_leaves_what_nobody_waits_for_to_the_next_launcher_and_no_agent_behind(cli: Cli, home: Path) -> None:
+    define(home, ERRAND)
+    define(home, parent_agent("sender", "holdfast run errand a --mode async_poll"))
+    with a_talk("run", "sender", "go") as talk:
+        talk.wait_for("1 agent is still at work for it")
+        pid = int(until(lambda: (home / "errand").exists() and (home / "errand").read_text()))
+        started = time.monotonic()
+        talk.type(CTRL_C)
+        talk.end()
+        assert time.monotonic() - started < 12
+    assert not _lives(pid)
+    [errand] = cli("runs", "--agent", "errand", "--json").json["items"]
+    assert errand["state"] == "queued"
+    with a_launcher():
+        assert cli("result", errand["run_id"], "--wait", "20").out == "went at last\n"
 
 
 def test_a_terminal_shows_the_answer_once(terminal: Terminal, home: Path) -> None:

@@ -10,14 +10,18 @@ from __future__ import annotations
 import asyncio
 import os
 import sys
+from collections.abc import Callable, Coroutine, Iterable
 from contextlib import suppress
+from functools import partial
 from typing import Any
 
 from holdfast.client import Holdfast
-from holdfast.core.errors import HoldfastError
+from holdfast.core.errors import HoldfastError, RunSettled, SessionRunning
+from holdfast.core.run import Run, RunState
 from holdfast.core.session import Session
 from holdfast.doors.cli.output import complain, hint, printable, say
-from holdfast.doors.cli.patience import cancelled_by_signals, undisturbed
+from holdfast.doors.cli.patience import cancelled_by_signals
+from holdfast.launcher.undisturbed import undisturbed
 from holdfast.service.runs import RunReply
 
 HELP = (
@@ -26,6 +30,7 @@ HELP = (
 )
 COMMANDS = ("/approve", "/reject", "/fork", "/suspend", "/quit", "/exit", "/help")
 LOOK_FOR_QUESTIONS = 0.2  # seconds
+FOREVER = 10 * 365 * 24 * 3600  # seconds
 STOP_WITHIN = 20.0  # seconds: an agent has five from being asked to being made to
 BIRTH = ("name", "purpose", "task_id", "metadata", "project_dir", "parent")  # what a new session is told
 
@@ -47,7 +52,8 @@ async def chat(url: str | None, agent: str, options: dict[str, Any]) -> None:
         if is_kept:
             say(f"Session {'resumed' if 'session' in options else 'created'}: {session.session_id}")
         hint(HELP if is_kept else "Nothing of this is kept. /quit, Ctrl-C and Ctrl-D leave.")
-        await Chat(hf, session.session_id, agent, is_kept=is_kept).go()
+        asked = reversed((await hf.runs(session=session.session_id, open_only=True)).items)
+        await Chat(hf, session.session_id, agent, is_kept=is_kept, earlier=asked).go()
 
 
 async def _begun(hf: Holdfast, agent: str, options: dict[str, Any]) -> Session:
@@ -60,14 +66,19 @@ async def _begun(hf: Holdfast, agent: str, options: dict[str, Any]) -> Session:
 class Chat:
     """One conversation: lines in, answers out."""
 
-    def __init__(self, hf: Holdfast, session_id: str, agent: str, *, is_kept: bool = True) -> None:
+    def __init__(
+        self, hf: Holdfast, session_id: str, agent: str, *, is_kept: bool = True, earlier: Iterable[Run] = ()
+    ) -> None:
         self._hf, self._agent, self._is_kept = hf, agent, is_kept
         self.session_id = session_id
+        self._earlier = list(earlier)  # what was asked before it was left, and goes on with the next line
         self._lines = Lines()
         self._answers: list[Answer] = []  # outstanding ones, oldest first
 
     async def go(self) -> None:
         """Until the user leaves, hangs up or presses Ctrl-C."""
+        for run in self._earlier:
+            hint(f"It goes on with what you have asked before: {run.asked}")
         with cancelled_by_signals():
             reason = "left"
             try:
@@ -79,6 +90,7 @@ class Chat:
                 reason = "interrupted"
             except OSError:  # the terminal is gone
                 reason = "hung up"
+            self._hf.drains = False  # what children are at is given back, and goes on with the session
             await undisturbed(self._leave(reason))
 
     async def _hear(self, line: str | None) -> None:
@@ -87,7 +99,11 @@ class Chat:
         if line.strip() in COMMANDS:
             await self._obey(line.strip())
         elif line.strip():  # an agent may have commands of its own
-            self._answers.append(Answer(self._hf, self._agent, self.session_id, line))
+            new = partial(self._hf.run, self._agent, line, session=self.session_id, parent=None)
+            asked = [*(partial(_settled, self._hf, run.run_id) for run in self._earlier), new]
+            self._earlier = []
+            heard: list[str] = []
+            self._answers += [Answer(self._hf, self.session_id, ask, heard) for ask in asked]
             await self._answer()
 
     async def _obey(self, line: str) -> None:
@@ -145,26 +161,41 @@ class Chat:
                 hint(f"To go on: holdfast run {self._agent} --session {self.session_id}")
 
     async def _put_away(self, reason: str) -> None:
-        """Stop what runs, and suspend."""
+        """Suspend, as soon as no turn is at work; what waits for children goes on waiting."""
         try:
-            await self._hf.stop(self.session_id, tree=False)
-            for run in await self._hf.runs(session=self.session_id, open_only=True):
-                await self._hf.result(run.run_id, wait=STOP_WITHIN)
-            await self._hf.suspend(self.session_id, reason=reason)
+            try:
+                await self._hf.suspend(self.session_id, reason=reason)
+            except SessionRunning:
+                await self._stop_turn()
+                await self._hf.suspend(self.session_id, reason=reason)
         except HoldfastError as error:
             with suppress(OSError):
                 complain(error.message)
+
+    async def _stop_turn(self) -> None:
+        for run in await self._hf.runs(session=self.session_id, state=RunState.RUNNING.value):
+            with suppress(RunSettled):
+                await self._hf.stop_run(run.run_id)
+            await self._hf.result(run.run_id, wait=STOP_WITHIN)
+
+
+async def _settled(hf: Holdfast, run_id: str, **_: object) -> RunReply:
+    """What came of a run that was asked for before; what its agent says meanwhile is heard by whoever asks now."""
+    run = await hf.result(run_id, wait=FOREVER)
+    session = await hf.get(run.session_id)
+    return RunReply(session=session, run=run, status=run.state.value, result=run.result, error=run.error)
 
 
 class Answer:
     """What the agent says to one line, printed while it comes."""
 
-    def __init__(self, hf: Holdfast, agent: str, session_id: str, line: str) -> None:
+    def __init__(
+        self, hf: Holdfast, session_id: str, ask: Callable[..., Coroutine[Any, Any, RunReply]], heard: list[str]
+    ) -> None:
         self._hf, self._session_id = hf, session_id
-        self._text = ""
+        self._heard = heard  # what was printed while it came, be it for another answer
         self._is_open = False  # whether a line of the agent's is being printed
-        asked = hf.run(agent, line, session=session_id, parent=None, on_event=self._see)
-        self._task: asyncio.Task[RunReply] = asyncio.create_task(asked)
+        self._task: asyncio.Task[RunReply] = asyncio.create_task(ask(on_event=self._see))
 
     async def comes(self) -> bool:
         """Whether it came; False if the agent waits for the user before it goes on."""
@@ -182,7 +213,7 @@ class Answer:
         except HoldfastError as error:
             complain(error.message)
             return
-        if reply.result and reply.result.strip() not in self._text:
+        if reply.result and reply.result.strip() not in "".join(self._heard):
             self._print(reply.result)
         self._end_line()
         if reply.status != "completed":
@@ -195,7 +226,7 @@ class Answer:
     def _see(self, session_id: str, event: dict[str, Any]) -> None:
         if event["type"] == "chunk" and session_id == self._session_id:
             words = str(event.get("text") or "")
-            self._text += words
+            self._heard.append(words)
             self._print(words)
 
     def _print(self, words: str) -> None:

@@ -4,11 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import signal
-from collections.abc import Coroutine, Iterator
-from contextlib import contextmanager, suppress
-from typing import Any, TypeVar
-
-T = TypeVar("T")
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
@@ -33,12 +30,3 @@ def cancelled_by_signals() -> Iterator[None]:
     finally:
         for number in ENDING:
             loop.remove_signal_handler(number)
-
-
-async def undisturbed(work: Coroutine[Any, Any, T]) -> T:
-    """Do the work to its end, whoever cancels meanwhile: a terminal that goes ends the input, and sends a signal."""
-    task = asyncio.ensure_future(work)
-    while not task.done():
-        with suppress(asyncio.CancelledError):
-            await asyncio.wait([task])
-    return task.result()

@@ -117,6 +117,7 @@ async def _ask(app: App, agent: str, prompt: str, options: dict[str, Any], strea
             try:
                 reply = await hf.run(agent, prompt, on_event=seen.see, timeout=limit, **options)
                 if mode is not Mode.SYNC or reply.run.is_settled:
+                    _hint_at_others(hf, reply.session.session_id)
                     return reply
                 return await _stopped(hf, reply.run.run_id)
             except asyncio.CancelledError:
@@ -124,6 +125,14 @@ async def _ask(app: App, agent: str, prompt: str, options: dict[str, Any], strea
                     over = await _stopped(hf, seen.run_id)
                     complain(f"run {over.run.run_id} is {over.status}; its session is {over.session.session_id}")
                 raise KeyboardInterrupt from None
+
+
+def _hint_at_others(hf: Holdfast, session_id: str) -> None:
+    """Say why the command does not end, if agents are at work that nobody waits for."""
+    others = len(getattr(hf, "at_work", set()) - {session_id})  # a server's launchers go on by themselves
+    if others:
+        agents = "1 agent is" if others == 1 else f"{others} agents are"
+        hint(f"{agents} still at work for it, and may end. Ctrl-C leaves what they do to the next launcher.")
 
 
 async def _would_wait_for_a_person(hf: Holdfast, session: str | None) -> bool:
