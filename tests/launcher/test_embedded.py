@@ -1,0 +1,88 @@
+"""A launcher inside the caller's process, when it is closed: no agent is left, and no two work for one session."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from holdfast.core.agent import AgentDefinition, AgentKind
+from holdfast.core.run import Run
+from holdfast.launcher.embedded import Embedded
+from holdfast.service import runs
+from tests.launcher.stage import Stage, on
+from tests.launcher.test_processes import is_alive
+
+# Takes its workspace for itself, and a while to tidy up when it is told to end.
+TIDY = """\
+import fcntl, os, signal, sys, time
+home = {home!r}
+with open(home + "/workspace", "a+") as workspace:
+    try:
+        fcntl.flock(workspace, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        open(home + "/overlap", "w").close()
+
+    def tidy_up(*_):
+        time.sleep(1)
+        sys.exit(1)
+
+    signal.signal(signal.SIGTERM, tidy_up)
+    if "cut off" in sys.stdin.read():
+        print("done at last")
+    else:
+        with open(home + "/pid", "w") as file:
+            file.write(f"{{os.getpid()}}\\n")
+        time.sleep(60)
+"""
+
+
+@pytest.fixture
+async def stage(tmp_path: Path) -> AsyncIterator[Stage]:
+    script = tmp_path / "tidy.py"
+    script.write_text(TIDY.format(home=str(tmp_path)))
+    async with on(f"sqlite:///{tmp_path / 'holdfast.db'}", tmp_path) as made:
+        made.definitions["tidy"] = AgentDefinition(
+            name="tidy", kind=AgentKind.COMMAND, command=(sys.executable, str(script))
+        )
+        yield made
+
+
+async def at_work(stage: Stage) -> tuple[Run, int]:
+    """A run whose agent is at work, and its process id."""
+    asked = await stage.ask("tidy")
+    pid = stage.folder / "pid"
+    async with asyncio.timeout(30):
+        while not (pid.exists() and pid.read_text().endswith("\n")):
+            await asyncio.sleep(0.02)
+    return asked.run, int(pid.read_text())
+
+
+@pytest.mark.parametrize("how", ["in a hurry", "cancelled"])
+async def test_an_agent_has_ended_before_its_turn_is_given_to_another(stage: Stage, how: str) -> None:
+    first = await Embedded(stage.deps, lambda: stage.definitions).__aenter__()
+    run, pid = await at_work(stage)
+    async with Embedded(stage.deps, lambda: stage.definitions):
+        closing = asyncio.create_task(first.close(drain=how == "cancelled"))
+        await asyncio.sleep(0)
+        if how == "cancelled":  # as Ctrl-C does to whoever waits for agents
+            closing.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await closing
+        else:
+            await closing
+        assert not is_alive(pid)
+        assert (await runs.wait_for_run(stage.deps, stage.caller, run.run_id, timeout=30)).result == "done at last"
+    assert not (stage.folder / "overlap").exists(), "two agents at once in one workspace"
+
+
+async def test_a_launcher_that_is_closed_waits_for_agents_that_end_soon(stage: Stage) -> None:
+    async with Embedded(stage.deps, lambda: stage.definitions) as launcher:
+        run, pid = await at_work(stage)
+        assert launcher.at_work == {run.session_id}
+        await runs.stop_run(stage.deps, stage.caller, run.run_id)
+    assert not is_alive(pid)
+    assert (await runs.get_run(stage.deps, stage.caller, run.run_id)).state.value == "stopped"
