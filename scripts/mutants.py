@@ -48,6 +48,7 @@ LOST, KILLS, SUPERVISOR = (
     "tests/launcher/test_kills.py",
     "tests/launcher/test_supervisor.py",
 )
+FAMILIES = "tests/launcher/test_families.py"
 A_SECOND_TURN = "test_the_database_refuses_a_second_turn_that_is_queued_or_running"
 STREAMS = "tests/doors/http/test_streams.py"
 BREAKS, SPOOL, MANY = (f"tests/doors/hooks/test_{name}.py" for name in ("never_breaks", "spool", "many_at_once"))
@@ -594,6 +595,34 @@ MUTANTS = (
         "async with asyncio.timeout(self._settings.drained_within):",
         "async with asyncio.timeout(None):",
         (f"{STREAMS}::test_a_slow_reader_is_dropped_and_misses_nothing_when_it_comes_back[memory]",),
+    ),
+    Mutant(
+        "a question before the end",
+        "holdfast/launcher/loop.py",
+        "approval = await self._ask(owner, turn, carrier, event)",
+        "approval = asking.append(asyncio.create_task(self._ask(owner, turn, carrier, event)))",
+        (f"{FAMILIES}::test_a_turn_that_ends_with_a_question_does_not_settle_its_run",),
+    ),
+    Mutant(
+        "an answer is told once",
+        "holdfast/launcher/carriers.py",
+        'if command["type"] == "decision" and command["key"] in self._answered_before():',
+        "if False:",
+        ("tests/launcher/test_processes.py::test_an_answer_that_was_passed_on_is_not_one_to_the_next_question",),
+    ),
+    Mutant(
+        "an agent ends before its turn is given back",
+        "holdfast/launcher/loop.py",
+        "        await _ended(carrier)\n        with suppress(HoldfastError):",
+        '        await carrier.tell({"type": "stop"})\n        with suppress(HoldfastError):',
+        ("tests/launcher/test_embedded.py::test_an_agent_has_ended_before_its_turn_is_given_to_another",),
+    ),
+    Mutant(
+        "a stopped tree stays so",
+        "holdfast/core/work.py",
+        "if view.run is not None and view.run.state is RunState.STOPPED:",
+        "if False:",
+        (f"{CORE}/test_work.py::test_callbacks_to_a_run_that_was_stopped_wake_nobody",),
     ),
 )
 
