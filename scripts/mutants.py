@@ -368,8 +368,8 @@ MUTANTS = (
     Mutant(
         "joined callbacks",
         "holdfast/core/work.py",
-        "    if callback.join is Join.ALL and run_id is not None and view.work.joined.get(run_id, 0):",
-        "    if False:",
+        "    elif callback.join is Join.ALL and run_id is not None and view.work.joined.get(run_id, 0):",
+        "    elif False:",
         (f"{CORE}/test_work.py::test_joined_callbacks_wait_for_each_other[True]",),
     ),
     Mutant(

@@ -682,9 +682,9 @@ class Holdfast:
         return await call_tool(deps, self._caller, tools, tool, operation, parameters, session=session)
 
     async def launchers(self) -> Page[Launcher]:
-        """Launchers that work for the caller, newest first."""
+        """Launchers that work for the caller, newest first; not those that have ended in good order."""
         every = await (await self._ready()).store.launchers()
-        ours = [each for each in every if each.works_for(self._caller.owner)]
+        ours = [each for each in every if each.works_for(self._caller.owner) and not each.has_left]
         return Page([replace(each, seen_off=()) for each in ours])  # of others' sessions, too
 
     async def messages(

@@ -56,7 +56,7 @@ async def at_work(stage: Stage) -> tuple[Run, int]:
     asked = await stage.ask("tidy")
     pid = stage.folder / "pid"
     async with asyncio.timeout(30):
-        while not (pid.exists() and pid.read_text().endswith("\n")):
+        while not (pid.exists() and pid.read_text().endswith("\n")):  # noqa: ASYNC110  # a process tells by a file
             await asyncio.sleep(0.02)
     return asked.run, int(pid.read_text())
 

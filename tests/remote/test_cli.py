@@ -69,6 +69,19 @@ def test_what_is_asked_of_an_agent_is_answered_once(cli: Cli, address: str, door
     assert cli("run", "no-such-agent", "hello").code == 3
 
 
+def test_resume_with_a_prompt_asks_an_agent_that_only_the_server_knows(
+    cli: Cli, address: str, doors: Doors, tmp_path: Path
+) -> None:
+    doors.launching(address)
+    defined = '[agent]\nname = "counter"\nkind = "command"\ncommand = ["wc", "-w"]\n'
+    assert cli("agents", "add", "-", stdin=defined.encode()).code == 0
+    session, stranger = cli("create", "--agent", "counter").id, cli("create", "--agent", "nobody").id
+    elsewhere = {"HOLDFAST_HOME": str(tmp_path / "elsewhere")}
+    done = run_apart("resume", session, "one two three", "--url", address, env=elsewhere)
+    assert (done.code, done.out.strip()) == (0, "3"), done
+    assert run_apart("resume", stranger, "hello", "--url", address, env=elsewhere).code == 3
+
+
 async def test_whoever_hears_a_run_hears_what_is_said_in_it(address: str, doors: Doors) -> None:
     await asyncio.to_thread(doors.launching, address)
     heard: list[tuple[str, str]] = []

@@ -512,8 +512,10 @@ class AsksAncestor(Conflict):
     code = "asks_ancestor"
 
     def __init__(self, session_id: str, ancestor: str) -> None:
+        who = "a session" if session_id == ancestor else f"{session_id} is below {ancestor} and"
+        whom = "itself" if session_id == ancestor else "it"
         super().__init__(
-            f"{session_id} is below {ancestor} and cannot wait for work asked of it; use mode async_poll",
+            f"{who} cannot wait for work asked of {whom}; use mode async_poll",
             session_id=session_id,
             ancestor=ancestor,
         )

@@ -112,6 +112,11 @@ class Launcher(Struct, frozen=True, kw_only=True):
         """Whether it takes turns of that owner."""
         return not self.owners or owner in self.owners
 
+    @property
+    def has_left(self) -> bool:
+        """Whether it has said farewell: it takes no more turns, and has none."""
+        return self.draining and not self.running
+
     def is_forgotten(self, at: datetime) -> bool:
         """Whether it was gone for so long that nobody asks for it any more."""
         return at - self.seen_at >= FORGOTTEN_AFTER

@@ -6,7 +6,6 @@ from typing import Any
 
 import click
 
-from holdfast.config import find_agent
 from holdfast.core.codec import encode_text
 from holdfast.core.errors import AgentNotFound, InvalidDefinition, utc_text
 from holdfast.doors.cli.app import App, command, pass_app
@@ -92,7 +91,7 @@ def resume(
     if prompt is not None:
         ctx.exit(_go_on(app, app.id_of(session), prompt, known))
     packet = app.hf.resume(app.id_of(session), **known)
-    app.show(packet, lambda: _show_packet(packet))
+    app.show(packet, lambda: _show_packet(app, packet))
 
 
 def _go_on(app: App, session_id: str, prompt: str, known: dict[str, Any]) -> int:
@@ -100,9 +99,10 @@ def _go_on(app: App, session_id: str, prompt: str, known: dict[str, Any]) -> int
     from holdfast.doors.cli.runs import ask_and_show
 
     said = read_stdin("prompt").removesuffix("\n") if prompt == STDIN else prompt
-    agent = app.hf.get(session_id).agent_name or ""
-    if find_agent(agent) is None:  # before anything is changed
-        raise AgentNotFound(agent)
+    agent = app.hf.get(session_id).agent_name
+    if agent is None:
+        raise AgentNotFound("")
+    app.hf.agent(agent)  # before anything is changed: there is one, here or on the server
     packet = app.hf.resume(session_id, **known)
     app.hf.release(session_id, token=str(packet.hold.token))
     return ask_and_show(app, agent, said, {"session": session_id})
@@ -121,7 +121,7 @@ def _suggest(app: App) -> None:
     app.show(page_of(found), as_text)
 
 
-def _show_packet(packet: ResumePacket) -> None:
+def _show_packet(app: App, packet: ResumePacket) -> None:
     session, hold = packet.session, packet.hold
     known = facts(
         (
@@ -142,15 +142,16 @@ def _show_packet(packet: ResumePacket) -> None:
         say(f"{item.kind.value}: {encode_text(item.body)}")
     if is_terminal():
         note(f"To give it back: holdfast release {session.session_id}")
-        if session.agent_name and _can_be_asked(session.agent_name):
+        if session.agent_name and _can_be_asked(app, session.agent_name):
             note(f"To talk to its agent then: holdfast run {session.agent_name} --session {session.session_id}")
 
 
-def _can_be_asked(agent: str) -> bool:
+def _can_be_asked(app: App, agent: str) -> bool:
     try:
-        return find_agent(agent) is not None
-    except InvalidDefinition:
+        app.hf.agent(agent)
+    except (AgentNotFound, InvalidDefinition):
         return False
+    return True
 
 
 @command("release", examples=("holdfast release plan-prod", "holdfast release plan-prod --token 5f2c9a"))

@@ -185,6 +185,8 @@ def _show_reply(app: App, reply: RunReply, stream: Stream | None) -> None:
             hint(f"Session {session_id} is suspended; the run waits until it goes on: holdfast resume {session_id}")
         else:
             note(f"Session {session_id}. Next: holdfast result {run_id} --wait")
+            if reply.run.mode is Mode.ASYNC_CALLBACK and not reply.run.calls_back:
+                hint("It has no parent, so nobody is called back: name one with --parent")
             _hint_at_launcher(app)
         return
     (stream or Stream()).end(reply.result)
