@@ -94,6 +94,11 @@ class Run(Struct, frozen=True, kw_only=True):
         return self.state in SETTLED
 
     @property
+    def is_cut(self) -> bool:
+        """Whether its result is the beginning of one that was longer than a run remembers; the log has all of it."""
+        return self.result is not None and len(self.result.encode()) > MAX_RESULT_BYTES - 4 and self.result[-1] == "…"
+
+    @property
     def calls_back(self) -> bool:
         """Whether its end goes into its parent's inbox."""
         return self.mode is Mode.ASYNC_CALLBACK and self.parent_session_id is not None

@@ -271,6 +271,17 @@ def test_result_tells_what_it_came_to_by_id_and_prefix(cli: Cli, home: Path) -> 
     assert cli("result", good[:4]).code == 2  # it fits both
 
 
+def test_a_result_that_was_cut_says_where_the_rest_is(cli: Cli, home: Path) -> None:
+    define(home, parent_agent("talker", "head -c 300000 /dev/zero | tr '\\0' x"))
+    assert "only the beginning" in cli("run", "talker", "a").err
+    asked = cli("run", "talker", "a", "--json").json["run"]
+    done = cli("result", asked["run_id"])
+    assert len(done.out) < 300_000
+    assert f"holdfast log {asked['session_id']} --kind message" in done.err
+    said = cli("log", asked["session_id"], "--kind", "message", "--json").json["items"][-1]["content"]
+    assert said == "x" * 300_000
+
+
 def test_a_result_that_is_not_there_yet_is_a_no_and_names_the_way(cli: Cli) -> None:
     asked = cli("run", "echo-agent", "a", "--mode", "async_poll")
     done = cli("result", asked.id)

@@ -213,7 +213,7 @@ class Answer:
         except HoldfastError as error:
             complain(error.message)
             return
-        if reply.result and reply.result.strip() not in "".join(self._heard):
+        if reply.result and reply.result.strip().removesuffix("…") not in "".join(self._heard):
             self._print(reply.result)
         self._end_line()
         if reply.status != "completed":

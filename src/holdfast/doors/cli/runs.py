@@ -173,7 +173,7 @@ class Stream:
         """Close the line, and print the result unless it has been said."""
         if self.text and not self.text.endswith("\n"):
             sys.stdout.write("\n")
-        if result and result.strip() not in self.text:
+        if result and result.strip().removesuffix("…") not in self.text:
             say(result)
 
 
@@ -190,6 +190,8 @@ def _show_reply(app: App, reply: RunReply, stream: Stream | None) -> None:
             _hint_at_launcher(app)
         return
     (stream or Stream()).end(reply.result)
+    if stream is None:
+        _say_if_cut(reply.run)
     if reply.error:
         complain(reply.error)
     elif reply.status != "completed":
@@ -271,6 +273,7 @@ def _run_id(app: App, given: str) -> str:
 def _show_result(app: App, run: Run) -> None:
     if run.result:
         say(run.result)
+    _say_if_cut(run)
     if run.error:
         complain(run.error)
     if not run.is_settled:
@@ -279,6 +282,11 @@ def _show_result(app: App, run: Run) -> None:
             _hint_at_launcher(app)
     elif run.state is not RunState.COMPLETED and not run.error:
         complain(f"run {run.run_id} is {run.state.value}" + (f" ({run.reason})" if run.reason else ""))
+
+
+def _say_if_cut(run: Run) -> None:
+    if run.is_cut:
+        complain(f"only the beginning; the log has all of it: holdfast log {run.session_id} --kind message")
 
 
 @command("stop", examples=("holdfast stop plan-prod", "holdfast stop --run 019a4c1e"))
