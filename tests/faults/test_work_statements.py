@@ -11,12 +11,15 @@ import apsw
 import pytest
 from msgspec.structs import replace
 
+from holdfast.config import SystemClock, entropy
 from holdfast.core import work
 from holdfast.core.errors import SessionCorrupt, StoreError
 from holdfast.core.inbox import Item, ItemKind
 from holdfast.core.run import RunQuery, RunState
 from holdfast.core.session import Change, View
-from holdfast.core.turn import Turn, TurnState
+from holdfast.core.turn import Retry, Turn, TurnState
+from holdfast.service.deps import Deps
+from holdfast.service.turns import TurnDesk
 from holdfast.stores.sqlite import access
 from holdfast.stores.sqlite.connection import Connection
 from holdfast.stores.sqlite.migrate import LATEST, migrate
@@ -165,6 +168,20 @@ async def test_a_damaged_session_keeps_nobody_elses_turn_from_being_taken(store:
     assert await take(store) is None
     with pytest.raises(SessionCorrupt):
         await store.find_turn(OWNER, "s-2:t1")
+
+
+async def test_a_damaged_session_whose_turn_fell_silent_keeps_nobody_elses_turn_from_being_taken(
+    store: SqliteStore, path: Path
+) -> None:
+    await launch(store, "s-1", "run-1")
+    await start(store, await taken(store))
+    await launch(store, "s-2", "run-2")
+    with opened_raw(path) as db:
+        db.execute("UPDATE sessions SET metadata = 'nonsense' WHERE id = 's-1'")
+    desk = TurnDesk(Deps(store, SystemClock(), entropy))  # noon is long ago, so the turn is lost by now
+    claimed = await desk.claim("l-1", (OWNER,), {"echo-agent": Retry.RESUME})
+    assert claimed is not None
+    assert claimed.session.session_id == "s-2"
 
 
 async def test_a_damaged_parent_does_not_keep_its_child_from_ending(store: SqliteStore, path: Path) -> None:

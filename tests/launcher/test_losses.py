@@ -141,6 +141,18 @@ async def test_nobody_else_suspends_or_closes_a_session_at_work(stage: Stage) ->
         await suspend_session(stage.deps, stage.caller, session_id)
 
 
+async def test_a_turn_whose_words_cannot_be_kept_fails_and_is_not_held_for_ever(stage: Stage) -> None:
+    async def mad(*_: object) -> str:
+        return "half a character: \ud800"
+
+    stage.plays("mad", mad)
+    async with stage.launcher():
+        run = await stage.settled((await stage.ask("mad")).run)
+        assert (run.state.value, run.reason) == ("failed", "not_kept")
+        assert (await stage.settled((await stage.ask("echo", "next")).run)).result == "echo: next"
+    assert (await stage.session(run.session_id)).live_turn is None
+
+
 async def test_two_launchers_share_the_work_and_do_nothing_twice(stage: Stage) -> None:
     async with stage.launcher() as one, stage.launcher() as two:
         assert one.launcher_id != two.launcher_id

@@ -56,6 +56,9 @@ REFUSED = "refused"
 LAUNCHER_SILENT = "launcher_silent"
 LAUNCHER_GONE = "launcher_gone"
 SUPERVISOR_FAILED = "supervisor_failed"
+SUPERVISOR_LOST = "supervisor_lost"
+NOT_STARTED = "not_started"
+NOT_KEPT = "not_kept"
 
 
 class Limits(Struct, frozen=True, kw_only=True):

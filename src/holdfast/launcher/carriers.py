@@ -20,7 +20,7 @@ from typing import Any
 
 import msgspec
 
-from holdfast.agents.interface import InProcess, Job
+from holdfast.agents.interface import SUPERVISOR_LOST, InProcess, Job
 from holdfast.core.agent import AgentDefinition
 from holdfast.core.turn import Turn
 from holdfast.launcher.folder import TurnFolder
@@ -87,7 +87,7 @@ class InsideCarrier:
     def __init__(self, agent: InProcess, job: Job) -> None:
         self._events: asyncio.Queue[Event] = asyncio.Queue()
         self._commands: asyncio.Queue[Event] = asyncio.Queue()
-        self._job = job
+        self._job, self._is_over = job, False
         self._stopping: asyncio.TimerHandle | None = None
         self._task = asyncio.create_task(self._run(agent, job))
 
@@ -107,12 +107,11 @@ class InsideCarrier:
     async def events(self) -> AsyncIterator[Event]:
         """What it says, up to its result."""
         number = 0
-        while True:
+        while not self._is_over:
             event = await self._events.get()
             number += 1
+            self._is_over = event["type"] == "result"
             yield _keyed(event, self._job, number)
-            if event["type"] == "result":
-                return
 
     async def kept(self, entry: int) -> None:
         """Nobody reads it again: it ends with its launcher."""
@@ -170,7 +169,7 @@ class SupervisedCarrier:
                     return
             if not events and not is_attended:
                 gone = "the agent's supervisor is gone, and the agent with it"
-                yield {"type": "result", "outcome": "failed", "text": "", "error": gone, "reason": "supervisor_lost"}
+                yield {"type": "result", "outcome": "failed", "text": "", "error": gone, "reason": SUPERVISOR_LOST}
                 return
             pause = LOOK[0] if events else min(pause * 1.5, LOOK[1])
             await asyncio.sleep(pause)

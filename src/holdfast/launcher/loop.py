@@ -17,10 +17,19 @@ from typing import Any, Protocol
 
 from msgspec.structs import replace
 
+from holdfast.agents.interface import NO_ANSWER, NOT_KEPT, NOT_STARTED
 from holdfast.core.agent import AgentDefinition
 from holdfast.core.approval import Approval
 from holdfast.core.entry import MAX_MESSAGE_BYTES, check_message
-from holdfast.core.errors import Conflict, HoldfastError, InvalidRequest, NotFound, StoreError, TurnLost
+from holdfast.core.errors import (
+    Conflict,
+    HoldfastError,
+    InvalidRequest,
+    NotFound,
+    SessionCorrupt,
+    StoreError,
+    TurnLost,
+)
 from holdfast.core.turn import Launcher, Turn, TurnState, name_of
 from holdfast.core.usage import Usage, summed, usage_of
 from holdfast.core.work import TurnEnd, cut
@@ -202,8 +211,7 @@ class Loop:
             return
         except Exception as error:
             log.exception("agent %s could not be started", agent.name)
-            end = TurnEnd(outcome=TurnState.FAILED, error=str(error), reason="not_started")
-            await self._finish(owner, turn, end)
+            await self._finish(owner, turn, _failing(NOT_STARTED, error))
             return
         await self._attend(owner, turn, carrier)
 
@@ -225,6 +233,10 @@ class Loop:
             await undisturbed(self._give_back(owner, turn, carrier))
             renewing.cancel()
             return
+        except Exception as error:  # something that cannot be kept, or a session that cannot be read any more
+            log.exception("turn %s cannot go on", turn.turn_id)
+            await _ended(carrier)
+            is_ours = await self._finish(owner, turn, _failing(NOT_KEPT, error))
         renewing.cancel()
         await carrier.close()
         if not is_ours:
@@ -311,9 +323,7 @@ class Loop:
         finally:
             for task in asking:
                 task.cancel()
-        return TurnEnd(
-            outcome=TurnState.FAILED, error="the agent ended without a word", reason="no_answer", usage=usage
-        )
+        return TurnEnd(outcome=TurnState.FAILED, error="the agent ended without a word", reason=NO_ANSWER, usage=usage)
 
     async def _keep_message(self, owner: str, turn: Turn, event: Event, said: list[str]) -> None:
         message = {"role": event.get("role", "assistant"), "content": event["content"], "client_key": event["key"]}
@@ -360,10 +370,10 @@ class Loop:
         return await self._desk.request_approval(owner, turn, question, key=event["key"], waits=waits, **options)
 
     async def _finish(self, owner: str, turn: Turn, end: TurnEnd) -> bool:
-        """Report the end; False if the turn was not ours any more."""
+        """Report the end; False if the turn was not ours any more, or never will be told to anybody."""
         try:
             await self._insist(lambda: self._desk.finish(owner, turn, end))
-        except (TurnLost, NotFound):
+        except (TurnLost, NotFound, SessionCorrupt):
             return False
         return True
 
@@ -376,6 +386,8 @@ class Loop:
         while True:
             try:
                 return await report()
+            except SessionCorrupt:
+                raise  # that does not pass
             except StoreError as error:
                 log.warning("could not report, trying again: %s", error)
                 await asyncio.sleep(pause)
@@ -453,6 +465,11 @@ async def _ended(carrier: Carrier) -> None:
 def _told(event: Event) -> Event:
     """An answer without its words: to which question it is, by the agent's own name for it and by ours."""
     return {"type": "decision", "id": event.get("id"), "key": event["key"]}
+
+
+def _failing(reason: str, error: Exception) -> TurnEnd:
+    """The end of a turn that failed for a reason of its launcher's."""
+    return TurnEnd(outcome=TurnState.FAILED, error=f"{type(error).__name__}: {error}", reason=reason)
 
 
 def _ending(event: Event, said: list[str], usage: Usage) -> TurnEnd:

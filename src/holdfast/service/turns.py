@@ -6,6 +6,7 @@ has the turn. Each may be repeated: an answer that got lost on the way is asked 
 
 from __future__ import annotations
 
+import logging
 from datetime import datetime, timedelta
 from functools import partial
 from hashlib import sha256
@@ -18,7 +19,7 @@ from msgspec.structs import replace
 from holdfast.core import work
 from holdfast.core.approval import Approval
 from holdfast.core.entry import Kind, check_messages
-from holdfast.core.errors import NotFound, StoreError
+from holdfast.core.errors import NotFound, SessionCorrupt, StoreError
 from holdfast.core.ids import uuid8
 from holdfast.core.session import (
     Change,
@@ -37,6 +38,8 @@ from holdfast.service.context import read_context
 from holdfast.service.conversation import repair, window
 from holdfast.service.deps import Caller, Deps, stamp_of
 from holdfast.service.sessions import checkpoint_of
+
+log = logging.getLogger(__name__)
 
 EXPIRE_EVERY = timedelta(milliseconds=200)
 LOOK_FOR_OWNERS = timedelta(milliseconds=50)
@@ -132,6 +135,8 @@ class TurnDesk:
                 await self._deps.store.apply(owner, session_id, partial(work.expired, stamp=stamp))
             except NotFound:
                 continue
+            except SessionCorrupt as error:  # one that cannot be read must not keep the others waiting
+                log.warning("%s", error.message)
         return len(due)
 
     async def started(self, owner: str, turn: Turn) -> None:
