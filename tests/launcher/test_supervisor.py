@@ -369,11 +369,14 @@ def test_what_is_tied_to_its_launcher_goes_with_it(turns: Turns) -> None:
     with launcher.stdout:
         launcher.stdout.readline()
         wait_for(lambda: any(event["type"] == "chunk" for event in folder.events()[0]))
+        pids = folder.pids()
+        assert pids is not None
+        assert pids.agent is not None
         launcher.kill()
         launcher.wait()
-    wait_for(lambda: not folder.is_attended)
-    assert folder.events()[0][-1]["reason"] == "launcher_gone"
-    wait_for(lambda: survivors(folder) == [])
+    wait_for(lambda: not Path(folder.path).exists())  # with the prompt, and whatever else was told in confidence
+    assert not pids.agent.is_alive
+    assert processes.marked(str(pids.mark)) == []
 
 
 def test_an_agent_whose_launcher_is_silent_is_gone_before_its_turn_is_lost(turns: Turns, tmp_path: Path) -> None:
@@ -467,6 +470,19 @@ def test_a_folder_is_attended_from_the_moment_its_supervisor_is_started(turns: T
     assert running.folder.pids() is None or running.folder.is_attended
     running.wait()
     assert not running.folder.is_attended
+
+
+def test_a_long_story_is_read_bite_by_bite(turns: Turns) -> None:
+    running = turns.begin(shell("head -c 300000 /dev/zero | tr '\\0' x; echo end"))
+    running.result()
+    whole, end = running.folder.events()
+    offset, told = 0, []
+    while offset < end:
+        events, offset = running.folder.events(offset, 1000)
+        assert events, "one that does not fit into a bite is read whole"
+        told += events
+    assert told == whole
+    assert running.folder.events(offset, 1000) == ([], end)
 
 
 def test_a_process_id_that_is_used_again_is_not_taken_for_the_old_process() -> None:

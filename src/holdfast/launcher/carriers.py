@@ -28,6 +28,7 @@ from holdfast.launcher.folder import TurnFolder
 Event = dict[str, Any]
 
 LOOK = (0.01, 0.1)  # seconds: how soon to look again, and how late
+BITE = 1024 * 1024  # bytes of what an agent said that are read at once; renewals of its lease have the same event loop
 STOP_WITHIN = 5.0
 EPOCH = "epoch.json"
 KEPT = "kept.json"
@@ -157,7 +158,7 @@ class SupervisedCarrier:
         offset, pause, kept = 0, LOOK[0], _read(self._folder.path, KEPT) if self._process is None else {}
         while True:
             is_attended = self._is_attended()  # asked before reading: what it wrote last is read before we give up
-            events, offset = self._folder.events(offset)
+            events, offset = self._folder.events(offset, BITE)
             for event in events:
                 self._number += 1
                 if event["type"] in REMEMBERED and self._process is None:

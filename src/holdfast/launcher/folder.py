@@ -82,10 +82,15 @@ class TurnFolder:
 
     # While it works
 
-    def events(self, offset: int = 0) -> tuple[list[Event], int]:
-        """The events after an offset in the file, and the offset of the next."""
-        data = self._read("out.jsonl", offset)
+    def events(self, offset: int = 0, at_most: int = -1) -> tuple[list[Event], int]:
+        """The events after an offset in the file, and the offset of the next.
+
+        Of a long file, those of the next so many bytes; one that is longer is read whole.
+        """
+        data = self._read("out.jsonl", offset, at_most)
         whole = data[: data.rfind(b"\n") + 1]
+        if not whole and len(data) == at_most:
+            return self.events(offset, at_most * 4)
         return [_event(line) for line in whole.split(b"\n") if line], offset + len(whole)
 
     def send(self, command: Command) -> None:
@@ -161,11 +166,11 @@ class TurnFolder:
     def _at(self, name: str) -> str:
         return os.path.join(self.path, name)
 
-    def _read(self, name: str, offset: int = 0) -> bytes:
+    def _read(self, name: str, offset: int = 0, at_most: int = -1) -> bytes:
         try:
             with open(self._at(name), "rb") as file:
                 file.seek(offset)
-                return file.read()
+                return file.read(at_most)
         except FileNotFoundError:
             return b""
 

@@ -328,7 +328,20 @@ def main(folder: str, *flags: str) -> int:
     except Exception as error:
         supervisor.give_up(f"{type(error).__name__}: {error}")
         raise
+    if parent is not None and os.getppid() != parent:
+        _remove(folder)
     return 0
+
+
+def _remove(folder: str) -> None:
+    """Leave nothing of a job whose launcher is gone for good: nobody else will ever look for it."""
+    import shutil
+
+    shutil.rmtree(folder, ignore_errors=True)
+    try:
+        os.rmdir(os.path.dirname(folder))  # the launcher's own, unless others are still at work there
+    except OSError:
+        return
 
 
 def _has_lock(folder: str, flags: tuple[str, ...]) -> bool:

@@ -30,9 +30,7 @@ def find_many(db: Connection, owner: str, queries: list[SessionQuery]) -> list[P
     return [find.find(db, owner, query) for query in queries]
 
 
-def tails(
-    db: Connection, owner: str, session_ids: list[str], limit: int, pins: int, before: int | None
-) -> list[Tail]:
+def tails(db: Connection, owner: str, session_ids: list[str], limit: int, pins: int, before: int | None) -> list[Tail]:
     """The end of each conversation, or what is before a number."""
 
     def one(session_id: str) -> Tail:
