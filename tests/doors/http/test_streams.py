@@ -280,6 +280,23 @@ async def test_a_session_deleted_while_it_answers_ends_the_stream(served: Served
         assert [each.type for each in await stream.rest()] == ["session_deleted", "done"]
 
 
+async def test_a_deletion_is_a_warning_in_the_log_and_an_event_for_each_leaves_first(
+    served: Served, http: httpx2.AsyncClient, caplog: pytest.LogCaptureFixture
+) -> None:
+    for name, parent in (("top", None), ("mid", "top"), ("leaf", "mid")):
+        await served.holdfast().create(session_id=name, parent=parent)
+    async with listening(http, "/events") as stream:
+        assert (await http.delete("/sessions/top", params={"dry_run": "true"})).json()["cascaded_children"] == 2
+        assert caplog.messages == []
+        assert (await http.delete("/sessions/top")).json()["unconfirmed"] == []
+        heard = [await stream.next() for _ in range(6)]
+    assert [(each.type, each.data["session_id"]) for each in heard[3:]] == [
+        ("session_deleted", name) for name in ("leaf", "mid", "top")
+    ]
+    assert {each.data["data"]["root_of_deletion"] for each in heard[3:]} == {"top"}
+    assert "deleted session top with 2 below it" in caplog.text
+
+
 # Whose they are, and how many --------------------------------------------------------------------
 
 

@@ -12,6 +12,7 @@ from msgspec.structs import replace
 from holdfast.client import Holdfast
 from holdfast.core.entry import Entry, Message, check_messages
 from holdfast.core.errors import InvalidField
+from holdfast.core.family import Deletion
 from holdfast.core.key import Scope
 from holdfast.core.run import Run
 from holdfast.service import conversation, runs
@@ -64,6 +65,22 @@ class Visit(Holdfast):
         timeout = options.get("timeout")
         options["timeout"] = min(USUAL_WAIT if timeout is None else timeout, LONGEST_WAIT)
         return await super().run(agent, prompt, **options)
+
+    async def delete(self, ref: str, **options: Any) -> Deletion:
+        """As `Holdfast.delete`, and the server's log says what went."""
+        gone = await super().delete(ref, **options)
+        if not gone.dry_run:
+            log.warning(
+                "%s deleted session %s with %d below it: %d messages, %d runs",
+                self._caller.by or "somebody",
+                gone.session_id,
+                gone.cascaded_children,
+                gone.messages,
+                gone.runs,
+            )
+        for session_id in gone.unconfirmed:
+            log.warning("nobody confirms that the agent of session %s, which was deleted, has ended", session_id)
+        return gone
 
     async def agents(self) -> AgentList:
         """As `Holdfast.agents`, without what variables and headers say."""
