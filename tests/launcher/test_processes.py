@@ -191,6 +191,24 @@ def test_a_launcher_asked_to_end_leaves_its_agents_to_its_next_life(works: Works
     assert len(works.agents) == 1
 
 
+def test_a_launcher_told_twice_to_end_leaves_at_once(works: Works) -> None:
+    run = works.ask()
+    with works.launcher(lost_after=PATIENT) as first:
+        until(lambda: len(works.agents) == 1)
+        first.terminate()
+        until(lambda: any(known.draining for known in works.hf.launchers()))
+        told = time.monotonic()
+        first.terminate()
+        assert first.wait(PATIENCE) == 0
+        assert time.monotonic() - told < 10
+    assert is_alive(works.agents[0])
+    with works.launcher(lost_after=PATIENT):
+        until(lambda: works.hf.get(run.session_id).epoch == 2)
+        works.go.touch()
+        assert works.result(run).result == "did it"
+    assert len(works.agents) == 1
+
+
 def test_an_agent_whose_launcher_never_comes_back_ends_and_another_turn_goes_on(works: Works) -> None:
     run = works.ask()
     with works.launcher("one") as first:

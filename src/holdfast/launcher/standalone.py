@@ -33,11 +33,10 @@ async def serve(
     environment: dict[str, str] | None = None,
     stop: asyncio.Event | None = None,
 ) -> None:
-    """Take turns until `stop`, or SIGTERM or SIGINT; then finish what ends soon and leave the rest to the next life."""
-    if stop is None:
-        stop = asyncio.Event()
-        for number in (signal.SIGTERM, signal.SIGINT):
-            asyncio.get_running_loop().add_signal_handler(number, stop.set)
+    """Take turns until `stop`, or SIGTERM or SIGINT; then finish what ends soon and leave the rest to the next life.
+
+    A second signal leaves it at once.
+    """
     with alone_in(folder):
         now = datetime.now(UTC)
         launcher = Launcher(
@@ -58,7 +57,21 @@ async def serve(
             owners=owners,
             environment=environment,
         )
-        await loop.run(stop)
+        await loop.run(_told_by_signals(loop) if stop is None else stop)
+
+
+def _told_by_signals(loop: Loop) -> asyncio.Event:
+    """What a first signal sets; a second one makes the loop hurry."""
+    stop = asyncio.Event()
+
+    def tell() -> None:
+        if stop.is_set():
+            loop.hurry()
+        stop.set()
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, tell)
+    return stop
 
 
 @contextmanager

@@ -34,8 +34,9 @@ from holdfast.doors.cli.output import note
 def launcher(app: App, name: str, slots: int, lease: str, lost_after: str, key: str | None) -> None:
     """Take turns and start agents, until it is told to stop (Ctrl-C, SIGTERM).
 
-    Agents in processes of their own go on when it ends, and are adopted when it comes back. With the URL
-    of a server it works for that server, on whatever machine, and starts the agents that are defined there.
+    It waits up to 30 seconds for agents at work then; told again, it does not. Agents in processes of their own
+    go on when it ends, and are adopted when it comes back. With the URL of a server it works for that server, on
+    whatever machine, and starts the agents that are defined there.
     """
     limits: dict[str, Any] = {
         "lease": config.duration("lease", lease),
