@@ -547,7 +547,7 @@ class Holdfast:
             hearer(turn.session_id, event)
 
     @property
-    def at_work(self) -> set[str]:
+    def _at_work(self) -> set[str]:
         """The sessions whose agents this connection's own launcher has at work."""
         return {session_id for launcher in self._launchers.values() for session_id in launcher.at_work}
 

@@ -341,7 +341,7 @@ class Holdfast:
         """Call a tool: its first operation, unless one is named. With `session`, its log has call and result."""
 
     def launchers(self) -> Page[Launcher]:
-        """Launchers that work for the caller, newest first."""
+        """Launchers that work for the caller, newest first; not those that have ended in good order."""
 
     def messages(
         self,

@@ -129,7 +129,7 @@ async def _ask(app: App, agent: str, prompt: str, options: dict[str, Any], strea
 
 def _hint_at_others(hf: Holdfast, session_id: str) -> None:
     """Say why the command does not end, if agents are at work that nobody waits for."""
-    others = len(getattr(hf, "at_work", set()) - {session_id})  # a server's launchers go on by themselves
+    others = len(getattr(hf, "_at_work", set()) - {session_id})  # a server's launchers go on by themselves
     if others:
         agents = "1 agent is" if others == 1 else f"{others} agents are"
         hint(f"{agents} still at work for it, and may end. Ctrl-C leaves what they do to the next launcher.")
