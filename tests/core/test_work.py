@@ -279,6 +279,33 @@ def test_a_run_that_is_over_cannot_be_stopped() -> None:
         case.stop("run-1")
 
 
+@pytest.mark.parametrize("ends", ["stopped later", "stopped at work", "failed for good"])
+def test_a_question_of_a_run_that_is_over_keeps_nobody_waiting(ends: str) -> None:
+    case, turn = at_work()
+    case.ask_person()
+    if ends == "stopped later":
+        case.finish(turn)
+        case.stop("run-1")
+    elif ends == "stopped at work":
+        case.stop("run-1")
+        case.finish(turn, "stopped")
+    else:
+        case.runs["run-1"] = replace(case.runs["run-1"], failures=2)
+        case.finish(turn, "failed", error="no")
+    assert (case.approvals["a-1"].state, case.head.pending_approvals) == ("withdrawn", 0)
+    case.ask("run-2")
+    case.carry()
+    assert case.runs["run-2"].state == "completed"
+
+
+def test_a_question_outlives_a_run_that_never_was_at_work() -> None:
+    case = Case()
+    case.ask_person()
+    case.ask("run-1")
+    case.stop("run-1")
+    assert case.head.pending_approvals == 1
+
+
 @pytest.mark.parametrize("is_joined", [False, True])
 def test_joined_callbacks_wait_for_each_other(is_joined: bool) -> None:
     case, turn = at_work()

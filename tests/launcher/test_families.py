@@ -423,6 +423,26 @@ async def test_a_turn_that_ends_with_a_question_does_not_settle_its_run(stage: S
         assert (await stage.settled(asked.run)).result == "applied"
 
 
+async def test_a_run_that_is_stopped_takes_its_question_along(stage: Stage) -> None:
+    """Or nobody could go on in that session before somebody answers what nobody wants to know any more."""
+
+    async def asking(_: Stage, job: Job, emit: Emit, __: Commands) -> str:
+        if "again" in job.prompt:
+            return "went on"
+        await emit({"type": "approval", "id": "1", "question": "Apply?", "wait": False})
+        return "asked"
+
+    stage.plays("asking", asking)
+    async with stage.launcher():
+        asked = await stage.ask("asking")
+        await stage.until(lambda: has(stage, asked, "turn_ended", 1))
+        await runs.stop_run(stage.deps, stage.caller, asked.run.run_id)
+        assert await list_approvals(stage.deps, stage.caller) == []
+        assert (await stage.session(asked.session.session_id)).status == "idle"
+        again = await runs.ask(stage.deps, stage.caller, asked.session.session_id, "again")
+        assert (await stage.settled(again.run)).result == "went on"
+
+
 async def test_a_turn_that_waits_for_the_answer_gets_it(stage: Stage) -> None:
     async def asking(_: Stage, __: Job, emit: Emit, commands: Commands) -> str:
         await emit({"type": "approval", "id": "1", "question": "Apply?", "wait": True})

@@ -51,7 +51,7 @@ PROVEN: dict[int, tuple[str, ...]] = {
     56: (f"{TURNS}::test_report_of_a_launcher_that_lost_its_turn_is_refused",),
     57: (f"{TURNS}::test_started_turn_that_is_silent_for_too_long_is_lost",),
     58: (f"{SUPERVISOR}::test_a_process_id_that_is_used_again_is_not_taken_for_the_old_process",),
-    66: (f"{TURNS}::test_stopped_turn_settles_its_runs_as_stopped", f"{RUNS}::test_lost_turn_withdraws_what_it_asked"),
+    66: (f"{FAMILIES}::test_a_run_that_is_stopped_takes_its_question_along",),
     67: (f"{RUNS}::test_message_does_not_cancel_an_approval",),
     68: (f"{APPROVALS}::test_running_out_of_time_is_expired_and_not_a_refusal",),
     69: (

@@ -208,6 +208,8 @@ def finished(view: View, turn_id: str, epoch: int, end: TurnEnd, stamp: Stamp) -
         draft.give_back(turn)
     for run in draft.concerned_by(turn):
         _judge_run(draft, run, end, said)
+    if end.outcome is not TurnState.COMPLETED:
+        draft.forget_questions()
     draft.wake(attempt=turn.attempt + 1 if end.outcome is TurnState.FAILED else 1)
     return draft.change()
 
@@ -273,6 +275,7 @@ def _stopped(draft: Draft, turn: Turn, state: TurnState = TurnState.STOPPED, rea
     for run in draft.concerned_by(turn):
         draft.drop_items(run)
         draft.settle(run, RunState.STOPPED, reason="stopped")
+    draft.forget_questions()
 
 
 def _lost(draft: Draft, turn: Turn) -> None:
@@ -316,6 +319,9 @@ def stop(view: View, run_id: str | None, stamp: Stamp) -> Change:
     if draft.running is not None and (live & {run.run_id for run in wanted} or run_id is None):
         draft.put_turn(replace(draft.running, stop_requested=True))
         draft.running = draft.turns[draft.running.turn_id]
+    elif draft.running is None and any(run.turns for run in wanted):
+        draft.forget_questions()
+        draft.wake()
     return draft.change()
 
 
@@ -705,9 +711,19 @@ class Draft:
 
     def withdraw_approvals(self, *, of_turn: bool = False) -> None:
         """Questions of a turn that got lost are no longer asked; with `of_turn`, those it waited for itself."""
-        for approval in [each for each in self.pending if each.waits or not of_turn]:
+        withdrawn = [each for each in self.pending if each.waits or not of_turn]
+        self.pending = tuple(each for each in self.pending if each not in withdrawn)
+        for approval in withdrawn:
             gone = approval.withdrawn(self.stamp.at)
             self.follow(lambda head, gone=gone: head.settle(gone, self.stamp))  # type: ignore[misc]  # bound at once
+
+    def forget_questions(self) -> None:
+        """What was asked is of no use any more once no run is left that was ever at work: nobody waits for the answer.
+
+        It must not keep those from going on who come next.
+        """
+        if not any(run.turns for run in self.runs.values()):
+            self.withdraw_approvals()
 
     def follow(self, rule: Callable[[Session], Change]) -> None:
         """What another rule makes of the session so far."""
