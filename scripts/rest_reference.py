@@ -26,8 +26,9 @@ What `holdfast serve` answers to. `GET /openapi.json` has the same for programs,
 - An error is `application/problem+json` with `code`, `detail`, its facts, `status` and `request_id`; the
   [codes](errors.md) are the same at every door.
 - `Idempotency-Key` on a POST that creates: asked again within 24 hours, the same answer; with another body, 409.
+  A [key](../access.md) is shown once, so `POST /keys` makes another one.
 - A session's `ETag` is its version and its last entry. `If-None-Match` gets 304, `If-Match` on a change 412 if the
-  version is another by now.
+  version is another by now. Routes with a field `version` compare it in the change itself, others before they begin.
 - `X-Request-Id` comes back, and stands in every line of the log about the request.
 - `X-Agent-Session-Id` or `X-Agent-Session-Name` name the session that asks, where the body does not: the parent.
 - `Authorization: Bearer KEY`, once the store has [keys](../access.md). The scope that a route needs is in its line.

@@ -27,7 +27,7 @@ async def working(served: Served) -> AsyncIterator[Served]:
 
 
 def conversation(requests: httpx2.Client, printed: list[str]) -> str:
-    """The example of the earlier API: only its `print` goes into a list, and blank lines are skipped."""
+    """The example of the earlier API to the letter; only its `print` goes into a list."""
     print = printed.append
     # Create session
     response = requests.post("/agent-sessions/create", json={
@@ -43,7 +43,7 @@ def conversation(requests: httpx2.Client, printed: list[str]) -> str:
     })  # fmt: skip
 
     # Handle streaming response
-    for line in filter(None, response.iter_lines()):
+    for line in response.iter_lines():
         event = json.loads(line.replace("data: ", ""))
         print(event["data"]["content"])
     return str(session_id)
@@ -75,6 +75,23 @@ async def test_a_session_is_made_at_once_whatever_its_agent_does(served: Served,
     assert (orphan.status_code, orphan.json()["code"]) == (404, "parent_not_found")
 
 
+async def test_a_session_made_again_with_its_key_is_the_same(served: Served, http: httpx2.AsyncClient) -> None:
+    headers, body = {"Idempotency-Key": "k"}, {"agent_name": "echo-agent", "initial_message": "hello"}
+    first, second = [await http.post("/agent-sessions/create", json=body, headers=headers) for _ in range(2)]
+    assert first.json() == second.json()
+    assert len((await served.holdfast().messages(first.json()["session_id"])).items) == 1
+    for other in ({"agent_name": "hello-world"}, {"agent_name": "echo-agent", "initial_message": "good-bye"}):
+        refused = await http.post("/agent-sessions/create", json=other, headers=headers)
+        assert (refused.status_code, refused.json()["code"]) == (409, "key_reused")
+
+
+async def test_a_version_from_yesterday_is_refused(http: httpx2.AsyncClient) -> None:
+    await http.post("/agent-sessions/create", json={"session_id": "s"})
+    for action in ("messages", "suspend", "resume", "complete"):
+        late = await http.post(f"/agent-sessions/s/{action}", json={}, headers={"if-match": '"9-1"'})
+        assert (late.status_code, late.json()["code"]) == (412, "version_conflict"), action
+
+
 async def test_a_wrong_first_message_makes_no_session(http: httpx2.AsyncClient) -> None:
     answer = await http.post("/agent-sessions/create", json={"initial_message": "x" * 20_000_000})
     assert answer.status_code in (413, 422)
@@ -103,10 +120,10 @@ async def test_a_stream_has_lines_of_data_and_nothing_else(working: Served) -> N
         body = {"content": "a\nb", "stream": True}
         answer = await http.post(f"/agent-sessions/{made['session_id']}/messages", json=body)
     assert answer.headers["content-type"] == "text/event-stream"
-    lines = answer.text.split("\n")
-    assert lines[1::2] == [""] * len(lines[1::2])
-    events = [json.loads(line.removeprefix("data: ")) for line in lines[:-1:2]]
-    assert all(line.startswith("data: ") for line in lines[:-1:2])
+    *lines, rest = answer.text.split("\n")
+    assert rest == ""
+    assert all(line.startswith("data: {") for line in lines)
+    events = [json.loads(line.removeprefix("data: ")) for line in lines]
     assert all(set(event) == {"type", "data", "timestamp"} for event in events)
     assert all(isinstance(event["data"]["content"], str) for event in events)
     assert [(event["type"], event["data"]["content"]) for event in events] == [
@@ -120,7 +137,7 @@ async def test_a_stream_of_what_asks_nobody_has_the_message_itself(http: httpx2.
     answer = await http.post(
         f"/agent-sessions/{made['session_id']}/messages", json={"message": "hello", "stream": True}
     )
-    [line] = filter(None, answer.text.splitlines())
+    [line] = answer.text.splitlines()
     assert json.loads(line.removeprefix("data: "))["data"]["content"] == "hello"
 
 

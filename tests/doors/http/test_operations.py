@@ -241,6 +241,44 @@ async def test_what_did_not_change_is_not_sent_again(world: World) -> None:
     assert (await world.http.get("/sessions/s-1", headers={"if-none-match": tag})).status_code == 200
 
 
+@pytest.mark.parametrize("known", ['{}', 'W/{}', '"9-9", {}', "*"])
+async def test_whoever_knows_the_tag_in_any_of_its_forms_gets_no_body(world: World, known: str) -> None:
+    tag = (await world.http.get("/sessions/s-1")).headers["etag"]
+    same = await world.http.get("/sessions/s-1", headers={"if-none-match": known.format(tag)})
+    assert (same.status_code, same.content) == (304, b"")
+
+
+CHANGES = [each for each in NAMED if "ref" in each.in_path and each.verb != "GET"]
+
+
+@pytest.mark.parametrize("operation", CHANGES, ids=lambda each: f"{each.verb}{each.path}")
+async def test_no_change_is_made_for_a_version_from_yesterday(world: World, operation: Any) -> None:
+    case, before = SUCCESSES[operation.verb, operation.path], (await world.http.get("/sessions/s-1")).content
+    path = operation.path.format_map(world.places)
+    given: dict[str, Any] = {} if case.body is None else {"json": case.body}
+    answer = await world.http.request(
+        operation.verb, path, params=case.query, headers={"if-match": '"99-1"'}, **given
+    )
+    problem(answer, 412, "version_conflict")
+    assert (await world.http.get("/sessions/s-1")).content == before
+
+
+async def test_no_message_is_taken_for_a_version_from_yesterday(world: World) -> None:
+    version = (await world.http.get("/sessions/s-1")).json()["version"]
+    answers = []
+    for wanted in (version + 1, version):
+        headers = {"if-match": f'"{wanted}-1"'}
+        answers.append(await world.http.post("/sessions/s-1/messages", json={"content": "now"}, headers=headers))
+    problem(answers[0], 412, "version_conflict")
+    assert answers[1].status_code == 201, "what was said since is no other version"
+
+
+@pytest.mark.parametrize("wanted", ["", "abc", '"1-1", "2-2"', '"1-x"'])
+async def test_what_is_no_tag_is_refused(world: World, wanted: str) -> None:
+    answer = await world.http.patch("/sessions/s-1", json={}, headers={"if-match": wanted})
+    problem(answer, 422, "invalid_if-match")
+
+
 async def test_a_conflict_is_409_with_its_facts(world: World) -> None:
     problem(await world.http.post("/sessions", json={"session_id": "s-1"}), 409, "id_taken")
     assert (await world.http.post("/sessions/s-1/finalize", json={})).status_code == 200

@@ -1,8 +1,8 @@
 """`/agent-sessions/…`: the routes of an earlier API, for clients that were written for it.
 
 A translation and nothing else: every route makes the same calls as ours, and answers in that API's words.
-Its stream has lines `data: {"type", "data", "timestamp"}` and blank ones, no others, so that a client may
-read it line by line without knowing server-sent events; `data.content` is always a text.
+Its stream has lines `data: {"type", "data", "timestamp"}` and no others, not even blank ones, so that a client
+may read it line by line without knowing server-sent events; `data.content` is always a text.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from holdfast.doors.http.described import Described
 from holdfast.doors.http.exchange import Exchange
 from holdfast.doors.http.messages import end_of
 from holdfast.doors.http.reach import check_one
-from holdfast.doors.http.reading import read_body
+from holdfast.doors.http.reading import read_body, wanted_version
 from holdfast.doors.http.streams import LiveStreams
 from holdfast.doors.http.visit import USUAL_WAIT, Posted, Visit, Visitor
 
@@ -117,15 +117,18 @@ def add_to(door: Door, live: LiveStreams) -> None:
             answer=dict[str, Any],
             status=201 if name == "create" else 200,
         )
-        door.add(verb, path, Route(described.name, _within_reach(door, endpoint), scope), described)
+        door.add(verb, path, Route(described.name, _guarded(door, endpoint), scope), described)
 
 
-def _within_reach(door: Door, endpoint: Endpoint) -> Endpoint:
-    """The same for whoever has a session's token, as far as that reaches."""
+def _guarded(door: Door, endpoint: Endpoint) -> Endpoint:
+    """The same for sessions within a token's reach, and at the version that If-Match names."""
 
     async def guarded(exchange: Exchange, visitor: Visitor) -> None:
-        if visitor.session_id is not None and "ref" in exchange.params:
-            await check_one(door.visit(exchange, visitor), visitor, "ref", exchange.params["ref"])
+        if (ref := exchange.params.get("ref")) is not None:
+            hf = door.visit(exchange, visitor)
+            if visitor.session_id is not None:
+                await check_one(hf, visitor, "ref", ref)
+            await hf.check_version(ref, wanted_version(exchange))
         await endpoint(exchange, visitor)
 
     return guarded
@@ -142,7 +145,7 @@ class Routes:
         asked = read_body(await exchange.body(), CreateSession)
         if asked.initial_message is not None:
             check_message(asked.initial_message, "initial_message")  # before anything is made
-        hf = self._door.visit(exchange, visitor)
+        hf, key = self._door.visit(exchange, visitor), exchange.header(b"idempotency-key")
         session = await hf.create(
             asked.agent_name,
             name=asked.session_name,
@@ -152,10 +155,11 @@ class Routes:
             task_id=asked.task_id,
             session_id=asked.session_id,
             project_dir=asked.project_dir,
+            idempotency_key=key,
         )
         run_id = None
         if asked.initial_message is not None:
-            run_id = (await hf.post(session.session_id, content=asked.initial_message)).run_id
+            run_id = (await hf.post(session.session_id, content=asked.initial_message, client_key=key)).run_id
             session = await hf.get(session.session_id)
         told = {name: getattr(session, name) for name in ("session_id", "session_name", "task_id", "agent_name")}
         answer = {**told, "state": session.state, "created_at": session.created_at, "run_id": run_id}
@@ -266,7 +270,7 @@ async def _answered(hf: Visit, posted: Posted) -> Answered:
 def as_line(event: Event) -> bytes:
     """An event as that API tells it."""
     data = {**event.data, "content": _content(event)}
-    return b"data: %s\n\n" % encode({"type": event.type, "data": data, "timestamp": event.timestamp})
+    return b"data: %s\n" % encode({"type": event.type, "data": data, "timestamp": event.timestamp})
 
 
 def _content(event: Event) -> str:

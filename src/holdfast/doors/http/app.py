@@ -20,7 +20,7 @@ from holdfast.doors.http.described import Described
 from holdfast.doors.http.exchange import App, Exchange, Gone, Headers, Receive, Scope, Send
 from holdfast.doors.http.gate import Gate
 from holdfast.doors.http.reach import check_reach
-from holdfast.doors.http.reading import arguments_of
+from holdfast.doors.http.reading import arguments_of, knows, wanted_version
 from holdfast.doors.http.refusals import NoSuchPath, Unexpected, WrongVerb
 from holdfast.doors.http.routing import Node, Routes
 from holdfast.doors.http.traces import Traces
@@ -153,6 +153,8 @@ class Door:
             hf = self.visit(exchange, visitor)
             if visitor.session_id is not None:
                 await check_reach(hf, visitor, operation, arguments)
+            if operation.verb != "GET" and "ref" in arguments and "version" not in operation.parameters:
+                await hf.check_version(arguments["ref"], wanted_version(exchange))
             target: Any = hf.context if door else hf
             value = await getattr(target, method)(**arguments)
             if type(value) is not Session:
@@ -165,7 +167,7 @@ class Door:
 
 async def _answer_session(exchange: Exchange, operation: Operation, session: Session) -> None:
     tag = etag_of(session)
-    if operation.verb == "GET" and exchange.headers.get(b"if-none-match") == tag:
+    if operation.verb == "GET" and knows(exchange, tag):
         await exchange.answer(b"", status=304, headers=[(b"etag", tag)])
         return
     await exchange.answer(answer_of(operation, session), status=operation.status, headers=[(b"etag", tag)])

@@ -14,7 +14,7 @@ from holdfast.doors.http.app import Door, Route
 from holdfast.doors.http.described import Described
 from holdfast.doors.http.exchange import Exchange
 from holdfast.doors.http.reach import check_one
-from holdfast.doors.http.reading import read_body
+from holdfast.doors.http.reading import read_body, wanted_version
 from holdfast.doors.http.streams import LiveStreams
 from holdfast.doors.http.visit import Posted, Visit, Visitor
 from holdfast.service.streams import Wants
@@ -43,6 +43,7 @@ def add_to(door: Door, live: LiveStreams) -> None:
         hf = door.visit(exchange, visitor)
         if visitor.session_id is not None:
             await check_one(hf, visitor, "ref", exchange.params["ref"])
+        await hf.check_version(exchange.params["ref"], wanted_version(exchange))
         posted = await said(hf, exchange, asked)
         if asked.stream:
             await stream_answer(live, exchange, visitor, hf, posted)

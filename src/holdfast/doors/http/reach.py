@@ -18,8 +18,8 @@ async def check_reach(hf: Visit, visitor: Visitor, operation: Operation, argumen
     assert own is not None
     if not operation.to_token:
         raise OutOfReach(own)
-    if operation.name in ("agents", "agent"):
-        return  # whom there is to delegate to is for every agent to know
+    if operation.name in ("agents", "agent", "tools"):
+        return  # whom there is to delegate to, and what there is to call, is for every agent to know
     if operation.name in ("create", "run"):
         arguments.setdefault("parent", hf._surrounding_session())
     given = [(name, arguments[name]) for name in operation.refs if arguments.get(name, UNSET) not in (None, UNSET)]

@@ -17,6 +17,7 @@ MAX_QUERY = 100  # fields
 _PLACE = re.compile(r"^(?P<why>.*?)(?: - at `\$(?P<place>.*)`)?$")
 _UNKNOWN = re.compile(r"unknown field `(.*)`")
 _MISSING = re.compile(r"missing required field `(.*)`")
+_TAG = re.compile(r'(?:W/)?"?(\d{1,18})(?:-\d{1,18})?"?')  # version and last entry, as `etag_of` writes them
 
 
 async def arguments_of(operation: Operation, exchange: Exchange) -> Arguments:
@@ -135,7 +136,25 @@ def _explained(error: msgspec.ValidationError) -> HoldfastError:
 def _read_headers(operation: Operation, exchange: Exchange, arguments: Arguments) -> None:
     """What headers say instead of fields: the version that is meant, the key of a request that may be repeated."""
     parameters = operation.parameters
-    if (wanted := exchange.header(b"if-match")) is not None and "version" in parameters and wanted != "*":
-        arguments["version"] = _integer("if-match", wanted.strip('"').partition("-")[0])
+    if "version" in parameters and (version := wanted_version(exchange)) is not None:
+        arguments["version"] = version
     if (key := exchange.header(b"idempotency-key")) is not None and "idempotency_key" in parameters:
         arguments["idempotency_key"] = key
+
+
+def wanted_version(exchange: Exchange) -> int | None:
+    """The version that If-Match names; None without one, or if any will do."""
+    wanted = exchange.header(b"if-match")
+    if wanted is None or wanted == "*":
+        return None
+    if (tag := _TAG.fullmatch(wanted)) is None:
+        raise InvalidField("if-match", f"is {wanted[:80]!r}; give one ETag, as the session came with")
+    return int(tag[1])
+
+
+def knows(exchange: Exchange, tag: bytes) -> bool:
+    """Whether If-None-Match names this ETag: whoever asks has the same already."""
+    told = exchange.headers.get(b"if-none-match")
+    if told is None:
+        return False
+    return told.strip() == b"*" or tag in (each.strip().removeprefix(b"W/") for each in told.split(b","))

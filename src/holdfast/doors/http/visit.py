@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from holdfast.client import Holdfast
 from holdfast.core.entry import Entry, Message, check_messages
-from holdfast.core.errors import InvalidField
+from holdfast.core.errors import InvalidField, VersionConflict
 from holdfast.core.family import Deletion
 from holdfast.core.key import Scope
 from holdfast.core.run import Run
@@ -117,6 +117,11 @@ class Visit(Holdfast):
             return await self._ask(ref, checked, wait)
         entries = await self.append(ref, checked, token=token)
         return Posted(session_id=str(entries[0].session_id), entries=entries)
+
+    async def check_version(self, ref: str, version: int | None) -> None:
+        """Raise VersionConflict if the session is at another version: for changes that compare none themselves."""
+        if version is not None and (session := await self.get(ref)).version != version:
+            raise VersionConflict(session.session_id, version, session.version)
 
     async def _is_answered(self, ref: str) -> bool:
         """Whether the session has an agent that can be started."""
