@@ -8,6 +8,9 @@ from __future__ import annotations
 import re
 import sys
 from pathlib import Path
+from typing import Any
+
+import msgspec
 
 from holdfast import config
 from holdfast.doors.http.described import Described
@@ -74,13 +77,15 @@ def _row(operation: Operation) -> str:
 
 
 def _described_row(verb: str, path: str, described: Described) -> str:
-    fields = [f"({name})" for name in described.query]
-    if (names := getattr(described.body, "__struct_fields__", None)) is not None:
-        defaults = len(described.body.__struct_defaults__)
-        required = len(names) - defaults
-        fields += [name if place < required else f"({name})" for place, name in enumerate(names)]
+    fields = [name for kind in (described.query, described.body) if kind is not None for name in _fields(kind)]
     scope = "" if described.scope is None else described.scope.value
     return _line(verb, path, described.summary, scope, fields)
+
+
+def _fields(kind: Any) -> list[str]:
+    if kind is str:
+        return []
+    return [each.name if each.required else f"({each.name})" for each in msgspec.structs.fields(kind)]
 
 
 def _line(verb: str, path: str, summary: str, scope: str, fields: list[str]) -> str:

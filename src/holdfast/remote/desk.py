@@ -30,9 +30,9 @@ from holdfast.remote.launching import (
     LONGEST_WAIT,
     MOST_AT_ONCE,
     Beaten,
-    Checkpoint,
     Claiming,
     Ending,
+    Handover,
     Heartbeat,
     Held,
     News,
@@ -193,7 +193,7 @@ class RemoteDesk:
 
     async def checkpoint(self, owner: str, turn: Turn, state: object, *, since: int | None = None) -> Session:
         """Keep a checkpoint of the agent's."""
-        kept = Checkpoint(state=state, since=since)  # type: ignore[arg-type]  # likewise
+        kept = Handover(state=state, since=since)  # type: ignore[arg-type]  # likewise
         return _session(await self._report(owner, turn, checkpoint=kept))
 
     async def request_approval(

@@ -22,6 +22,7 @@ LONGEST_WAIT = 30.0  # seconds one request waits for something new
 MOST_AT_ONCE = 64  # turns in one answer
 MOST_KNOWN = 2000  # turns a launcher has
 
+Epoch = Annotated[int, Meta(ge=0, le=2**53)]
 _Id = Annotated[str, Meta(min_length=1, max_length=256)]
 _Name = Annotated[str, Meta(min_length=1, max_length=200)]
 _SeenOff = Annotated[str, Meta(min_length=1, max_length=400)]
@@ -41,7 +42,7 @@ class Registration(Request, frozen=True, kw_only=True):
     slots: Annotated[int, Meta(ge=0, le=100_000)] = 0
     agents: Annotated[list[_Name], Meta(max_length=1000)] = field(default_factory=list)
     host: _Name | None = None
-    pid: int | None = None
+    pid: Annotated[int, Meta(ge=0, le=2**31)] | None = None
 
 
 class Claiming(Request, frozen=True, kw_only=True):
@@ -51,7 +52,7 @@ class Claiming(Request, frozen=True, kw_only=True):
     full: list[str] = field(default_factory=list)  # those of which it can start no more now
     room: Annotated[int, Meta(ge=0, le=MOST_AT_ONCE)] = 1  # turns it has room for; 0: it wants news only
     wait: _Wait = 0.0
-    known: Annotated[dict[str, int], Meta(max_length=MOST_KNOWN)] = field(default_factory=dict)  # its turns, by epoch
+    known: Annotated[dict[str, Epoch], Meta(max_length=MOST_KNOWN)] = field(default_factory=dict)  # its turns, by epoch
     owners: dict[str, str] = field(default_factory=dict)  # of known turns, where it is not the caller's own
     stopping: list[str] = field(default_factory=list)  # known turns that it has heard are unwanted
     waiting: list[str] = field(default_factory=list)  # known turns that it has heard wait for a child
@@ -112,7 +113,7 @@ class Held(Request, frozen=True, kw_only=True):
     """A turn that a launcher has, or had in a former life."""
 
     turn_id: _Id
-    epoch: int
+    epoch: Epoch
     former: _Id | None = None  # a life that may have adopted it and died before it could write that down
     owner: _Name | None = None  # the caller's own, if not given
 
@@ -151,7 +152,7 @@ class Update(Request, frozen=True, kw_only=True):
     error: str | None = None
 
 
-class Checkpoint(Request, frozen=True, kw_only=True):
+class Handover(Request, frozen=True, kw_only=True):
     """State for the next turn; with `since`, unless the log has it after that entry already."""
 
     state: dict[str, Any]
@@ -172,12 +173,12 @@ class Question(Request, frozen=True, kw_only=True):
 class Report(Request, frozen=True, kw_only=True):
     """What happened in a turn, in this order: it starts, its agent says something, it is given back."""
 
-    epoch: int
+    epoch: Epoch
     owner: _Name | None = None
     started: bool = False
     messages: list[dict[str, Any]] = field(default_factory=list)
     update: Update | None = None
-    checkpoint: Checkpoint | None = None
+    checkpoint: Handover | None = None
     approval: Question | None = None
     release: bool = False
 
@@ -193,7 +194,7 @@ class Reported(Struct, frozen=True, kw_only=True):
 class Ending(Request, frozen=True, kw_only=True):
     """How a turn ended."""
 
-    epoch: int
+    epoch: Epoch
     owner: _Name | None = None
     outcome: TurnState = TurnState.COMPLETED
     messages: list[dict[str, Any]] = field(default_factory=list)

@@ -24,7 +24,6 @@ from holdfast.service import sessions
 
 Arguments = dict[str, Any]
 
-ID_PATTERN = "^[A-Za-z0-9][A-Za-z0-9._:-]{0,127}$"
 _IN_PATH = re.compile(r"{(\w+)}")
 
 
@@ -114,6 +113,7 @@ class Operation:
         fields: list[Any] = []
         for wire, name in self.fields.items():
             kind = on_the_wire(name, self.hints[name])
+            kind = kind if self.has_body else _without_none(kind)
             if self.is_required(name) and wire not in self.also:
                 fields.append((wire, kind))
             else:
@@ -161,6 +161,12 @@ def on_the_wire(name: str, kind: Any) -> Any:
     if get_origin(kind) is not None and getattr(get_origin(kind), "__name__", "") == "Iterable":
         return list[get_args(kind)[0]]  # type: ignore[misc]
     return kind
+
+
+def _without_none(kind: Any) -> Any:
+    """The same for a query, which has no null: what is not given is left out."""
+    parts = tuple(part for part in get_args(kind) if part is not NoneType)
+    return Union[parts] if get_origin(kind) in (Union, UnionType) else kind  # noqa: UP007  made from values
 
 
 def _meta(kind: Any, **limits: Any) -> Any:

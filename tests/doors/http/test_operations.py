@@ -241,7 +241,7 @@ async def test_what_did_not_change_is_not_sent_again(world: World) -> None:
     assert (await world.http.get("/sessions/s-1", headers={"if-none-match": tag})).status_code == 200
 
 
-@pytest.mark.parametrize("known", ['{}', 'W/{}', '"9-9", {}', "*"])
+@pytest.mark.parametrize("known", ["{}", "W/{}", '"9-9", {}', "*"])
 async def test_whoever_knows_the_tag_in_any_of_its_forms_gets_no_body(world: World, known: str) -> None:
     tag = (await world.http.get("/sessions/s-1")).headers["etag"]
     same = await world.http.get("/sessions/s-1", headers={"if-none-match": known.format(tag)})
@@ -256,9 +256,7 @@ async def test_no_change_is_made_for_a_version_from_yesterday(world: World, oper
     case, before = SUCCESSES[operation.verb, operation.path], (await world.http.get("/sessions/s-1")).content
     path = operation.path.format_map(world.places)
     given: dict[str, Any] = {} if case.body is None else {"json": case.body}
-    answer = await world.http.request(
-        operation.verb, path, params=case.query, headers={"if-match": '"99-1"'}, **given
-    )
+    answer = await world.http.request(operation.verb, path, params=case.query, headers={"if-match": '"99-1"'}, **given)
     problem(answer, 412, "version_conflict")
     assert (await world.http.get("/sessions/s-1")).content == before
 

@@ -24,7 +24,7 @@ from holdfast.doors.http.exchange import Exchange
 from holdfast.doors.http.messages import end_of
 from holdfast.doors.http.reach import check_one
 from holdfast.doors.http.reading import read_body, wanted_version
-from holdfast.doors.http.streams import LiveStreams
+from holdfast.doors.http.streams import SSE, LiveStreams
 from holdfast.doors.http.visit import USUAL_WAIT, Posted, Visit, Visitor
 
 ROOT, ONE = "/agent-sessions", "/agent-sessions/{ref}"
@@ -113,9 +113,9 @@ def add_to(door: Door, live: LiveStreams) -> None:
             summary=f"{summary} (as an earlier API did)",
             scope=scope,
             body=body,
-            needs_body=False,
             answer=dict[str, Any],
             status=201 if name == "create" else 200,
+            or_as=(SSE.decode(),) if name == "messages" else (),
         )
         door.add(verb, path, Route(described.name, _guarded(door, endpoint), scope), described)
 

@@ -64,7 +64,7 @@ class Door:
         self._by_owner: dict[str, Deps] = {}
         self._closing: list[Callable[[], Awaitable[None]]] = []
         self.described: list[tuple[str, str, Described]] = []
-        self.document: dict[str, Any] | None = None  # OpenAPI's, once somebody has asked for it
+        self.documents: dict[bool, dict[str, Any]] = {}  # OpenAPI's, by whether a key is needed
         self._routes = Routes()
         for operation in OPERATIONS:
             self.add(operation.verb, operation.path, Route(operation.name, self._calling(operation), operation.scope))
@@ -74,6 +74,10 @@ class Door:
         self._routes.add(verb, path, route)
         if described is not None:
             self.described.append((verb, path, described))
+
+    async def needs_key(self) -> bool:
+        """Whether nobody gets in without a key."""
+        return await self._gate.is_closed()
 
     def on_close(self, close: Callable[[], Awaitable[None]]) -> None:
         """Do this when the door is closed."""

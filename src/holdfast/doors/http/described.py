@@ -16,9 +16,10 @@ class Described(Struct, frozen=True, kw_only=True):
     summary: str
     scope: Scope | None = None
     body: Any = None  # the type of the request's body; None: it has none
-    needs_body: bool = True
     takes: str = "application/json"
     answer: Any = None  # the type of the answer; None: text
     kind: str = "application/json"
     status: int = 200
-    query: dict[str, tuple[Any, str]] = {}  # names with their types and what they are for
+    or_as: tuple[str, ...] = ()  # in which other kinds of text a 200 may come, if asked to
+    is_open: bool = False  # to whoever can reach the server, without a key
+    query: type[Struct] | None = None  # what may stand in the query

@@ -59,11 +59,9 @@ class Gate:
         return visitor
 
     async def _stranger(self, exchange: Exchange) -> Visitor:
-        if not self._closed:
-            if not self._any_host:
-                self._check_local(exchange)
-            await self._look_for_keys()
-        if self._closed:
+        if not self._closed and not self._any_host:
+            self._check_local(exchange)
+        if await self.is_closed():
             raise Unauthorized
         caller = Caller(
             owner="local",
@@ -73,12 +71,13 @@ class Gate:
         )
         return Visitor(caller, OF_A_STRANGER)
 
-    async def _look_for_keys(self) -> None:
-        """Close the gate once somebody has made a key, in this process or another."""
+    async def is_closed(self) -> bool:
+        """Whether nobody gets in without a key: once somebody has made one, in this process or another."""
         now = self._deps.clock.now()
-        if now >= self._look_at:
+        if not self._closed and now >= self._look_at:
             self._look_at = now + LOOK_FOR_KEYS
             self._closed = await keys.has_keys(self._deps)
+        return self._closed
 
     async def _key(self, exchange: Exchange, text: str) -> Visitor:
         key = await keys.authenticate(self._deps, text)

@@ -6,6 +6,7 @@ import asyncio
 from typing import Any
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from holdfast import __version__
 from holdfast.core.codec import encode
@@ -43,10 +44,10 @@ def add_to(door: Door) -> None:
         await exchange.answer(encode(Health(status="ready")))
 
     async def document(exchange: Exchange, _: Visitor) -> None:
-        await exchange.answer(encode(_document(door)))
+        await exchange.answer(encode(await _document(door)))
 
     async def page(exchange: Exchange, _: Visitor) -> None:
-        await exchange.answer(docs_page(_document(door)).encode(), kind=HTML)
+        await exchange.answer(docs_page(await _document(door)).encode(), kind=HTML)
 
     told = {
         "/healthz": (healthz, Described(name="healthz", summary="Whether the server is there", answer=Health)),
@@ -55,10 +56,13 @@ def add_to(door: Door) -> None:
         "/docs": (page, Described(name="docs", summary="This document, to read", kind="text/html")),
     }
     for path, (endpoint, described) in told.items():
-        door.add("GET", path, Route(described.name, endpoint, is_open=True), described)
+        route = Route(described.name, endpoint, is_open=True)
+        door.add("GET", path, route, replace(described, is_open=True))
 
 
-def _document(door: Door) -> dict[str, Any]:
-    if door.document is None:
-        door.document = openapi(door.described)
-    return door.document
+async def _document(door: Door) -> dict[str, Any]:
+    """The document, made once, and once more when keys are needed from now on."""
+    needs_key = await door.needs_key()
+    if needs_key not in door.documents:
+        door.documents[needs_key] = openapi(door.described, needs_key=needs_key)
+    return door.documents[needs_key]

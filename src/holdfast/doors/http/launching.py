@@ -11,10 +11,9 @@ import asyncio
 from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager, suppress
 from datetime import timedelta
-from typing import Any
-from urllib.parse import parse_qsl
+from typing import Annotated, Any
 
-from msgspec import Struct
+from msgspec import Meta, Struct
 from msgspec.structs import replace
 
 from holdfast.core.approval import Approval
@@ -38,7 +37,7 @@ from holdfast.doors.http.answers import document
 from holdfast.doors.http.app import Door, Endpoint, Route
 from holdfast.doors.http.described import Described
 from holdfast.doors.http.exchange import Exchange
-from holdfast.doors.http.reading import read_body, read_fields
+from holdfast.doors.http.reading import read_body, read_fields_of
 from holdfast.doors.http.visit import Visitor
 from holdfast.ports import Claimed
 from holdfast.remote.launching import (
@@ -47,6 +46,7 @@ from holdfast.remote.launching import (
     Beaten,
     Claiming,
     Ending,
+    Epoch,
     Heartbeat,
     Held,
     News,
@@ -59,11 +59,6 @@ from holdfast.service.approvals import get_approval
 from holdfast.service.turns import TurnDesk
 
 LOOK_AGAIN = 1.0  # a wake-up is a hint and may get lost
-AWAITING: dict[str, tuple[Any, str]] = {
-    "epoch": (int, "The epoch of the turn that waits"),
-    "owner": (str | None, "Whose turn it is, if not the caller's"),
-    "wait": (float, "Seconds to wait for the answer, at most 30"),
-}
 ENDS = (TurnState.COMPLETED, TurnState.FAILED, TurnState.STOPPED)
 
 
@@ -86,7 +81,7 @@ def add_to(door: Door, stop: asyncio.Event | None = None) -> None:
             body=body,
             answer=answer,
             status=201 if body is Registration else 200,
-            query={} if body else AWAITING,
+            query=None if body else Awaiting,
         )
         route = Route(described.name, _for_keys_only(endpoint), Scope.LAUNCH)
         door.add("POST" if body else "GET", path, route, described)
@@ -242,9 +237,9 @@ class Launching:
 
     async def approval(self, exchange: Exchange, visitor: Visitor) -> None:
         """A question of a turn that waits for the answer; once there is one, or after a while."""
-        asked = read_fields(_query(exchange), Awaiting)
+        asked = read_fields_of(exchange, Awaiting)
         owner, turn = await self._turn(visitor, exchange.params["turn_id"], asked.epoch, asked.owner)
-        until = asyncio.get_running_loop().time() + min(asked.wait, LONGEST_WAIT)
+        until = asyncio.get_running_loop().time() + asked.wait
         while True:
             seen = self._desk.pulse()
             caller = replace(visitor.caller, owner=owner)
@@ -268,9 +263,9 @@ class Launching:
 class Awaiting(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Which turn waits for an answer, and how long a request may."""
 
-    epoch: int
-    owner: str | None = None
-    wait: float = 0.0
+    epoch: Annotated[Epoch, Meta(description="the epoch of the turn that waits")]
+    owner: Annotated[str, Meta(description="whose turn it is, if not the caller's")] = ""
+    wait: Annotated[float, Meta(ge=0, le=LONGEST_WAIT, description="seconds to wait for the answer")] = 0.0
 
 
 class _Claim:
@@ -405,10 +400,6 @@ def _for_keys_only(endpoint: Endpoint) -> Endpoint:
         await endpoint(exchange, visitor)
 
     return guarded
-
-
-def _query(exchange: Exchange) -> dict[str, str]:
-    return dict(parse_qsl(exchange.scope["query_string"].decode("latin-1"), max_num_fields=10))
 
 
 def _fields(value: Struct) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from holdfast.doors.http.described import Described
 from holdfast.doors.http.exchange import Exchange
 from holdfast.doors.http.reach import check_one
 from holdfast.doors.http.reading import read_body, wanted_version
-from holdfast.doors.http.streams import LiveStreams
+from holdfast.doors.http.streams import SSE, LiveStreams
 from holdfast.doors.http.visit import Posted, Visit, Visitor
 from holdfast.service.streams import Wants
 
@@ -57,6 +57,7 @@ def add_to(door: Door, live: LiveStreams) -> None:
         body=PostMessages,
         answer=Posted,
         status=201,
+        or_as=(SSE.decode(),),
     )
     door.add("POST", PATH, Route(described.name, post, described.scope), described)
 

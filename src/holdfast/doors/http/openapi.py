@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterable
 from typing import Any
 
 import msgspec
 
 from holdfast import __version__
-from holdfast.core.entry import Entry
-from holdfast.core.session import PUBLIC_FIELDS, Session
+from holdfast.core.codec import encode
+from holdfast.core.entry import ROLES, Entry, Kind
+from holdfast.core.key import Scope
+from holdfast.core.query import SORTS, STATUSES, Page
+from holdfast.core.run import RunState
+from holdfast.core.session import FINAL_STATES, PUBLIC_FIELDS, WORKING_PHASES, Phase, Session, State
 from holdfast.doors.http.described import Described
-from holdfast.remote.operations import OPERATIONS, Operation
+from holdfast.remote.operations import OPERATIONS, Operation, variants
 
 JSON = "application/json"
 PROBLEM = "application/problem+json"
@@ -28,10 +34,24 @@ REFUSALS = {
     "429": "Too many requests",
     "503": "The store cannot answer; nothing was changed",
 }
+TEXT = {"type": "string"}
 _KEYED = "idempotency_key"
+_CHOICES: dict[str, Iterable[str]] = {  # what a field of an operation may say, where its type says only that it is text
+    "list.state": State,
+    "list.status": STATUSES,
+    "list.phase": Phase,
+    "list.sort": SORTS,
+    "update.phase": WORKING_PHASES,
+    "finalize.outcome": sorted(FINAL_STATES),
+    "cleanup.states": State,
+    "log.kinds": Kind,
+    "runs.state": RunState,
+    "create_key.scopes": Scope,
+    "post_messages.role": ROLES,
+}
 
 
-def openapi(described: list[tuple[str, str, Described]]) -> dict[str, Any]:
+def openapi(described: list[tuple[str, str, Described]], *, needs_key: bool = False) -> dict[str, Any]:
     """The whole document. `described` are the routes besides the table: verb, path, what they say."""
     types = _Types()
     paths: dict[str, dict[str, Any]] = {}
@@ -51,7 +71,7 @@ def openapi(described: list[tuple[str, str, Described]]) -> dict[str, Any]:
             "schemas": types.components(),
             "securitySchemes": {"key": {"type": "http", "scheme": "bearer"}},
         },
-        "security": [{}, {"key": []}],
+        "security": [{"key": []}] if needs_key else [{}, {"key": []}],
     }
 
 
@@ -60,13 +80,28 @@ class _Types:
 
     def __init__(self) -> None:
         self._components: dict[str, Any] = {"Problem": _PROBLEM}
+        self._made: dict[str, bytes] = {}  # before anything was said of them
 
     def schema(self, kind: Any) -> dict[str, Any]:
         """The schema of a type; what it speaks of is kept for `components`."""
         [schema], components = msgspec.json.schema_components([kind], ref_template=REF)
         for name, component in components.items():
-            self._components[name] = _session_schema(component) if name == Session.__name__ else component
+            made = encode(component)
+            if self._made.setdefault(name, made) != made:
+                raise TypeError(f"two types are called {name}, and the document can have only one")
+            self._components.setdefault(name, _session_schema(component) if name == Session.__name__ else component)
         return schema
+
+    def shape(self, schema: dict[str, Any]) -> dict[str, Any]:
+        """A schema itself, where `schema` only says where it is."""
+        return self._components[schema["$ref"].rpartition("/")[2]] if "$ref" in schema else schema
+
+    def in_query(self, kind: type[msgspec.Struct]) -> list[dict[str, Any]]:
+        """The fields of a type as parameters of a query; the type itself is nobody else's then."""
+        shape = self._components.pop(kind.__name__)
+        del self._made[kind.__name__]
+        needed, fields = shape.get("required", ()), shape["properties"]
+        return [_in_query(name, schema, required=name in needed) for name, schema in fields.items()]
 
     def components(self) -> dict[str, Any]:
         return dict(sorted(self._components.items()))
@@ -97,10 +132,10 @@ def _session_schema(schema: dict[str, Any]) -> dict[str, Any]:
 
 def _operation(operation: Operation, types: _Types) -> dict[str, Any]:
     request = types.schema(operation.request)
-    name = request["$ref"].rpartition("/")[2]
-    shape = types._components[name] if operation.has_body else types._components.pop(name)
+    shape = types.shape(request)
+    _narrow(operation.name, shape)
     document: dict[str, Any] = {
-        "operationId": f"{operation.name}{'' if operation.path.count('{') < 2 else '_one'}",
+        "operationId": _operation_id(operation),
         "summary": operation.summary,
         "tags": [operation.path.split("/")[1]],
         "x-scope": operation.scope.value,
@@ -108,14 +143,35 @@ def _operation(operation: Operation, types: _Types) -> dict[str, Any]:
         "responses": _responses(str(operation.status), types.schema(_answer(operation)), JSON),
     }
     if operation.has_body:
-        required = bool(shape.get("required"))
-        document["requestBody"] = {"required": required, "content": {JSON: {"schema": request}}}
+        document["requestBody"] = {"required": bool(shape.get("required")), "content": {JSON: {"schema": request}}}
     else:
-        document["parameters"] += [_in_query(name, each, shape) for name, each in shape.get("properties", {}).items()]
+        document["parameters"] += types.in_query(operation.request)
     if operation.body is not None:
         document["requestBody"] = {"required": True, "content": {JSON: {"schema": types.schema(_whole(operation))}}}
     document["parameters"] += _headers(operation)
     return document
+
+
+def _operation_id(operation: Operation) -> str:
+    """The method's name; where two routes lead to it, the one that says more is told apart."""
+    every = variants(operation.name)
+    return f"{operation.name}_one" if len(every) > 1 and operation is every[0] else operation.name
+
+
+def _narrow(operation: str, shape: dict[str, Any]) -> None:
+    """Say which values the fields may have."""
+    for name, schema in shape.get("properties", {}).items():
+        if (choices := _CHOICES.get(f"{operation}.{name}")) is not None:
+            for text in _texts(schema):
+                text["enum"] = [str(choice) for choice in choices]
+
+
+def _texts(schema: dict[str, Any]) -> Iterable[dict[str, Any]]:
+    """The texts in a schema: itself, what it may be besides null, what its items are."""
+    if schema.get("type") == "string":
+        yield schema
+    for inner in (*schema.get("anyOf", ()), *([schema["items"]] if "items" in schema else [])):
+        yield from _texts(inner)
 
 
 def _whole(operation: Operation) -> Any:
@@ -123,8 +179,6 @@ def _whole(operation: Operation) -> Any:
 
 
 def _answer(operation: Operation) -> Any:
-    from holdfast.core.query import Page
-
     if operation.is_list:
         return Page[operation.answer.__args__[0]]  # type: ignore[name-defined]
     return dict[str, operation.answer] if operation.wraps is not None else operation.answer  # type: ignore[name-defined]
@@ -135,18 +189,10 @@ def _in_path(name: str) -> dict[str, Any]:
     return {"name": name, "in": "path", "required": True, "schema": {"type": kind}}
 
 
-def _in_query(name: str, schema: dict[str, Any], shape: dict[str, Any]) -> dict[str, Any]:
-    schema = _without_null(schema)
+def _in_query(name: str, schema: dict[str, Any], *, required: bool) -> dict[str, Any]:
     many = {"style": "form", "explode": False} if schema.get("type") == "array" else {}
-    return {"name": name, "in": "query", "required": name in shape.get("required", ()), "schema": schema, **many}
-
-
-def _without_null(schema: dict[str, Any]) -> dict[str, Any]:
-    """A query has no null: what is not given is left out."""
-    options = [each for each in schema.get("anyOf", ()) if each != {"type": "null"}]
-    if not options:
-        return schema
-    return options[0] if len(options) == 1 else {**schema, "anyOf": options}
+    why = {"description": schema.pop("description")} if "description" in schema else {}
+    return {"name": name, "in": "query", "required": required, "schema": schema, **why, **many}
 
 
 def _headers(operation: Operation) -> list[dict[str, Any]]:
@@ -161,31 +207,37 @@ def _headers(operation: Operation) -> list[dict[str, Any]]:
     ]
 
 
-def _responses(status: str, schema: dict[str, Any], kind: str) -> dict[str, Any]:
-    answer: dict[str, Any] = {"description": "Done"}
-    if status != "204":
-        answer["content"] = {kind: {"schema": schema}}
+def _responses(status: str, schema: dict[str, Any], kind: str, or_as: tuple[str, ...] = ()) -> dict[str, Any]:
     problem = {PROBLEM: {"schema": {"$ref": REF.format(name="Problem")}}}
-    return {status: answer, **{code: {"description": why, "content": problem} for code, why in REFUSALS.items()}}
+    answers: dict[str, Any] = {code: {"description": why, "content": problem} for code, why in REFUSALS.items()}
+    answers[status] = {"description": "Done", "content": {kind: {"schema": schema}}}
+    for other in or_as:
+        answers.setdefault("200", {"description": "Done", "content": {}})["content"][other] = {"schema": TEXT}
+    return dict(sorted(answers.items()))
 
 
 def _described(path: str, route: Described, types: _Types) -> dict[str, Any]:
-    import re
-
-    answer = types.schema(route.answer) if route.answer is not None else {"type": "string"}
+    answer = types.schema(route.answer) if route.answer is not None else TEXT
     document: dict[str, Any] = {
         "operationId": route.name,
         "summary": route.summary,
         "tags": [path.split("/")[1] or "pages"],
         "parameters": [_in_path(name) for name in re.findall(r"{(\w+)}", path)],
-        "responses": _responses(str(route.status), answer, route.kind),
+        "responses": _responses(str(route.status), answer, route.kind, route.or_as),
     }
+    if route.is_open:
+        document["security"] = []
     if route.scope is not None:
         document["x-scope"] = route.scope.value
-    for name, (kind, why) in route.query.items():
-        schema = types.schema(kind)
-        document["parameters"].append({"name": name, "in": "query", "description": why, "schema": schema})
+    if route.query is not None:
+        types.schema(route.query)
+        document["parameters"] += types.in_query(route.query)
     if route.body is not None:
         schema = types.schema(route.body)
-        document["requestBody"] = {"required": route.needs_body, "content": {route.takes: {"schema": schema}}}
+        shape = types.shape(schema)
+        _narrow(route.name, shape)
+        document["requestBody"] = {
+            "required": bool(shape.get("required")),
+            "content": {route.takes: {"schema": schema}},
+        }
     return document

@@ -14,8 +14,8 @@ from holdfast.doors.http.exchange import Exchange
 from holdfast.remote.operations import Arguments, Operation
 
 MAX_QUERY = 100  # fields
-_PLACE = re.compile(r"^(?P<why>.*?)(?: - at `\$(?P<place>.*)`)?$")
-_UNKNOWN = re.compile(r"unknown field `(.*)`")
+_PLACE = re.compile(r"(?P<why>.*?)(?: - at `\$(?P<place>.*)`)?", re.DOTALL)  # names have what anybody puts into them
+_UNKNOWN = re.compile(r"unknown field `(.*)`", re.DOTALL)
 _MISSING = re.compile(r"missing required field `(.*)`")
 _TAG = re.compile(r'(?:W/)?"?(\d{1,18})(?:-\d{1,18})?"?')  # version and last entry, as `etag_of` writes them
 
@@ -98,7 +98,12 @@ def _pairs(text: str) -> list[tuple[str, str]]:
 
 def read_fields_of(exchange: Exchange, kind: Any) -> Any:
     """The query as a value of that type, for routes that are no row of the table."""
-    return read_fields(dict(query_of(exchange)), kind)
+    given: dict[str, Any] = {}
+    for name, text in query_of(exchange):
+        if name in given:
+            raise InvalidField(name[:80], "is given twice")
+        given[name] = text
+    return read_fields(given, kind)
 
 
 def _is_many(operation: Operation, name: str) -> bool:
@@ -123,7 +128,7 @@ def read_fields(given: dict[str, Any], kind: Any) -> Any:
 
 def _explained(error: msgspec.ValidationError) -> HoldfastError:
     """What msgspec says of a value, as an error that names the field."""
-    told = _PLACE.match(str(error))
+    told = _PLACE.fullmatch(str(error))
     assert told is not None
     why, place = told["why"], (told["place"] or "").lstrip(".")
     if unknown := _UNKNOWN.search(why):

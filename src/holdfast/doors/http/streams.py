@@ -11,21 +11,21 @@ import asyncio
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Annotated
 
-from msgspec import Struct
+from msgspec import UNSET, Meta, Struct, UnsetType
 
 from holdfast.core.codec import encode
 from holdfast.core.entry import Kind
 from holdfast.core.errors import InvalidField, OutOfReach
 from holdfast.core.event import SESSION_DELETED, Event
 from holdfast.core.key import Scope
-from holdfast.core.query import Page, check_limit, check_numbers
+from holdfast.core.query import Page, check_numbers
 from holdfast.doors.http.app import Door, Route
 from holdfast.doors.http.described import Described
 from holdfast.doors.http.exchange import JSON, Exchange, Gone
 from holdfast.doors.http.reach import check_one
-from holdfast.doors.http.reading import query_of, read_fields
+from holdfast.doors.http.reading import read_fields_of
 from holdfast.doors.http.refusals import TooManyStreams
 from holdfast.doors.http.visit import Visitor
 from holdfast.service.conversation import check_feed_cursor, newest_event, session_page
@@ -48,13 +48,18 @@ class StreamSettings(Struct, frozen=True, kw_only=True):
     drained_within: float = 30.0  # seconds a reader has for what was sent
 
 
-class EventsRequest(Struct, kw_only=True, forbid_unknown_fields=True):
-    """Which events."""
+class SessionEventsRequest(Struct, kw_only=True, forbid_unknown_fields=True):
+    """Which events of a session."""
 
-    after: str | None = None
-    types: str | None = None
-    session: str | None = None
-    limit: int = 100
+    after: Annotated[str, Meta(description="a cursor, or `end`; `Last-Event-ID` goes before it")] = "0"
+    types: Annotated[str, Meta(description="only these, separated by commas")] | UnsetType = UNSET
+    limit: Annotated[int, Meta(ge=1, le=1000, description="of a JSON page")] = 100
+
+
+class EventsRequest(SessionEventsRequest, kw_only=True, forbid_unknown_fields=True):
+    """Which events of all sessions."""
+
+    session: Annotated[str, Meta(description="only of this session")] | UnsetType = UNSET
 
 
 def add_to(door: Door, settings: StreamSettings | None = None) -> LiveStreams:
@@ -63,18 +68,14 @@ def add_to(door: Door, settings: StreamSettings | None = None) -> LiveStreams:
     usual = StreamSettings(in_all=allowed.streams, per_visitor=allowed.streams_per_visitor)
     live = LiveStreams(door, settings or usual)
     door.on_close(live.close)
-    query = {
-        "after": (str, "a cursor, or `end`; `Last-Event-ID` goes before it"),
-        "types": (str, "only these, separated by commas"),
-        "limit": (int, "of a JSON page"),
-    }
-    in_all = {**query, "session": (str, "only of this session")}
-    for path, endpoint, name, told, asks in (
-        ("/events", live.everything, "events", "What happens in all sessions", in_all),
-        ("/sessions/{ref}/events", live.session, "session_events", "What happens in a session", query),
+    for path, endpoint, name, told, query in (
+        ("/events", live.everything, "events", "What happens in all sessions", EventsRequest),
+        ("/sessions/{ref}/events", live.session, "session_events", "What happens in a session", SessionEventsRequest),
     ):
         summary = f"{told}, as it happens; a JSON page with `Accept: application/json`"
-        described = Described(name=name, summary=summary, scope=Scope.READ, kind=SSE.decode(), query=asks)
+        described = Described(
+            name=name, summary=summary, scope=Scope.READ, answer=Page[Event], or_as=(SSE.decode(),), query=query
+        )
         door.add("GET", path, Route(name, endpoint, Scope.READ), described)
     return live
 
@@ -108,9 +109,7 @@ class LiveStreams:
 
     async def session(self, exchange: Exchange, visitor: Visitor) -> None:
         """`GET /sessions/{ref}/events`."""
-        asked, ref = _asked(exchange), exchange.params["ref"]
-        if asked.session is not None:
-            raise InvalidField("session", "is in the path already")
+        asked, ref = read_fields_of(exchange, SessionEventsRequest), exchange.params["ref"]
         if visitor.session_id is not None:
             await check_one(self._door.visit(exchange, visitor), visitor, "ref", ref)
         after = _cursor(exchange, asked)
@@ -125,7 +124,7 @@ class LiveStreams:
         """`GET /events`."""
         if visitor.session_id is not None:
             raise OutOfReach(visitor.session_id)
-        asked = _asked(exchange)
+        asked = read_fields_of(exchange, EventsRequest)
         after = _cursor(exchange, asked)
         wants = _wants(asked, session_id=await self._id_of(visitor, asked.session))
         if _wants_json(exchange):
@@ -142,8 +141,8 @@ class LiveStreams:
             known = self._hubs[owner] = Hub(self._door.deps_of(owner), owner)
         return known
 
-    async def _id_of(self, visitor: Visitor, ref: str | None) -> str | None:
-        if ref is None:
+    async def _id_of(self, visitor: Visitor, ref: str | UnsetType) -> str | None:
+        if ref is UNSET:
             return None
         return (await self._door.deps.store.get(visitor.caller.owner, ref)).session_id
 
@@ -155,7 +154,7 @@ class LiveStreams:
         visitor: Visitor,
         ref: str,
         after: int | None,
-        asked: EventsRequest,
+        asked: SessionEventsRequest,
         wants: Wants | None,
     ) -> None:
         deps, caller = self._door.deps, visitor.caller
@@ -293,7 +292,6 @@ async def _answer_page(
     wants: Wants | None,
 ) -> None:
     """The events after a cursor; `next` is the cursor to go on from, if there are more."""
-    check_limit(limit)
     found: list[Event] = []
     while True:
         events = await read(after, limit + 1)
@@ -306,19 +304,9 @@ async def _answer_page(
     await exchange.answer(encode(page), kind=JSON)
 
 
-def _asked(exchange: Exchange) -> EventsRequest:
-    given: dict[str, Any] = {}
-    for name, text in query_of(exchange):
-        if name in given:
-            raise InvalidField(name[:80], "is given twice")
-        given[name] = text
-    asked: EventsRequest = read_fields(given, EventsRequest)
-    return asked
-
-
-def _cursor(exchange: Exchange, asked: EventsRequest) -> int | None:
+def _cursor(exchange: Exchange, asked: SessionEventsRequest) -> int | None:
     """Where to go on; None is the end. What a browser that comes back has seen goes before what its address says."""
-    text = exchange.header(b"last-event-id") or asked.after or "0"
+    text = exchange.header(b"last-event-id") or asked.after
     if text == "end":
         return None
     if not (text.isascii() and text.isdigit() and len(text) <= 18):
@@ -326,9 +314,9 @@ def _cursor(exchange: Exchange, asked: EventsRequest) -> int | None:
     return int(text)
 
 
-def _wants(asked: EventsRequest, *, session_id: str | None = None, also: tuple[str, ...] = ()) -> Wants | None:
+def _wants(asked: SessionEventsRequest, *, session_id: str | None = None, also: tuple[str, ...] = ()) -> Wants | None:
     """The filter that a request asks for; None lets everything through."""
-    types = None if asked.types is None else frozenset((*asked.types.split(","), *also))
+    types = None if asked.types is UNSET else frozenset((*asked.types.split(","), *also))
     if types is not None and (unknown := types - set(TYPES)):
         raise InvalidField("types", f"has {', '.join(sorted(unknown))[:80]!r}; use some of {', '.join(TYPES)}")
     if types is None and session_id is None:

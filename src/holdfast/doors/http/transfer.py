@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable
 from tempfile import SpooledTemporaryFile
-from typing import Any
+from typing import Annotated, Any
 
-from msgspec import Struct
+from msgspec import Meta, Struct
 
 from holdfast.core.errors import OutOfReach
 from holdfast.core.key import Scope
@@ -22,18 +22,30 @@ from holdfast.service.importing import ImportReport, import_histories
 MAX_IMPORT = 512 * 1024 * 1024  # bytes of one request
 IN_MEMORY = 8 * 1024 * 1024  # bytes; what is longer waits in a file
 PIECE = 64 * 1024  # bytes sent at once
-KINDS = {"jsonl": b"application/x-ndjson", "markdown": b"text/markdown; charset=utf-8"}
+FORMATS = {"jsonl": b"application/x-ndjson", "markdown": b"text/markdown; charset=utf-8"}
 
-_HOW = {
-    "detach": (bool, "sessions whose parent is not there become roots"),
-    "dry_run": (bool, "only say what would come in"),
-}
+
+class ExportQuery(Struct, kw_only=True, forbid_unknown_fields=True):
+    """How a session is to be written."""
+
+    tree: Annotated[bool, Meta(description="with all that hangs on it")] = False
+    format: Annotated[str, Meta(description=f"one of {', '.join(FORMATS)}")] = "jsonl"
+
+
+class ImportQuery(Struct, kw_only=True, forbid_unknown_fields=True):
+    """How sessions are to come in."""
+
+    detach: Annotated[bool, Meta(description="sessions whose parent is not there become roots")] = False
+    dry_run: Annotated[bool, Meta(description="only say what would come in")] = False
+
+
 EXPORT = Described(
     name="export",
     summary="A session as lines: `jsonl` (whole, importable) or `markdown` (to read)",
     scope=Scope.READ,
     kind="application/x-ndjson",
-    query={"tree": (bool, "with all that hangs on it"), "format": (str, "jsonl or markdown")},
+    or_as=("text/markdown",),
+    query=ExportQuery,
 )
 IMPORT = Described(
     name="import",
@@ -42,7 +54,7 @@ IMPORT = Described(
     body=str,
     takes="application/x-ndjson",
     answer=ImportReport,
-    query=_HOW,
+    query=ImportQuery,
 )
 IMPORT_HISTORIES = Described(
     name="import_histories",
@@ -51,24 +63,10 @@ IMPORT_HISTORIES = Described(
     body=str,
     takes="application/x-ndjson",
     answer=ImportReport,
-    query=_HOW,
+    query=ImportQuery,
 )
 
 Take = Callable[..., Awaitable[ImportReport]]
-
-
-class ExportQuery(Struct, kw_only=True, forbid_unknown_fields=True):
-    """How a session is to be written."""
-
-    tree: bool = False
-    format: str = "jsonl"
-
-
-class ImportQuery(Struct, kw_only=True, forbid_unknown_fields=True):
-    """How sessions are to come in."""
-
-    detach: bool = False
-    dry_run: bool = False
 
 
 def add_to(door: Door) -> None:
@@ -110,7 +108,7 @@ async def _export(exchange: Exchange, visitor: Visitor, hf: Visit) -> None:
 async def _send(exchange: Exchange, query: ExportQuery, lines: bytes, *, is_last: bool = False) -> None:
     """Send some lines; the answer begins with the first, so that what is wrong before it is told as such."""
     if not exchange.status:
-        await exchange.begin([(b"content-type", KINDS[query.format])])
+        await exchange.begin([(b"content-type", FORMATS[query.format])])
     await exchange.more(lines, is_last=is_last)
 
 
