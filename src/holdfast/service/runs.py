@@ -266,8 +266,16 @@ async def get_run(deps: Deps, caller: Caller, run_id: str) -> Run:
 
 
 async def list_runs(deps: Deps, caller: Caller, query: RunQuery) -> Page[Run]:
-    """A page of runs, newest first."""
-    return await deps.store.runs(caller.owner, query)
+    """A page of runs, newest first; of a session, or asked by one, by its id or name.
+
+    Raises SessionNotFound, SessionGone.
+    """
+    session_id, parent = [await _id_of(deps, caller, ref) for ref in (query.session_id, query.parent_session_id)]
+    return await deps.store.runs(caller.owner, replace(query, session_id=session_id, parent_session_id=parent))
+
+
+async def _id_of(deps: Deps, caller: Caller, ref: str | None) -> str | None:
+    return None if ref is None else (await deps.store.get(caller.owner, ref)).session_id
 
 
 async def wait_for_run(deps: Deps, caller: Caller, run_id: str, *, timeout: float | None = None) -> Run:

@@ -27,7 +27,7 @@ class Served:
     """A server at work."""
 
     def __init__(self, server: uvicorn.Server, door: Door, live: LiveStreams) -> None:
-        self.url = f"http://127.0.0.1:{server.servers[0].sockets[0].getsockname()[1]}"
+        self.url = address_of(server)
         self.door, self.live, self.deps, self._server = door, live, door.deps, server
 
     @property
@@ -63,18 +63,32 @@ async def serving(
     live = streams.add_to(door, settings)
     messages.add_to(door, live)
     agent_sessions.add_to(door, live)
-    server = uvicorn.Server(uvicorn.Config(door, port=0, lifespan="off", ws="none", log_config=None))
+    try:
+        async with running(door) as server:
+            yield Served(server, door, live)
+    finally:
+        if isinstance(where, str):
+            await deps.store.close()
+
+
+@asynccontextmanager
+async def running(door: Door, **options: Any) -> AsyncIterator[uvicorn.Server]:
+    """A door under uvicorn, on a free port."""
+    server = uvicorn.Server(uvicorn.Config(door, port=0, lifespan="off", ws="none", log_config=None, **options))
     task = asyncio.create_task(server._serve())  # `serve` would take the test run's signals
     try:
         async with asyncio.timeout(PATIENCE):
             while not server.started:  # noqa: ASYNC110  uvicorn tells nobody
                 await asyncio.sleep(0.005)
-        yield Served(server, door, live)
+        yield server
     finally:
         await door.close()
         await _stop(server, task)
-        if isinstance(where, str):
-            await deps.store.close()
+
+
+def address_of(server: uvicorn.Server) -> str:
+    """Where it listens."""
+    return f"http://127.0.0.1:{server.servers[0].sockets[0].getsockname()[1]}"
 
 
 async def _stop(server: uvicorn.Server, task: asyncio.Task[None]) -> None:

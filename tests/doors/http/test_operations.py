@@ -358,3 +358,16 @@ async def test_a_header_makes_the_session_that_asks_the_parent(world: World) -> 
     assert named.json()["parent_session_id"] == "s-1"
     template = await world.http.post("/sessions", json={}, headers={"X-Agent-Session-Name": "${AGENT_SESSION_NAME}"})
     assert template.json()["parent_session_id"] is None
+
+
+@pytest.mark.parametrize("path", ["/runs", "/inbox", "/approvals"])
+async def test_a_filter_takes_a_name_and_knows_what_is_not_there(world: World, path: str) -> None:
+    await world.served.holdfast().create("echo-agent", session_id="named", name="by-name", parent=None)
+    hf = world.served.holdfast()
+    hf.launches = False
+    await hf.run(None, "hello", session="named", mode="async_poll")
+    await hf.request_approval("named", "Sure?")
+    answers = [(await world.http.get(path, params={"session": ref})).json() for ref in ("named", "by-name")]
+    assert answers[0]["items"]
+    assert answers[0] == answers[1]
+    problem(await world.http.get(path, params={"session": "nobody"}), 404, "session_not_found")

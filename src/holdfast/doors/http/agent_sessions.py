@@ -171,13 +171,16 @@ class Routes:
         await exchange.answer(encode(to_json(session)))
 
     async def list(self, exchange: Exchange, visitor: Visitor) -> None:
-        """Sessions by filters, newest first; those below its own, for a session's token."""
+        """Sessions by filters, newest first; for a session's token those right below its own, or below one it names."""
         asked = read_body(await exchange.body(), ListSessions)
-        page = await self._door.visit(exchange, visitor).list(
+        hf, parent = self._door.visit(exchange, visitor), asked.parent_session_id or visitor.session_id
+        if visitor.session_id is not None:
+            await check_one(hf, visitor, "parent", parent)
+        page = await hf.list(
             state=None if asked.state is None else asked.state.lower(),
             agent=asked.agent_name,
             task_id=asked.task_id,
-            parent=asked.parent_session_id if visitor.session_id is None else visitor.session_id,
+            parent=parent,
             limit=asked.limit,
             cursor=asked.cursor,
         )

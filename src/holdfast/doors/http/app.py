@@ -13,7 +13,15 @@ from time import perf_counter
 from typing import Any
 
 from holdfast.core import key
-from holdfast.core.errors import Forbidden, HoldfastError, RateLimited, StoreError, Unauthorized, VersionConflict
+from holdfast.core.errors import (
+    Forbidden,
+    HoldfastError,
+    OutOfReach,
+    RateLimited,
+    StoreError,
+    Unauthorized,
+    VersionConflict,
+)
 from holdfast.core.session import Session
 from holdfast.doors.http.answers import answer_of, etag_of
 from holdfast.doors.http.described import Described
@@ -40,11 +48,22 @@ NAMED_BY_HEADERS = (b"x-agent-session-id", b"x-agent-session-name")
 class Route:
     """How one thing is asked for, and what answers it."""
 
-    __slots__ = ("endpoint", "is_open", "name", "scope")
+    __slots__ = ("endpoint", "is_open", "name", "scope", "to_token")
 
-    def __init__(self, name: str, endpoint: Endpoint, scope: key.Scope | None = None, *, is_open: bool = False) -> None:
-        """Without a scope, any visitor may ask; what is open is answered before the gate."""
-        self.name, self.endpoint, self.scope, self.is_open = name, endpoint, scope, is_open
+    def __init__(
+        self,
+        name: str,
+        endpoint: Endpoint,
+        scope: key.Scope | None = None,
+        *,
+        is_open: bool = False,
+        to_token: bool = True,
+    ) -> None:
+        """Without a scope, any visitor may ask; what is open is answered before the gate.
+
+        What is not `to_token` is about all of an owner's sessions or more, which no session's token reaches.
+        """
+        self.name, self.endpoint, self.scope, self.is_open, self.to_token = name, endpoint, scope, is_open, to_token
 
 
 class Door:
@@ -140,6 +159,8 @@ class Door:
         visitor = await self._gate.admit(exchange)
         if route.scope is not None and route.scope not in visitor.scopes:
             raise Forbidden(route.scope.value)
+        if visitor.session_id is not None and not route.to_token:
+            raise OutOfReach(visitor.session_id)
         await route.endpoint(exchange, visitor)
 
     async def _refuse(self, exchange: Exchange, error: HoldfastError) -> None:

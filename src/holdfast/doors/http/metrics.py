@@ -87,4 +87,4 @@ def add_to(door: Door, meter: Meter) -> None:
         await exchange.answer(generate_latest(meter.registry), kind=TEXT)
 
     told = Described(name="metrics", summary="Numbers for Prometheus", scope=Scope.READ, kind="text/plain")
-    door.add("GET", "/metrics", Route("metrics", metrics, Scope.READ), told)
+    door.add("GET", "/metrics", Route("metrics", metrics, Scope.READ, to_token=False), told)

@@ -17,7 +17,7 @@ from msgspec import UNSET, Meta, Struct, UnsetType
 
 from holdfast.core.codec import encode
 from holdfast.core.entry import Kind
-from holdfast.core.errors import InvalidField, OutOfReach
+from holdfast.core.errors import InvalidField
 from holdfast.core.event import SESSION_DELETED, Event
 from holdfast.core.key import Scope
 from holdfast.core.query import Page, check_numbers
@@ -76,7 +76,7 @@ def add_to(door: Door, settings: StreamSettings | None = None) -> LiveStreams:
         described = Described(
             name=name, summary=summary, scope=Scope.READ, answer=Page[Event], or_as=(SSE.decode(),), query=query
         )
-        door.add("GET", path, Route(name, endpoint, Scope.READ), described)
+        door.add("GET", path, Route(name, endpoint, Scope.READ, to_token="{ref}" in path), described)
     return live
 
 
@@ -122,8 +122,6 @@ class LiveStreams:
 
     async def everything(self, exchange: Exchange, visitor: Visitor) -> None:
         """`GET /events`."""
-        if visitor.session_id is not None:
-            raise OutOfReach(visitor.session_id)
         asked = read_fields_of(exchange, EventsRequest)
         after = _cursor(exchange, asked)
         wants = _wants(asked, session_id=await self._id_of(visitor, asked.session))

@@ -8,7 +8,6 @@ from typing import Annotated, Any
 
 from msgspec import Meta, Struct
 
-from holdfast.core.errors import OutOfReach
 from holdfast.core.key import Scope
 from holdfast.doors.http.answers import document
 from holdfast.doors.http.app import Door, Route
@@ -76,20 +75,21 @@ def add_to(door: Door) -> None:
         await _export(exchange, visitor, door.visit(exchange, visitor))
 
     async def take(exchange: Exchange, visitor: Visitor) -> None:
-        await _import(exchange, visitor, door.visit(exchange, visitor).import_)
+        await _import(exchange, door.visit(exchange, visitor).import_)
 
     async def take_histories(exchange: Exchange, visitor: Visitor) -> None:
         async def import_(lines: Iterable[bytes], **how: bool) -> ImportReport:
             return await import_histories(door.deps_of(visitor.caller.owner), visitor.caller, lines, **how)
 
-        await _import(exchange, visitor, import_)
+        await _import(exchange, import_)
 
     for verb, path, endpoint, described in (
         ("GET", "/sessions/{ref}/export", export, EXPORT),
         ("POST", "/import", take, IMPORT),
         ("POST", "/import/histories", take_histories, IMPORT_HISTORIES),
     ):
-        door.add(verb, path, Route(described.name, endpoint, described.scope), described)
+        route = Route(described.name, endpoint, described.scope, to_token=described is EXPORT)
+        door.add(verb, path, route, described)
 
 
 async def _export(exchange: Exchange, visitor: Visitor, hf: Visit) -> None:
@@ -112,9 +112,7 @@ async def _send(exchange: Exchange, query: ExportQuery, lines: bytes, *, is_last
     await exchange.more(lines, is_last=is_last)
 
 
-async def _import(exchange: Exchange, visitor: Visitor, take: Take) -> None:
-    if visitor.session_id is not None:
-        raise OutOfReach(visitor.session_id)
+async def _import(exchange: Exchange, take: Take) -> None:
     query = read_fields_of(exchange, ImportQuery)
     with SpooledTemporaryFile(IN_MEMORY) as file:
         async for piece in exchange.pieces(MAX_IMPORT):

@@ -1,0 +1,139 @@
+"""A session's own token at every route: what it reaches, and what it may never do."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from datetime import timedelta
+from pathlib import Path
+
+import httpx2
+import pytest
+
+from holdfast.service.keys import session_token
+from tests.doors.http.visitors import Asked, Guarded, ask, everything, guarded, settle_in
+
+NEVER = {  # whatever it names; all of them are for keys
+    *("fork", "resumable", "delegate", "delegations", "deleted", "cleanup", "search", "decide", "send_again"),
+    *("launchers", "define_agent", "remove_agent", "keys", "create_key", "revoke_key", "stats", "check"),
+    *("put_agent", "definitions", "register_launcher", "events", "import", "import_histories", "metrics"),
+    *("turn_claim", "turn_heartbeat", "turn_adopt", "turn_entries", "turn_finish", "turn_approval"),
+}
+FOR_ALL = {"agents", "agent", "tools", "healthz", "readyz", "openapi", "docs"}
+
+
+@pytest.fixture
+async def place(tmp_path: Path) -> AsyncIterator[Guarded]:
+    async with guarded(f"sqlite:///{tmp_path / 'holdfast.db'}") as door:
+        yield door
+
+
+async def bearer(place: Guarded, session_id: str, owner: str = "ann") -> httpx2.AsyncClient:
+    """Whoever has that session's token."""
+    return place.visitor(await session_token(place.door.deps, owner, session_id))
+
+
+def named(place: Guarded) -> list[tuple[str, Asked]]:
+    """Every request, with the name of what it asks for."""
+    from holdfast.remote.operations import OPERATIONS
+
+    names = [operation.name for operation in OPERATIONS] + [each.name for _, _, each in place.door.described]
+    return list(zip(names, everything(place.door), strict=True))
+
+
+async def test_a_token_reaches_its_session_and_those_below_and_nothing_else(place: Guarded) -> None:
+    anns = await settle_in(place, "ann")
+    outside = await settle_in(place, "bob")
+    own, beside = await bearer(place, "top-ann"), await bearer(place, "child-ann")
+    for name, asked in named(place):
+        if name in NEVER or name in FOR_ALL or asked.path == "/resume-verdict":
+            continue
+        far = await ask(beside, asked, anns)
+        assert far.status_code == 403, (asked, far.text)
+        assert (await ask(own, asked, outside)).status_code == 403, asked
+        if asked.verb == "GET":
+            assert (await ask(own, asked, anns)).is_success, asked
+
+
+async def test_a_token_never_does_what_is_for_keys(place: Guarded) -> None:
+    anns = await settle_in(place, "ann")
+    own, seen = await bearer(place, "s-ann"), set()
+    for name, asked in named(place):
+        if name in NEVER or asked.path == "/resume-verdict":
+            answer = await ask(own, asked, anns)
+            assert answer.status_code == 403, (asked, answer.text)
+            assert answer.json()["code"] in ("forbidden", "out_of_reach")
+            seen.add(name)
+    assert seen - {"should_resume"} == NEVER, "a route has another name by now"
+
+
+async def test_a_token_deletes_what_is_below_but_neither_itself_nor_what_is_above(place: Guarded) -> None:
+    await settle_in(place, "ann")
+    own = await bearer(place, "s-ann")
+    for ref in ("s-ann", "plan-ann", "top-ann"):
+        for how in ({}, {"force": "true"}, {"dry_run": "true"}):
+            assert (await own.delete(f"/sessions/{ref}", params=how)).status_code == 403, ref
+    assert (await own.delete("/sessions/child-ann")).json()["session_ids"] == ["child-ann"]
+    assert (await place.embedded("ann").get("s-ann")).state == "active"
+
+
+async def test_what_a_token_makes_hangs_on_its_session(place: Guarded) -> None:
+    await settle_in(place, "ann")
+    own = await bearer(place, "s-ann")
+    for path in ("/sessions", "/agent-sessions/create"):
+        made = (await own.post(path, json={})).json()["session_id"]
+        assert (await place.embedded("ann").get(made)).parent_session_id == "s-ann"
+        for parent in (None, "top-ann", "nobody"):
+            assert (await own.post(path, json={"parent_session_id": parent})).status_code == 403, parent
+    asked = {"agent_name": "echo-agent", "prompt": "x", "wait": 0}
+    run = (await own.post("/runs", json=asked)).json()["run"]
+    assert run["parent_session_id"] == "s-ann"
+    assert (await own.post("/runs", json={**asked, "parent": None})).status_code == 403
+    assert (await own.post("/runs", json={**asked, "session": "top-ann"})).status_code == 403
+
+
+async def test_a_header_does_not_carry_a_token_further(place: Guarded) -> None:
+    await settle_in(place, "ann")
+    own = await bearer(place, "s-ann")
+    answer = await own.post("/sessions", json={}, headers={"X-Agent-Session-Id": "top-ann"})
+    assert (answer.status_code, answer.json()["code"]) == (403, "out_of_reach")
+    below = await own.post("/sessions", json={}, headers={"X-Agent-Session-Id": "child-ann"})
+    assert below.json()["parent_session_id"] == "child-ann"
+
+
+async def test_a_token_ends_and_no_letter_of_it_can_be_changed(place: Guarded) -> None:
+    await settle_in(place, "ann")
+    text = await session_token(place.door.deps, "ann", "s-ann", timedelta(milliseconds=1))
+    for wrong in (text, text[:-1] + ("a" if text[-1] != "a" else "b"), "hfs_", "hfs_x.y"):
+        answer = await place.visitor(wrong).get("/sessions/s-ann")
+        assert (answer.status_code, answer.json()["code"]) == (401, "unauthorized")
+        assert answer.headers["www-authenticate"] == "Bearer"
+
+
+SCOPES = {"read": {"read"}, "write": {"read", "write"}, "approve": {"approve"}, "launch": {"launch"}}
+
+
+@pytest.mark.parametrize("held", SCOPES)
+async def test_a_key_without_the_scope_is_told_which_it_lacks(place: Guarded, held: str) -> None:
+    from holdfast.remote.operations import OPERATIONS
+
+    wanted = [operation.scope.value for operation in OPERATIONS]
+    wanted += ["" if each.scope is None else each.scope.value for _, _, each in place.door.described]
+    anns = await settle_in(place, "ann")
+    client = place.visitor(await place.key("ann", held))
+    for scope, asked in zip(wanted, everything(place.door), strict=True):
+        if scope and scope not in SCOPES[held]:
+            answer = await ask(client, asked, anns)
+            assert (answer.status_code, answer.json()["code"]) == (403, "forbidden"), asked
+            assert answer.json()["scope"] == scope
+
+
+@pytest.mark.parametrize("given", [{}, {"authorization": "Basic eDp5"}, {"authorization": "Bearer hf_x_y"}])
+async def test_without_a_key_that_counts_every_route_is_shut(place: Guarded, given: dict[str, str]) -> None:
+    anns = await settle_in(place, "ann")
+    async with httpx2.AsyncClient(base_url=place.url, headers=given) as stranger:
+        for name, asked in named(place):
+            answer = await ask(stranger, asked, anns)
+            if name in ("healthz", "readyz", "openapi", "docs"):
+                assert answer.is_success
+            else:
+                assert (answer.status_code, answer.json()["code"]) == (401, "unauthorized"), asked
