@@ -1,7 +1,8 @@
-"""HTTP/1.1 on the wire, with bounds: how long and how large the head of a request may be.
+"""HTTP/1.1 on the wire, with bounds: how long and how large the head of a request may be, and how slow its body.
 
-uvicorn waits for ever for a head that comes a byte at a time, and takes one of any size. A thousand
-such connections are a cheap way to tie a server up, so each has ten seconds and 64 KiB.
+uvicorn waits for ever for a head or a body that comes a byte at a time, and takes a head of any size. A
+thousand such connections are a cheap way to tie a server up, so a head has ten seconds and 64 KiB, and a
+body has to come at a kilobyte a second. How large it may be is the route's to say.
 """
 
 from __future__ import annotations
@@ -13,6 +14,8 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 MAX_HEAD = 64 * 1024
 HEAD_WITHIN = 10.0  # seconds
+PACE_EVERY = 20.0  # seconds in which a body that is on its way has to bring
+PACE = 20 * 1024  # so many bytes
 
 _TOO_LARGE = b"HTTP/1.1 431 Request Header Fields Too Large\r\ncontent-length: 0\r\nconnection: close\r\n\r\n"
 _TOO_SLOW = b"HTTP/1.1 408 Request Timeout\r\ncontent-length: 0\r\nconnection: close\r\n\r\n"
@@ -23,6 +26,13 @@ class BoundedProtocol(HttpToolsProtocol):
 
     head_within = HEAD_WITHIN
     max_head = MAX_HEAD
+    pace_every = PACE_EVERY
+    pace = PACE
+
+    _timer: asyncio.TimerHandle | None = None  # until the head is there
+    _pacer: asyncio.TimerHandle | None = None  # until the body is
+    _is_body_due = False
+    _fed = _paced = 0
 
     def connection_made(self, transport: Any) -> None:
         super().connection_made(transport)
@@ -30,6 +40,7 @@ class BoundedProtocol(HttpToolsProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._end_head()
+        self._end_body()
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
@@ -37,6 +48,8 @@ class BoundedProtocol(HttpToolsProtocol):
         super().data_received(data)
         if self._timer is not None and self._fed > self.max_head:
             self._break_off(_TOO_LARGE)
+        if self._is_body_due and self._pacer is None:  # most bodies come with their heads
+            self._begin_pace()
 
     def on_message_begin(self) -> None:
         super().on_message_begin()
@@ -49,6 +62,7 @@ class BoundedProtocol(HttpToolsProtocol):
         if size > self.max_head:
             self._break_off(_TOO_LARGE)
             return
+        self._is_body_due = True
         super().on_headers_complete()
 
     def on_body(self, body: bytes) -> None:
@@ -56,18 +70,35 @@ class BoundedProtocol(HttpToolsProtocol):
             super().on_body(body)
 
     def on_message_complete(self) -> None:
+        self._end_body()
         if not self.transport.is_closing():
             super().on_message_complete()
 
     def _begin_head(self) -> None:
         self._fed = 0
-        self._timer: asyncio.TimerHandle | None = self.loop.call_later(self.head_within, self._break_off, _TOO_SLOW)
+        self._timer = self.loop.call_later(self.head_within, self._break_off, _TOO_SLOW)
 
     def _end_head(self) -> None:
-        timer: asyncio.TimerHandle | None = getattr(self, "_timer", None)
-        if timer is not None:
-            timer.cancel()
-        self._timer = None
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _begin_pace(self) -> None:
+        self._paced = self._fed
+        self._pacer = self.loop.call_later(self.pace_every, self._check_pace)
+
+    def _check_pace(self) -> None:
+        """Go on waiting for a body, if enough of it came; we may be the slow ones ourselves."""
+        if self._fed - self._paced >= self.pace or self.flow.read_paused:
+            self._begin_pace()
+        else:
+            self._break_off(b"" if self.cycle.response_started else _TOO_SLOW)
+
+    def _end_body(self) -> None:
+        self._is_body_due = False
+        if self._pacer is not None:
+            self._pacer.cancel()
+            self._pacer = None
 
     def _break_off(self, answer: bytes) -> None:
         self._end_head()
