@@ -187,6 +187,8 @@ PACKED: dict[str, tuple[bytes, str, int]] = {
     "another packing": (b"{}", "br", 422),
     "packed twice": (gzip.compress(gzip.compress(b"{}")), "gzip, gzip", 422),
     "nothing": (b"", "gzip", 422),
+    "one behind another": (gzip.compress(b"") + gzip.compress(b""), "gzip", 422),
+    "something behind it": (gzip.compress(b"") + b"\0", "gzip", 422),
 }
 
 

@@ -31,12 +31,35 @@ MAX_BODY = 8 * 1024 * 1024
 UNKNOWN_ENCODING = "its content-encoding is not known; send it plain or with gzip"
 NO_GZIP = "it is not gzip though its content-encoding says so"
 CUT_OFF = "its gzip is cut off"
+MORE_BEHIND = "there is more behind the end of its gzip; send one gzip, whole"
 
 Headers = list[tuple[bytes, bytes]]
 
 
 class Gone(Exception):
     """Whoever asked has hung up; there is nobody to answer."""
+
+
+class Unpacker:
+    """Unpacks one gzip, piece by piece; what is not exactly that is refused, never dropped."""
+
+    def __init__(self) -> None:
+        self._gzip = zlib.decompressobj(wbits=31)
+
+    def unpacked(self, piece: bytes, most: int) -> bytes:
+        """What is in a piece, up to so many bytes."""
+        try:
+            plain = self._gzip.decompress(piece, most)
+        except zlib.error:
+            raise InvalidJson("body", NO_GZIP) from None
+        if self._gzip.unused_data:
+            raise InvalidJson("body", MORE_BEHIND)
+        return plain
+
+    def end(self) -> None:
+        """Raise InvalidJson if something is missing."""
+        if not self._gzip.eof:
+            raise InvalidJson("body", CUT_OFF)
 
 
 class Exchange:
@@ -83,25 +106,20 @@ class Exchange:
 
     async def pieces(self, limit: int) -> AsyncIterator[bytes]:
         """The body as it comes, for what is too long to be kept whole. Raises RequestTooLarge."""
-        packed, more, size = self.headers.get(b"content-encoding", b"identity").lower(), True, 0
-        unpacker = zlib.decompressobj(wbits=31) if packed == b"gzip" else None
-        if packed not in (b"gzip", b"identity"):
-            raise InvalidJson("body", UNKNOWN_ENCODING)
+        unpacker, more, size = self._unpacker(), True, 0
         while more:
             message = await self._receive()
             if message["type"] == "http.disconnect":
                 raise Gone
             piece, more = message.get("body", b""), message.get("more_body", False)
-            try:
-                piece = piece if unpacker is None else unpacker.decompress(piece, limit - size + 1)
-            except zlib.error:
-                raise InvalidJson("body", NO_GZIP) from None
+            if unpacker is not None:
+                piece = unpacker.unpacked(piece, limit - size + 1)
             size += len(piece)
             if size > limit:
                 raise RequestTooLarge(limit)
             yield piece
-        if unpacker is not None and not unpacker.eof:
-            raise InvalidJson("body", CUT_OFF)
+        if unpacker is not None:
+            unpacker.end()
 
     async def _rest(self, begun: bytes, limit: int) -> bytes:
         parts, size, more = [begun], len(begun), True
@@ -117,20 +135,21 @@ class Exchange:
         return b"".join(parts)
 
     def _unpacked(self, packed: bytes, limit: int) -> bytes:
-        if self.headers[b"content-encoding"].lower() not in (b"gzip", b"identity"):
-            raise InvalidJson("body", UNKNOWN_ENCODING)
-        if self.headers[b"content-encoding"].lower() == b"identity":
+        unpacker = self._unpacker()
+        if unpacker is None:
             return packed
-        unpacker = zlib.decompressobj(wbits=31)
-        try:
-            whole = unpacker.decompress(packed, limit + 1)
-        except zlib.error:
-            raise InvalidJson("body", NO_GZIP) from None
+        whole = unpacker.unpacked(packed, limit + 1)
         if len(whole) > limit:
             raise RequestTooLarge(limit)
-        if not unpacker.eof:
-            raise InvalidJson("body", CUT_OFF)
+        unpacker.end()
         return whole
+
+    def _unpacker(self) -> Unpacker | None:
+        """What unpacks the body; None if it is plain."""
+        packing = self.headers.get(b"content-encoding", b"identity").lower()
+        if packing not in (b"gzip", b"identity"):
+            raise InvalidJson("body", UNKNOWN_ENCODING)
+        return Unpacker() if packing == b"gzip" else None
 
     async def disconnected(self) -> None:
         """Return when whoever asked has hung up."""

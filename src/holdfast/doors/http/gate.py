@@ -67,7 +67,7 @@ class Gate:
             owner="local",
             by=_name(exchange, b"x-holdfast-by") or "local",
             interface=_interface(exchange),
-            holder=_name(exchange, b"x-holdfast-holder") or "rest",
+            holder=_holder(exchange),
         )
         return Visitor(caller, OF_A_STRANGER)
 
@@ -85,7 +85,7 @@ class Gate:
             owner=key.owner,
             by=key.name or key.key_id,
             interface=_interface(exchange),
-            holder=f"{key.key_id}:{_name(exchange, b'x-holdfast-holder') or 'rest'}",
+            holder=f"{key.key_id}:{_holder(exchange)}",
         )
         return Visitor(caller, _scopes(key), key_id=key.key_id, owners=key.owners)
 
@@ -95,7 +95,7 @@ class Gate:
             owner=token.owner,
             by=f"session {token.session_id}",
             interface=_interface(exchange),
-            holder=f"{token.session_id}:{_name(exchange, b'x-holdfast-holder') or 'rest'}",
+            holder=f"{token.session_id}:{_holder(exchange)}",
         )
         return Visitor(caller, OF_A_TOKEN, session_id=token.session_id)
 
@@ -134,6 +134,11 @@ def _host_of(url: str) -> str | None:
 def _interface(exchange: Exchange) -> str:
     told = exchange.header(b"x-holdfast-interface")
     return told if told in INTERFACES else "rest"
+
+
+def _holder(exchange: Exchange) -> str:
+    """Who would drive a session: whoever says so; else somebody new with each request, for two may share a key."""
+    return _name(exchange, b"x-holdfast-holder") or f"rest-{exchange.request_id}"
 
 
 def _name(exchange: Exchange, header: bytes) -> str | None:

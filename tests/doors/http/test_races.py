@@ -1,0 +1,113 @@
+"""Requests at the same moment: one wins, or all get the same."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import httpx2
+import pytest
+
+from holdfast.testing.faults import PATIENCE
+from tests.doors.http.server import Served
+
+AT_ONCE = 8
+
+
+async def at_once(served: Served, *requests: tuple[str, str, dict[str, Any]]) -> list[httpx2.Response]:
+    """The answers to requests that set out together, each on a connection of its own."""
+    clients = [served.client() for _ in requests]
+    try:
+        for client in clients:
+            await client.get("/resumable")  # the connection is there before it counts
+        async with asyncio.timeout(PATIENCE):
+            asked = zip(clients, requests, strict=True)
+            return list(await asyncio.gather(*(each.request(verb, path, **what) for each, (verb, path, what) in asked)))
+    finally:
+        for client in clients:
+            await client.aclose()
+
+
+@pytest.mark.parametrize("state", ["created", "suspended"])
+async def test_of_two_that_resume_one_gets_it_and_the_other_is_told_who(
+    served: Served, http: httpx2.AsyncClient, state: str
+) -> None:
+    for attempt in range(10):
+        path = f"/sessions/{state}-{attempt}"
+        await http.post("/sessions", json={"session_id": f"{state}-{attempt}"})
+        if state == "suspended":
+            await http.post(f"{path}/suspend", json={"checkpoint": {"step": 3}})
+        answers = await at_once(served, *[("POST", f"{path}/resume", {"json": {}})] * 2)
+        won, lost = sorted(answers, key=lambda answer: answer.status_code)
+        assert (won.status_code, lost.status_code) == (200, 409)
+        hold, told = won.json()["hold"], lost.json()
+        assert (told["code"], told["holder"], told["until"]) == ("held_by_another", hold["holder"], hold["until"])
+        assert "token" not in told
+
+
+async def test_whoever_says_who_they_are_gets_the_same_hold_again(served: Served, http: httpx2.AsyncClient) -> None:
+    await http.post("/sessions", json={"session_id": "s"})
+    same = ("POST", "/sessions/s/resume", {"json": {"holder": "ann's laptop"}})
+    answers = await at_once(served, *[same] * AT_ONCE)
+    assert {answer.json()["hold"]["token"] for answer in answers} == {answers[0].json()["hold"]["token"]}
+    by_header = {"X-Holdfast-Holder": "ann's laptop"}
+    assert (await http.post("/sessions/s/resume", headers=by_header)).status_code == 200
+    assert (await http.post("/sessions/s/resume")).status_code == 409
+    assert (await http.post("/sessions/s/release", json={})).json()["hold"] is None
+    assert (await http.post("/sessions/s/resume")).status_code == 200
+
+
+CREATES: dict[str, dict[str, Any]] = {
+    "/sessions": {"purpose": "x"},
+    "/agent-sessions/create": {"purpose": "x"},
+    "/runs": {"agent_name": "echo-agent", "prompt": "x", "wait": 0},
+    "/sessions/s/fork": {},
+    "/sessions/s/messages": {"content": "x"},
+    "/sessions/s/checkpoints": {"checkpoint": {"step": 1}},
+    "/sessions/s/compact": {"summary": "x"},
+    "/sessions/s/approvals": {"question": "x?"},
+}
+OTHERS = {"agent_name": "hello-world", "prompt": "y", "at": 1, "content": "y", "checkpoint": {"step": 2}}
+OTHERS |= {"summary": "y", "question": "y?", "purpose": "y"}
+
+
+@pytest.mark.parametrize("path", CREATES)
+async def test_what_is_asked_at_once_under_one_key_is_done_once(
+    served: Served, http: httpx2.AsyncClient, path: str
+) -> None:
+    await http.post("/sessions", json={"session_id": "s"})
+    body, headers = CREATES[path], {"idempotency-key": "k"}
+    answers = await at_once(served, *[("POST", path, {"json": body, "headers": headers})] * AT_ONCE)
+    assert {answer.status_code for answer in answers} == {201}, [answer.text for answer in answers]
+    assert len({answer.content for answer in answers}) == 1
+    sessions = (await http.get("/sessions")).json()["items"]
+    assert len(sessions) == (2 if "fork" in path or not path.startswith("/sessions/") else 1)
+
+    other = {
+        **body,
+        **{name: value for name, value in OTHERS.items() if name in (*body, "at" if "fork" in path else "")},
+    }
+    refused = await http.post(path, json=other, headers=headers)
+    assert (refused.status_code, refused.json()["code"]) == (409, "key_reused")
+
+
+async def test_all_that_is_said_at_once_is_kept_in_one_order(served: Served, http: httpx2.AsyncClient) -> None:
+    await http.post("/sessions", json={"session_id": "s"})
+    said = [("POST", "/sessions/s/messages", {"json": {"content": str(n)}}) for n in range(4 * AT_ONCE)]
+    answers = await at_once(served, *said)
+    numbers = [answer.json()["entries"][0]["number"] for answer in answers]
+    assert sorted(numbers) == list(range(2, 2 + len(said)))
+
+
+async def test_of_two_changes_for_one_version_one_is_made(served: Served, http: httpx2.AsyncClient) -> None:
+    tag = (await http.post("/sessions", json={"session_id": "s"})).headers["etag"]
+    phases = ("planning", "executing")
+    change = [("PATCH", "/sessions/s", {"json": {"phase": phase}, "headers": {"if-match": tag}}) for phase in phases]
+    assert sorted(answer.status_code for answer in await at_once(served, *change)) == [200, 412]
+
+
+async def test_of_two_decisions_one_counts(served: Served, http: httpx2.AsyncClient) -> None:
+    await http.post("/sessions", json={"session_id": "s"})
+    asked = (await http.post("/sessions/s/approvals", json={"question": "?"})).json()["approval_id"]
+    decide = [("POST", f"/approvals/{asked}/decision", {"json": {"decision": each}}) for each in ("approve", "reject")]
+    assert sorted(answer.status_code for answer in await at_once(served, *decide)) == [200, 409]
