@@ -88,7 +88,7 @@ async def start_run(
     """
     wish, message = wish or Wish(), check_message(prompt)
     wanted = replace(session or SessionRequest(), agent=agent)
-    request = _Request(agent=agent, session_id=wanted.session_id, message=message, wish=wish)
+    request = _Request(agent=agent, session_id=wanted.session_id, message=message, wish=wish, new=wanted)
     if (known := await _known(deps, caller, request)) is not None:
         return known
     deps.agent(agent)
@@ -160,6 +160,18 @@ class _Request(Struct, frozen=True, kw_only=True):
     session_id: str | None  # None: of a session made for it
     message: Message
     wish: Wish
+    new: SessionRequest = SessionRequest()
+
+    def is_met_by(self, session: Session) -> bool:
+        """Whether a session was made as this asks, as far as that never changes."""
+        new = self.new
+        told = (
+            (new.name, session.session_name),
+            (new.purpose, session.purpose),
+            (new.task_id, session.task_id),
+            (new.project_dir, session.project_dir),
+        )
+        return all(wanted in (None, is_) for wanted, is_ in told)
 
 
 async def _known(deps: Deps, caller: Caller, request: _Request) -> Asked | None:
@@ -170,15 +182,17 @@ async def _known(deps: Deps, caller: Caller, request: _Request) -> Asked | None:
     run = await deps.store.run_by_key(caller.owner, check_label("idempotency_key", key))
     if run is None:
         return None
-    if not await _is_for(deps, caller, request, run):
+    session = await deps.store.get(caller.owner, run.session_id)
+    if not request.is_met_by(session) or not await _is_for(deps, caller, request, run):
         raise KeyReused(key)
-    return Asked(session=shown(await deps.store.get(caller.owner, run.session_id)), run=run)
+    return Asked(session=shown(session), run=run)
 
 
 async def _is_for(deps: Deps, caller: Caller, request: _Request, run: Run) -> bool:
     """Whether a run is what a request asks for."""
     wish = request.wish
-    if (request.agent, check_mode(wish.mode)) != (run.agent_name, run.mode):
+    asked = (request.agent, check_mode(wish.mode), check_join(wish.join), wish.correlation)
+    if asked != (run.agent_name, run.mode, run.join, run.correlation):
         return False
     in_it = run.asked_entry == FIRST_ASKED if request.session_id is None else run.session_id == request.session_id
     if not in_it or not await _is_by(deps, caller, wish.parent, run):

@@ -91,6 +91,16 @@ async def test_what_is_asked_at_once_under_one_key_is_done_once(
     assert (refused.status_code, refused.json()["code"]) == (409, "key_reused")
 
 
+@pytest.mark.parametrize("other", [{"correlation": "c"}, {"join": "all"}, {"session_name": "n"}, {"purpose": "p"}])
+async def test_a_run_asked_for_otherwise_under_one_key_is_refused(
+    http: httpx2.AsyncClient, other: dict[str, Any]
+) -> None:
+    body, headers = CREATES["/runs"], {"idempotency-key": "k"}
+    assert (await http.post("/runs", json=body, headers=headers)).status_code == 201
+    refused = await http.post("/runs", json={**body, **other}, headers=headers)
+    assert (refused.status_code, refused.json()["code"]) == (409, "key_reused")
+
+
 async def test_all_that_is_said_at_once_is_kept_in_one_order(served: Served, http: httpx2.AsyncClient) -> None:
     await http.post("/sessions", json={"session_id": "s"})
     said = [("POST", "/sessions/s/messages", {"json": {"content": str(n)}}) for n in range(4 * AT_ONCE)]
