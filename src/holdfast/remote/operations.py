@@ -210,6 +210,7 @@ _NEW = {"agent": "agent_name", "name": "session_name", "ttl": "ttl_seconds"}
 _PARENT = {"parent_session_name": "parent"}
 _TASK = {"task_id": "task"}
 _OF = {"ref": "session"}
+_FILTERS = {"agent_name": "agent", "parent_session_id": "parent", "root_session_id": "root"}  # as a session calls them
 _ONE = "/sessions/{ref}"
 _KEY = "/sessions/{ref}/context/{key}"
 
@@ -228,7 +229,7 @@ OPERATIONS: tuple[Operation, ...] = (
         status=201,
     ),
     # Sessions
-    Operation("list", "GET", "/sessions", _R, wire=_TASK, refs=("parent",)),
+    Operation("list", "GET", "/sessions", _R, wire=_TASK, also={**_FILTERS, "task_id": "task_id"}, refs=("parent",)),
     Operation("update", "PATCH", _ONE, _W),
     Operation("delete", "DELETE", _ONE, _W),
     Operation("resolve", "GET", f"{_ONE}/id", _R, wraps="session_id"),
@@ -268,7 +269,7 @@ OPERATIONS: tuple[Operation, ...] = (
     Operation("checkpoint", "GET", f"{_ONE}/checkpoints/{{number}}", _R),
     # Approvals
     Operation("request_approval", "POST", f"{_ONE}/approvals", _W, status=201),
-    Operation("approvals", "GET", "/approvals", _R, wire=_OF),
+    Operation("approvals", "GET", "/approvals", _R, wire=_OF, also={"session_id": "ref"}),
     Operation("approval", "GET", "/approvals/{approval_id}", _R, refs=("approval_id",)),
     Operation("decide", "POST", "/approvals/{approval_id}/decision", _A, to_token=False),
     # Runs
@@ -283,11 +284,18 @@ OPERATIONS: tuple[Operation, ...] = (
         refs=("session", "parent"),
         status=201,
     ),
-    Operation("runs", "GET", "/runs", _R, refs=("session", "parent")),
+    Operation(
+        "runs",
+        "GET",
+        "/runs",
+        _R,
+        also={"session_id": "session", "agent_name": "agent", "parent_session_id": "parent"},
+        refs=("session", "parent"),
+    ),
     Operation("get_run", "GET", "/runs/{run_id}", _R, refs=("run_id",)),
     Operation("result", "GET", "/runs/{run_id}/result", _R, refs=("run_id",)),
     Operation("stop_run", "POST", "/runs/{run_id}/stop", _W, refs=("run_id",)),
-    Operation("inbox", "GET", "/inbox", _R, wire=_OF),
+    Operation("inbox", "GET", "/inbox", _R, wire=_OF, also={"session_id": "ref"}),
     Operation("send_again", "POST", "/inbox/{item_id}/resend", _W, to_token=False),
     Operation("launchers", "GET", "/launchers", _R, to_token=False),
     # Agents

@@ -367,7 +367,21 @@ async def test_a_filter_takes_a_name_and_knows_what_is_not_there(world: World, p
     hf.launches = False
     await hf.run(None, "hello", session="named", mode="async_poll")
     await hf.request_approval("named", "Sure?")
-    answers = [(await world.http.get(path, params={"session": ref})).json() for ref in ("named", "by-name")]
+    asked = [{"session": "named"}, {"session": "by-name"}, {"session_id": "named"}]
+    answers = [(await world.http.get(path, params=query)).json() for query in asked]
     assert answers[0]["items"]
-    assert answers[0] == answers[1]
+    assert answers == [answers[0]] * 3
     problem(await world.http.get(path, params={"session": "nobody"}), 404, "session_not_found")
+
+
+@pytest.mark.parametrize(
+    ("filter_", "field"),
+    [("agent", "agent_name"), ("task", "task_id"), ("parent", "parent_session_id"), ("root", "root_session_id")],
+)
+async def test_sessions_are_filtered_by_the_short_name_and_by_the_fields(
+    world: World, filter_: str, field: str
+) -> None:
+    value = {"agent": "planner", "task": "s-1", "parent": "s-1", "root": "s-1"}[filter_]
+    found = [(await world.http.get("/sessions", params={name: value})).json()["items"] for name in (filter_, field)]
+    assert found[0] == found[1]
+    assert 0 < len(found[0]) < 4

@@ -63,6 +63,8 @@ class Gate:
             self._check_local(exchange)
         if await self.is_closed():
             raise Unauthorized
+        if self._any_host and self._rates is not None:
+            self._rates.take(exchange.scope["client"][0])
         caller = Caller(
             owner="local",
             by=_name(exchange, b"x-holdfast-by") or "local",
