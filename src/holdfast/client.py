@@ -503,8 +503,10 @@ class Holdfast:
         )
         if session is not None:
             asked = await runs.ask(deps, self._caller, session, prompt, wish=wish, agent=agent)
+        elif agent is None:
+            raise InvalidField("agent", "must be given, or session: one of the two says who is to work")
         else:
-            asked = await runs.start_run(deps, self._caller, agent or "", prompt, wish=wish, session=new)
+            asked = await runs.start_run(deps, self._caller, agent, prompt, wish=wish, session=new)
         return await self._answer(asked, on_event, timeout=timeout)
 
     async def _answer(self, asked: Asked, on_event: Hearer | None, *, timeout: float | None) -> RunReply:

@@ -385,3 +385,16 @@ async def test_sessions_are_filtered_by_the_short_name_and_by_the_fields(
     found = [(await world.http.get("/sessions", params={name: value})).json()["items"] for name in (filter_, field)]
     assert found[0] == found[1]
     assert 0 < len(found[0]) < 4
+
+
+async def test_a_run_of_nobody_is_refused_as_a_wrong_request(http: httpx2.AsyncClient) -> None:
+    problem(await http.post("/runs", json={"prompt": "hello"}), 422, "invalid_agent")
+
+
+async def test_a_deletion_is_in_the_servers_log(world: World, caplog: pytest.LogCaptureFixture) -> None:
+    await world.http.delete("/sessions/s-1", params={"dry_run": "true"})
+    assert not caplog.records
+    await world.http.delete("/sessions/s-1")
+    [line] = [record for record in caplog.records if record.name == "holdfast.doors.http.visit"]
+    assert line.levelname == "WARNING"
+    assert "local deleted session s-1 and 1 below it" in line.getMessage()
