@@ -34,6 +34,8 @@ What `holdfast serve` answers to. `GET /openapi.json` has the same for programs,
   version is another by now. Routes with a field `version` compare it in the change itself, others before they begin.
 - `X-Request-Id` comes back, and stands in every line of the log about the request.
 - `X-Agent-Session-Id` or `X-Agent-Session-Name` name the session that asks, where the body does not: the parent.
+- `X-Holdfast-Holder`, or `holder` in the body of a `resume`, says who would drive a session, and gets the same hold
+  again. Without it every request is somebody new: of two that resume a session, one gets it and the other 409.
 - `Authorization: Bearer KEY`, once the store has [keys](../access.md). The scope that a route needs is in its line.
 
 What a request says is in the query of a GET or DELETE, and in the body of everything else; what stands in

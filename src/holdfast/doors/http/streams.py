@@ -28,7 +28,7 @@ from holdfast.doors.http.reach import check_one
 from holdfast.doors.http.reading import read_fields_of
 from holdfast.doors.http.refusals import TooManyStreams
 from holdfast.doors.http.visit import Visitor
-from holdfast.service.conversation import check_feed_cursor, newest_event, session_page
+from holdfast.service.conversation import PAGE, check_feed_cursor, newest_event, session_page
 from holdfast.service.streams import Hub, Render, Stream, Told, Wants
 
 SSE = b"text/event-stream"
@@ -291,10 +291,11 @@ async def _answer_page(
 ) -> None:
     """The events after a cursor; `next` is the cursor to go on from, if there are more."""
     found: list[Event] = []
+    at_once = limit + 1 if wants is None else max(limit + 1, PAGE)  # a filter may pass over many
     while True:
-        events = await read(after, limit + 1)
+        events = await read(after, at_once)
         found += [event for event in events if wants is None or wants(event)]
-        if len(found) > limit or len(events) <= limit:
+        if len(found) > limit or len(events) < at_once:
             break
         after = events[-1].id
     more, found = len(found) > limit, found[:limit]
