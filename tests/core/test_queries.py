@@ -23,6 +23,7 @@ FILTERS: dict[str, Any] = {
     "state": "active",
     "status": "idle",
     "phase": "planning",
+    "interface": "cli",
     "parent": "s-0",
     "root": "s-0",
     "task": "t-1",
