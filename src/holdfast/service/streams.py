@@ -67,9 +67,11 @@ class Stream:
 
     async def next(self, within: float) -> list[Told]:
         """What comes next, a page at most; nothing if time is up or the stream has ended."""
-        while not self.ended:
+        loop = asyncio.get_running_loop()
+        until = loop.time() + within
+        while not self.ended and (left := until - loop.time()) > 0:
             is_current = not self._is_behind and not self._handed
-            if is_current and not await self._is_woken(within):
+            if is_current and not await self._is_woken(left):
                 return []
             told, wants = await self._more(), self._wants
             if wanted := told if wants is None else [each for each in told if wants(each.event)]:

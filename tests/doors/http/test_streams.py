@@ -20,7 +20,7 @@ from holdfast.launcher.embedded import Embedded
 from holdfast.service.deps import Deps
 from holdfast.stores.memory.store import MemoryStore
 from holdfast.testing.faults import Worker
-from tests.doors.http.listening import Listener, listening
+from tests.doors.http.listening import PATIENCE, Listener, listening
 from tests.doors.http.server import OwnerGate, Served, serving
 
 
@@ -174,6 +174,26 @@ async def test_a_stream_that_is_quiet_gives_signs_of_life(url: str) -> None:
             await until(lambda: stream.comments >= 3)
             await served.holdfast().append(session.id, "at last")
             assert (await waiting).data["data"]["content"] == "at last"
+
+
+async def test_a_stream_that_leaves_out_all_that_happens_gives_signs_of_life_too(url: str) -> None:
+    async with serving(url, settings=StreamSettings(heartbeat=0.3)) as served, served.client() as http:
+        hf = served.holdfast()
+        await hf.create(session_id="one", parent=None)
+
+        async def chatter() -> None:
+            while True:
+                await hf.append("one", "again")
+                await asyncio.sleep(0.05)
+
+        talking = asyncio.create_task(chatter())
+        async with listening(http, "/sessions/one/events?types=error") as stream, asyncio.timeout(PATIENCE):
+            async for line in stream._lines:
+                assert not line.startswith("data")
+                stream.comments += line.startswith(":")
+                if stream.comments == 2:
+                    break
+        talking.cancel()
 
 
 async def test_asking_for_the_head_of_a_stream_opens_none(served: Served, http: httpx2.AsyncClient) -> None:
