@@ -538,11 +538,12 @@ async def test_a_run_nobody_takes_in_time_expires_and_calls_back(stage: Stage) -
 
 
 async def test_a_deleted_child_calls_back_and_a_deleted_parent_hears_nothing(stage: Stage) -> None:
-    begun, gate = asyncio.Event(), asyncio.Event()
+    begun = asyncio.Event()
 
-    async def slow(_: Stage, __: Job, ___: Emit, ____: Commands) -> str:
+    async def slow(_: Stage, __: Job, ___: Emit, commands: Commands) -> str:
         begun.set()
-        await gate.wait()
+        while (await commands.get())["type"] != "stop":
+            continue
         return "late"
 
     async def parent(stage: Stage, job: Job, _: Emit, __: Commands) -> str:
@@ -568,7 +569,6 @@ async def test_a_deleted_child_calls_back_and_a_deleted_parent_hears_nothing(sta
         again = await stage.ask("parent")
         await begun.wait()
         await delete_session(stage.deps, stage.caller, again.session.session_id, force=True)
-        gate.set()
         await stage.quiet()
     with pytest.raises(NotFound):
         await stage.session(again.session.session_id)
