@@ -97,6 +97,12 @@ def test_what_children_are_at_goes_on_with_a_chat_that_was_left(cli: Cli, home: 
         assert time.monotonic() - left < 12
     assert not Path(f"/proc/{pid}").exists()
     with a_talk("run", "boss", "--session", session_id) as talk:
+        talk.say("/fork")
+        talk.say("and here?")
+        talk.wait_for("not yet")
+        talk.say("/quit")
+        assert talk.end() == 0
+    with a_talk("run", "boss", "--session", session_id) as talk:
         talk.wait_for("It goes on with what you have asked before: send somebody")
         talk.say("and now?")
         talk.wait_for("went at last")

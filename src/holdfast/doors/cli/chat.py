@@ -131,7 +131,7 @@ class Chat:
             return
         fork = await self._hf.fork(self.session_id)
         await self._put_away("forked")
-        self.session_id = fork.session_id
+        self.session_id, self._earlier = fork.session_id, []  # which go on where they were asked
         say(f"Session forked: {fork.session_id}")
 
     async def _answer(self) -> None:
