@@ -318,6 +318,24 @@ async def test_a_child_that_is_stopped_while_it_waits_calls_back(stage: Stage) -
     assert nobody.name == "nobody"
 
 
+async def test_a_later_turn_of_a_session_can_be_stopped_like_the_first(stage: Stage) -> None:
+    async def sometimes_slow(_: Stage, job: Job, __: Emit, commands: Commands) -> str:
+        while job.history and (await commands.get())["type"] != "stop":
+            continue
+        if job.history:
+            raise asyncio.CancelledError
+        return "quick"
+
+    stage.plays("agent", sometimes_slow)
+    async with stage.launcher():
+        first = await stage.ask("agent")
+        assert (await stage.settled(first.run)).result == "quick"
+        second = await runs.ask(stage.deps, stage.caller, first.session.session_id, "go on")
+        await stage.until(lambda: has(stage, first, "turn_started", 2))
+        await runs.stop_run(stage.deps, stage.caller, second.run.run_id)
+        assert (await stage.settled(second.run)).state.value == "stopped"
+
+
 async def test_a_tree_that_is_stopped_stays_so(stage: Stage) -> None:
     """The ends of its children are told to the log; they are no reason to begin again."""
 

@@ -41,7 +41,7 @@ PROVEN: dict[int, tuple[str, ...]] = {
     49: (f"{REMOTE}::test_an_agent_outlives_its_server_and_its_result_arrives_once",),
     50: (f"{LOST}::test_a_claim_whose_answer_got_lost_is_given_out_again_when_its_lease_is_over",),
     51: (f"{LOST}::test_what_happens_while_the_store_is_away_is_reported_when_it_is_back",),
-    52: ("tests/launcher/test_remote.py::test_a_run_that_is_stopped_ends_its_agent_soon",),
+    52: (f"{FAMILIES}::test_a_later_turn_of_a_session_can_be_stopped_like_the_first",),
     53: (f"{SUPERVISOR}::test_a_program_that_drowns_its_standard_error_is_heard_all_the_same",),
     54: (
         f"{SUPERVISOR}::test_a_tree_of_processes_goes_when_the_agent_is_stopped",
