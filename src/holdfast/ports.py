@@ -149,7 +149,8 @@ class Store(Protocol):
         with the idempotency key of a new one. A change that changes nothing is not written.
 
         Callbacks of the change are delivered in the same commit: for each, `deliver` of
-        `core.work` decides on the parent's view as it then is. Of a settled run, `callback` says
+        `core.work` decides on the parent's view as it then is, with the run that the callback is
+        for if that is over (`View.run`). Of a settled run, `callback` says
         what became of it: delivered, parent_closed or parent_deleted.
 
         A change with `once` (here as in `create` and `fork`) is looked up by the owner, the operation
