@@ -2,23 +2,28 @@
 
 Every JSON line has the ids of what it is about (session, task, run, request_id; null where there is
 none), so that whoever looks for one of them finds all that was said of it. Values whose name says
-that they are secret are never written.
+that they are secret are never written, nor are keys and tokens, wherever they stand in a text.
 """
 
 from __future__ import annotations
 
 import logging
+import re
 import sys
 from datetime import UTC, datetime
 from typing import Any
 
 from holdfast.core.codec import encode_text
-from holdfast.core.redact import SECRET_WORDS, Redactor
+from holdfast.core.redact import REDACTED, SECRET_WORDS, Redactor
 from holdfast.service.about import IDS, about
 
 FORMATS = ("text", "json")
 _USUAL = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName", "color_message"}
 _redactor = Redactor(SECRET_WORDS)
+# Our keys and tokens, what stands in a URL before its host, and whatever a header shows at a door.
+_credential = re.compile(
+    r"\bhf_[A-Za-z0-9]+_[0-9a-f]{16,}|\bhfs_[\w-]+\.[\w-]+|(?<=://)[^\s/@]+(?=@)|(?i:(?<=\bbearer )\S+)"
+)
 
 
 def set_up(format: str, level: str) -> None:
@@ -43,13 +48,13 @@ class JsonLines(logging.Formatter):
             "at": datetime.fromtimestamp(record.created, UTC).isoformat().replace("+00:00", "Z"),
             "level": record.levelname.lower(),
             "logger": record.name,
-            "message": record.getMessage(),
+            "message": without_credentials(record.getMessage()),
             **dict.fromkeys(IDS),
             **about(),
             **_redactor.clean(_extras(record))[0],
         }
         if record.exc_info:
-            told["trace"] = self.formatException(record.exc_info)
+            told["trace"] = without_credentials(self.formatException(record.exc_info))
         try:
             return encode_text(told)
         except (TypeError, UnicodeEncodeError):  # something that JSON cannot carry: tell it as text
@@ -64,7 +69,12 @@ class TextLines(logging.Formatter):
         ids = {**about(), **{name: value for name, value in _extras(record).items() if name in IDS}}
         shown = "".join(f" {name}={value}" for name, value in ids.items())
         trace = f"\n{self.formatException(record.exc_info)}" if record.exc_info else ""
-        return f"{at} {record.levelname.lower():7} {record.getMessage()}{shown}{trace}"
+        return without_credentials(f"{at} {record.levelname.lower():7} {record.getMessage()}{shown}{trace}")
+
+
+def without_credentials(text: str) -> str:
+    """A text in which no key, token or password of a URL can be read."""
+    return _credential.sub(REDACTED, text)
 
 
 def _plain(value: object) -> Any:

@@ -38,6 +38,7 @@ from holdfast.launcher.job import job_for
 from holdfast.launcher.processes import clock
 from holdfast.launcher.undisturbed import undisturbed
 from holdfast.ports import Claimed
+from holdfast.service.about import working_on
 
 log = logging.getLogger(__name__)
 
@@ -49,7 +50,7 @@ LOOK_AT_APPROVALS = 0.2
 LOOK_FOR_STOPS = 1.0
 BACKOFF = (0.05, 5.0)  # seconds: between attempts to reach a store that is away
 FAREWELL = 2.0  # seconds to say that nothing is at work here any more
-DRAIN = 30.0  # seconds turns may take to end when the launcher is asked to
+DRAIN = 30.0  # seconds that turns have whose agents end with the launcher, when it is asked to
 
 Event = dict[str, Any]
 Listener = Callable[[Turn, Event], None]
@@ -109,6 +110,7 @@ class Loop:
         self._owners, self._root, self._listener = owners, root, listener
         self._environment = environment or {}
         self._turns: dict[str, asyncio.Task[None]] = {}
+        self._outliving: set[str] = set()  # turns whose agents go on without us
         self._agents: Counter[str] = Counter()
         self._ended = asyncio.Event()
         self._seen_off: dict[str, float] = {}  # sessions we had to leave, and when their agents were gone
@@ -192,6 +194,7 @@ class Loop:
         def done(_: asyncio.Task[None]) -> None:
             if self._turns.get(turn.turn_id) is task:  # given out again, it may be at work here a second time
                 del self._turns[turn.turn_id]
+                self._outliving.discard(turn.turn_id)
             self._agents[str(turn.agent_name)] -= 1
             self._ended.set()
 
@@ -201,6 +204,12 @@ class Loop:
 
     async def _carry(self, claimed: Claimed, agent: AgentDefinition) -> None:
         """A turn from its claim to its end."""
+        session, run_id = claimed.session, claimed.runs[0].run_id if claimed.runs else None
+        with working_on(session=session.session_id, task=session.task_id, run=run_id):
+            log.info("turn %s begins: %s", claimed.turn.turn_id, agent.name)
+            await self._start(claimed, agent)
+
+    async def _start(self, claimed: Claimed, agent: AgentDefinition) -> None:
         owner, turn = claimed.owner, claimed.turn
         try:
             job = job_for(await self._insist(lambda: self._desk.given(claimed)), agent, self._environment)
@@ -217,12 +226,15 @@ class Loop:
 
     async def _attend(self, owner: str, turn: Turn, carrier: Carrier) -> None:
         """Keep what a started agent says until it ends, or until the turn is somebody else's."""
+        if not carrier.dies_with_us:
+            self._outliving.add(turn.turn_id)
         renewing = self._renewing(owner, turn, carrier)
         try:
             end = await self._listen(owner, turn, carrier)
             renewing.cancel()
             is_ours = end is None or await self._finish(owner, turn, end)
         except (TurnLost, NotFound):  # somebody else has it, or the session was deleted
+            log.warning("turn %s is no longer ours; its agent is told to stop", turn.turn_id)
             await self._see_off(owner, turn, carrier)
             renewing.cancel()
             return
@@ -375,6 +387,7 @@ class Loop:
             await self._insist(lambda: self._desk.finish(owner, turn, end))
         except (TurnLost, NotFound, SessionCorrupt):
             return False
+        log.info("turn %s has ended: %s", turn.turn_id, end.outcome.value)
         return True
 
     async def _insist(self, report: Report, again: Report | None = None) -> Any:
@@ -402,10 +415,17 @@ class Loop:
     async def _adopt(self) -> None:
         """Go on with what a former life has left at work."""
         for job, turn, carrier in await self._carriers.found():
-            self._begin(turn, self._go_on(job.owner, turn, carrier))
+            self._outliving.add(turn.turn_id)
+            self._begin(turn, self._go_on(job, turn, carrier))
 
-    async def _go_on(self, owner: str, turn: Turn, carrier: Carrier) -> None:
-        """Take a turn over, as soon as there is somebody to ask for it; its agent works on meanwhile."""
+    async def _go_on(self, job: Any, turn: Turn, carrier: Carrier) -> None:
+        """A turn of a former life to its end."""
+        with working_on(session=job.session_id, task=job.task_id, run=job.run_id):
+            log.info("turn %s goes on: its agent outlived us", turn.turn_id)
+            await self._take_over(job.owner, turn, carrier)
+
+    async def _take_over(self, owner: str, turn: Turn, carrier: Carrier) -> None:
+        """Ask for a turn as soon as there is somebody to ask; its agent works on meanwhile."""
         await carrier.adopting(turn, self._launcher.launcher_id)
         try:
             mine = await self._insist(partial(self._desk.adopt, owner, turn, self._launcher.launcher_id))
@@ -443,14 +463,19 @@ class Loop:
         self._has_news.set()
 
     async def _drain(self) -> None:
-        """Wait for turns to end, a while; what an agent still does is left to it and to whoever comes back."""
+        """Wait a while for turns that would end with us; other agents work on, for whoever comes back."""
+        with suppress(asyncio.CancelledError):
+            await _first(self._until_none_ends_with_us(), self._in_a_hurry.wait())
         tasks = list(self._turns.values())
-        if tasks:
-            with suppress(asyncio.CancelledError):
-                await _first(asyncio.wait(tasks, timeout=DRAIN), self._in_a_hurry.wait())
         for task in tasks:
             task.cancel()
         await undisturbed(_all(tasks))
+
+    async def _until_none_ends_with_us(self) -> None:
+        with suppress(TimeoutError):
+            async with asyncio.timeout(DRAIN):
+                while ending := [task for turn_id, task in self._turns.items() if turn_id not in self._outliving]:
+                    await asyncio.wait(ending, timeout=LOOK_FOR_STOPS)  # one that starts meanwhile may outlive us
 
 
 async def _ended(carrier: Carrier) -> None:

@@ -16,10 +16,16 @@ def about() -> dict[str, str]:
     return _about.get()
 
 
+def learn(**ids: str | None) -> None:
+    """The work is about these as well, until the block that it began with ends."""
+    _about.set({**_about.get(), **{name: value for name, value in ids.items() if value is not None}})
+
+
 @contextmanager
 def working_on(**ids: str | None) -> Iterator[None]:
     """For as long as the block lasts, the work is about these, besides what it was about before."""
-    before = _about.set({**_about.get(), **{name: value for name, value in ids.items() if value is not None}})
+    before = _about.set(_about.get())
+    learn(**ids)
     try:
         yield
     finally:

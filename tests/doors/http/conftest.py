@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 
 import httpx2
 import pytest
 
+from tests.doors.http.process import Process, starting
 from tests.doors.http.server import Served, serving
 
 
@@ -35,3 +36,10 @@ def nobody_started_us(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     for name in ("AGENT_SESSION_ID", "AGENT_SESSION_NAME", "AGENT_RUN_ID", "HOLDFAST_URL"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("HOLDFAST_HOME", str(tmp_path / "home"))
+
+
+@pytest.fixture
+def start(tmp_path: Path) -> Iterator[Callable[..., Process]]:
+    """Starts servers on one home, ended after the test."""
+    with starting(tmp_path) as begin:
+        yield begin

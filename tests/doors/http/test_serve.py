@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import TypeVar
 
 import httpx2
 import pytest
@@ -21,86 +18,12 @@ import pytest
 from holdfast import sync
 from holdfast.core.errors import ServerUnreachable
 from holdfast.testing.faults import PATIENCE
-
-T = TypeVar("T")
-LOOK = 0.05  # seconds between two looks
-
-
-class Process:
-    """A server as a process, and what it says."""
-
-    def __init__(self, folder: Path, *arguments: str) -> None:
-        self.log = folder / f"log-{time.monotonic_ns()}.txt"
-        environment = {**os.environ, "HOLDFAST_HOME": str(folder / "home")}
-        command = [sys.executable, "-m", "holdfast", "serve", "--port", "0", "--log-format", "json", *arguments]
-        with self.log.open("wb") as log:
-            self._process = subprocess.Popen(command, stdout=log, stderr=log, env=environment)
-        self.pid = self._process.pid
-
-    @property
-    def url(self) -> str:
-        """Where it serves, once it does."""
-        found = until(lambda: re.search(r" at (http://[^\"\s]+)", self.log.read_text()))
-        until(lambda: _answers(found[1]))
-        return str(found[1])
-
-    def workers(self) -> list[int]:
-        """The processes that it has started."""
-        listed = Path(f"/proc/{self.pid}/task/{self.pid}/children").read_text()
-        return [int(pid) for pid in listed.split()]
-
-    def end(self, number: int = signal.SIGTERM) -> int:
-        """How it ends when told so."""
-        with suppress(ProcessLookupError):
-            self._process.send_signal(number)
-        return self._process.wait(PATIENCE)
-
-    def ended(self) -> int:
-        """How it ends by itself."""
-        return self._process.wait(PATIENCE)
-
-
-@pytest.fixture
-def start(tmp_path: Path) -> Iterator[Callable[..., Process]]:
-    """Starts servers on one home, ended after the test."""
-    with _started(tmp_path) as begin:
-        yield begin
-
-
-@contextmanager
-def _started(folder: Path) -> Iterator[Callable[..., Process]]:
-    processes: list[Process] = []
-
-    def begin(*arguments: str) -> Process:
-        processes.append(Process(folder, *arguments))
-        return processes[-1]
-
-    try:
-        yield begin
-    finally:
-        for process in processes:
-            process.end(signal.SIGKILL)
-
-
-def until(look: Callable[[], T | None]) -> T:
-    """What a look finds, as soon as it finds something."""
-    deadline = time.monotonic() + PATIENCE
-    while True:
-        if found := look():
-            return found
-        assert time.monotonic() < deadline, "it does not come"
-        time.sleep(LOOK)
+from tests.doors.http.process import Process, answers, until
 
 
 def _is_replaced(process: Process, victim: int) -> bool:
     workers = process.workers()
     return len(workers) == 2 and victim not in workers
-
-
-def _answers(url: str) -> bool:
-    with suppress(httpx2.TransportError):
-        return httpx2.get(f"{url}/readyz").status_code == 200
-    return False
 
 
 def test_what_a_server_started_is_finished_by_the_next_one(start: Callable[..., Process]) -> None:
@@ -113,6 +36,43 @@ def test_what_a_server_started_is_finished_by_the_next_one(start: Callable[..., 
     with sync.connect(start().url) as hf:
         assert hf.run("echo-agent", "again", session="talk").status == "completed"
         assert [entry.text for entry in hf.messages("talk", last=4)][::2] == ["hello", "again"]
+
+
+SLOW = """
+[agent]
+name = "slow"
+kind = "command"
+command = ["sh", "-c", 'echo $$ > "$0/pid"; while ! [ -e "$0/go" ]; do sleep 0.05; done; echo "done"', "{folder}"]
+"""
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
+def test_agents_work_on_without_the_server(start: Callable[..., Process], tmp_path: Path, number: int) -> None:
+    _define(tmp_path, SLOW.format(folder=tmp_path))
+    first = start()
+    with sync.connect(first.url) as hf:
+        run = hf.run("slow", "take your time", mode="async_poll").run.run_id
+    agent = int(until(lambda: (tmp_path / "pid").read_text() if (tmp_path / "pid").exists() else None))
+    began = time.monotonic()
+    first.end(number)
+    assert time.monotonic() - began < 15, "a stop does not wait for agents that need nobody"
+    os.kill(agent, 0)  # it is there
+
+    (tmp_path / "go").touch()
+    second = start("--log-level", "debug")
+    with sync.connect(second.url) as hf:
+        assert hf.result(run, wait=PATIENCE).result == "done"
+        assert hf.get_run(run).turns == 1
+    [adopted] = [line for line in map(json.loads, second.log.read_text().splitlines()) if "goes on" in line["message"]]
+    assert adopted["run"] == run
+    assert adopted["session"]
+    assert adopted["task"]
+
+
+def _define(folder: Path, agent: str) -> None:
+    agents = folder / "home" / "agents"
+    agents.mkdir(parents=True)
+    (agents / "agent.toml").write_text(agent)
 
 
 def test_a_stop_ends_streams_and_lets_the_store_go(start: Callable[..., Process]) -> None:
@@ -143,7 +103,7 @@ def test_a_second_launcher_of_one_name_is_refused(start: Callable[..., Process])
     second = start()
     assert second.ended() == 5
     assert "give this one another --name" in second.log.read_text()
-    assert _answers(first.url)
+    assert answers(first.url)
 
 
 def test_a_killed_worker_is_replaced_and_nobody_notices(start: Callable[..., Process]) -> None:
@@ -162,6 +122,16 @@ def test_a_killed_worker_is_replaced_and_nobody_notices(start: Callable[..., Pro
     assert process.workers() == [] if Path(f"/proc/{process.pid}").exists() else True
 
 
+def test_workers_leave_when_whoever_started_them_is_killed(start: Callable[..., Process]) -> None:
+    process = start("--workers", "2")
+    port = process.url.rpartition(":")[2]
+    until(lambda: len(process.workers()) == 2)
+    workers = process.workers()
+    process.end(signal.SIGKILL)
+    until(lambda: not any(Path(f"/proc/{worker}").exists() for worker in workers))
+    assert answers(start("--port", port).url)
+
+
 BOSS = """
 [agent]
 name = "boss"
@@ -177,9 +147,7 @@ esac
 
 
 def test_an_agent_behind_keys_has_children_that_call_back(start: Callable[..., Process], tmp_path: Path) -> None:
-    agents = tmp_path / "home" / "agents"
-    agents.mkdir(parents=True)
-    (agents / "boss.toml").write_text(BOSS)
+    _define(tmp_path, BOSS)
     with sync.connect(f"sqlite:///{tmp_path / 'home' / 'holdfast.db'}") as store:
         key = store.create_key(scopes=["write"]).text
     with sync.connect(start().url, key=key) as hf:

@@ -21,7 +21,9 @@ from holdfast.core.errors import (
     StoreError,
     Unauthorized,
     VersionConflict,
+    edge_of,
 )
+from holdfast.core.run import Run
 from holdfast.core.session import Session
 from holdfast.doors.http.answers import answer_of, etag_of
 from holdfast.doors.http.described import Described
@@ -34,8 +36,9 @@ from holdfast.doors.http.routing import Node, Routes
 from holdfast.doors.http.traces import Traces
 from holdfast.doors.http.visit import Visit, Visitor
 from holdfast.remote.operations import OPERATIONS, Operation
-from holdfast.service.about import working_on
+from holdfast.service.about import learn, working_on
 from holdfast.service.deps import Caller, Deps
+from holdfast.service.runs import RunReply
 
 log = logging.getLogger(__name__)
 
@@ -128,22 +131,33 @@ class Door:
             await self._rest(scope, receive, send)
             return
         exchange = Exchange(scope, receive, send, _request_id(scope, self.deps))
+        with working_on(request_id=exchange.request_id):
+            await self._attended(exchange, found)
+
+    async def _attended(self, exchange: Exchange, found: tuple[Node, dict[str, str]] | None) -> None:
+        """Answer, whatever happens, and tell those who watch."""
         began, name = perf_counter(), "none"
         try:
             route = _chosen(exchange, found)
             name = route.name
-            with working_on(**_ids(exchange)):
-                await self._traced(exchange, route)
+            learn(session=exchange.params.get("ref"), run=exchange.params.get("run_id"))
+            await self._traced(exchange, route)
         except Gone:
             exchange.status = exchange.status or 499
         except HoldfastError as error:
+            if edge_of(error).http >= 500:
+                log.error("%s %s: %s", exchange.verb, exchange.path, error.message)
             await self._refuse(exchange, error)
         except Exception:
-            log.exception("%s %s failed", exchange.verb, exchange.path, extra=_ids(exchange))
+            log.exception("%s %s failed", exchange.verb, exchange.path)
             await self._refuse(exchange, Unexpected())
         finally:
+            took = perf_counter() - began
             if self._watcher is not None:
-                self._watcher(exchange, name, perf_counter() - began)
+                self._watcher(exchange, name, took)
+            if log.isEnabledFor(logging.DEBUG):
+                told = {"operation": name, "status": exchange.status, "seconds": round(took, 6)}
+                log.debug("%s %s: %d", exchange.verb, exchange.path, exchange.status, extra=told)
 
     async def _traced(self, exchange: Exchange, route: Route) -> None:
         if self._traces is None:
@@ -182,6 +196,7 @@ class Door:
                 await hf.check_version(arguments["ref"], wanted_version(exchange))
             target: Any = hf.context if door else hf
             value = await getattr(target, method)(**arguments)
+            _learn_from(value)
             if type(value) is not Session:
                 await exchange.answer(answer_of(operation, value), status=operation.status)
                 return
@@ -223,10 +238,14 @@ def _headers_of(error: HoldfastError) -> Headers:
     return [(b"www-authenticate", b"Bearer")] if isinstance(error, Unauthorized) else []
 
 
-def _ids(exchange: Exchange) -> dict[str, str]:
-    """What a line of the log about a request carries."""
-    found = {"session": exchange.params.get("ref"), "run": exchange.params.get("run_id")}
-    return {"request_id": exchange.request_id, **{name: value for name, value in found.items() if value is not None}}
+def _learn_from(value: Any) -> None:
+    """From the answer on, lines of the log name what it is about."""
+    if type(value) is RunReply:
+        value = value.run
+    if type(value) is Session:
+        learn(session=value.session_id, task=value.task_id)
+    elif type(value) is Run:
+        learn(session=value.session_id, task=value.task_id, run=value.run_id)
 
 
 def _is_filled_in(name: str | None) -> bool:

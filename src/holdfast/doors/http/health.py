@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from time import monotonic
 from typing import Any
 
 from msgspec import Struct
@@ -19,6 +20,8 @@ from holdfast.doors.http.openapi import openapi
 from holdfast.doors.http.visit import Visitor
 
 READY_WITHIN = 5.0  # seconds for the store to answer
+SILENT_AFTER = 10.0  # seconds without a write that went well: the server is not ready
+DEAD_AFTER = 60.0  # the same: it will not recover by itself
 HTML = b"text/html; charset=utf-8"
 
 
@@ -29,13 +32,34 @@ class Health(Struct, frozen=True, kw_only=True):
     version: str = __version__
 
 
-def add_to(door: Door) -> None:
-    """Answer /healthz, /readyz, /openapi.json and /docs."""
+class Heart:
+    """When the store last took something from this server: what reads well may have lost its way to the disk."""
+
+    def __init__(self) -> None:
+        self._beaten_at = monotonic()
+
+    def beat(self) -> None:
+        """Something was written."""
+        self._beaten_at = monotonic()
+
+    def check(self, silent_after: float) -> None:
+        """Raise StoreUnavailable if nothing was written for so many seconds."""
+        silent = monotonic() - self._beaten_at
+        if silent > silent_after:
+            raise StoreUnavailable(f"nothing could be written for {silent:.0f} seconds", store="store")
+
+
+def add_to(door: Door, heart: Heart | None = None) -> None:
+    """Answer /healthz, /readyz, /openapi.json and /docs; a server that has a heart is well as long as it beats."""
 
     async def healthz(exchange: Exchange, _: Visitor) -> None:
+        if heart is not None:
+            heart.check(DEAD_AFTER)
         await exchange.answer(encode(Health(status="ok")))
 
     async def readyz(exchange: Exchange, _: Visitor) -> None:
+        if heart is not None:
+            heart.check(SILENT_AFTER)
         try:
             async with asyncio.timeout(READY_WITHIN):
                 await door.deps.store.feed_end("local")
@@ -51,7 +75,10 @@ def add_to(door: Door) -> None:
 
     told = {
         "/healthz": (healthz, Described(name="healthz", summary="Whether the server is there", answer=Health)),
-        "/readyz": (readyz, Described(name="readyz", summary="Whether its store answers", answer=Health)),
+        "/readyz": (
+            readyz,
+            Described(name="readyz", summary="Whether its store answers and takes writes", answer=Health),
+        ),
         "/openapi.json": (document, Described(name="openapi", summary="This document", answer=dict[str, Any])),
         "/docs": (page, Described(name="docs", summary="This document, to read", kind="text/html")),
     }

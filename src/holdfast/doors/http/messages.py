@@ -17,6 +17,7 @@ from holdfast.doors.http.reach import check_one
 from holdfast.doors.http.reading import read_body, wanted_version
 from holdfast.doors.http.streams import SSE, LiveStreams
 from holdfast.doors.http.visit import Posted, Visit, Visitor
+from holdfast.service.about import learn
 from holdfast.service.streams import Wants
 
 PATH = "/sessions/{ref}/messages"
@@ -45,6 +46,7 @@ def add_to(door: Door, live: LiveStreams) -> None:
             await check_one(hf, visitor, "ref", exchange.params["ref"])
         await hf.check_version(exchange.params["ref"], wanted_version(exchange))
         posted = await said(hf, exchange, asked)
+        learn(session=posted.session_id, task=posted.entries[0].task_id, run=posted.run_id)
         if asked.stream:
             await stream_answer(live, exchange, visitor, hf, posted)
         else:

@@ -1,7 +1,8 @@
 """Numbers for operators, as Prometheus reads them.
 
 What requests and commits do is counted as it happens; how much waits is asked of the store when
-somebody looks.
+somebody looks. Several workers at one address count in files that all of them read, so that it does
+not matter which one is asked.
 """
 
 from __future__ import annotations
@@ -10,7 +11,9 @@ from datetime import datetime
 from typing import TYPE_CHECKING
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+from prometheus_client.multiprocess import MultiProcessCollector
 
+from holdfast import config
 from holdfast.core.key import Scope
 from holdfast.doors.http.app import Door, Route
 from holdfast.doors.http.described import Described
@@ -20,6 +23,7 @@ from holdfast.doors.http.visit import Visitor
 if TYPE_CHECKING:
     from holdfast.ports import Store
 
+FOLDER = "PROMETHEUS_MULTIPROC_DIR"  # where workers count; prometheus_client looks for it when it is loaded
 TEXT = b"text/plain; version=0.0.4; charset=utf-8"
 QUICK = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30)
 SMALL = (1, 2, 4, 8, 16, 32, 64)
@@ -43,13 +47,17 @@ class Meter:
         self._commit_changes = Histogram(
             "holdfast_commit_changes", "Changes written by one commit", buckets=SMALL, registry=own
         )
-        self.streams = Gauge("holdfast_streams", "Streams that are open", registry=own)
-        self._queued = Gauge("holdfast_queued_turns", "Turns that wait for a launcher", registry=own)
-        self._running = Gauge("holdfast_running_turns", "Turns that launchers have", registry=own)
-        self._oldest = Gauge("holdfast_oldest_queued_seconds", "How long the oldest of them waits", registry=own)
-        self._waiting = Gauge("holdfast_callbacks_waiting", "Callbacks that wait for a parent's turn", registry=own)
-        self._set_aside = Gauge("holdfast_set_aside", "Inbox items that were set aside", registry=own)
-        self._bytes = Gauge("holdfast_store_bytes", "What the store takes", registry=own)
+        self._streams = Gauge("holdfast_streams", "Streams that are open", registry=own, multiprocess_mode="livesum")
+        self._queued = self._gauge("holdfast_queued_turns", "Turns that wait for a launcher")
+        self._running = self._gauge("holdfast_running_turns", "Turns that launchers have")
+        self._oldest = self._gauge("holdfast_oldest_queued_seconds", "How long the oldest of them waits")
+        self._waiting = self._gauge("holdfast_callbacks_waiting", "Callbacks that wait for a parent's turn")
+        self._set_aside = self._gauge("holdfast_set_aside", "Inbox items that were set aside")
+        self._bytes = self._gauge("holdfast_store_bytes", "What the store takes")
+
+    def _gauge(self, name: str, told: str) -> Gauge:
+        """Something of the store, which is the same for all workers."""
+        return Gauge(name, told, registry=self.registry, multiprocess_mode="mostrecent")
 
     def request(self, exchange: Exchange, operation: str, seconds: float) -> None:
         """A request was answered."""
@@ -65,6 +73,18 @@ class Meter:
         """Something was committed; called from the writer's thread."""
         self._commit_seconds.observe(seconds)
         self._commit_changes.observe(changes)
+
+    def streams(self, count: int) -> None:
+        """So many are open."""
+        self._streams.set(count)
+
+    def text(self) -> bytes:
+        """All numbers, of all workers."""
+        if not config.environment(FOLDER):
+            return generate_latest(self.registry)
+        every = CollectorRegistry()
+        MultiProcessCollector(every)  # type: ignore[no-untyped-call]
+        return generate_latest(every)
 
     async def look(self, store: Store, now: datetime) -> None:
         """Ask the store what waits."""
@@ -84,7 +104,7 @@ def add_to(door: Door, meter: Meter) -> None:
 
     async def metrics(exchange: Exchange, _: Visitor) -> None:
         await meter.look(door.deps.store, door.deps.clock.now())
-        await exchange.answer(generate_latest(meter.registry), kind=TEXT)
+        await exchange.answer(meter.text(), kind=TEXT)
 
     told = Described(name="metrics", summary="Numbers for Prometheus", scope=Scope.READ, kind="text/plain")
     door.add("GET", "/metrics", Route("metrics", metrics, Scope.READ, to_token=False), told)

@@ -26,10 +26,11 @@ from holdfast.core.errors import InvalidField, StoreError, StoreUnavailable
 from holdfast.doors.http import agent_sessions, agents, health, launching, messages, metrics, streams, transfer
 from holdfast.doors.http.app import Door
 from holdfast.doors.http.gate import LOCAL, Gate
+from holdfast.doors.http.health import Heart
 from holdfast.doors.http.limits import Rates
 from holdfast.doors.http.metrics import Meter
 from holdfast.doors.http.protocol import BoundedProtocol
-from holdfast.doors.http.traces import Traces
+from holdfast.doors.http.traces import Traces, open_traces
 from holdfast.launcher import standalone
 from holdfast.service import servers
 from holdfast.service.deps import Caller, Deps
@@ -42,6 +43,7 @@ log = logging.getLogger(__name__)
 PORT = 8765
 KEEP_ALIVE = 30  # seconds a connection may be idle
 FINISH_WITHIN = 10  # seconds that begun answers have when the server is told to stop
+LEASH = 0  # a worker's standard input: it ends with whoever started the worker
 
 
 class Options(Struct, frozen=True, kw_only=True):
@@ -65,14 +67,17 @@ async def serve(options: Options) -> None:
     stop = asyncio.Event()
     async with AsyncExitStack() as stack:
         stack.push_async_callback(deps.store.close)
-        door = make_door(deps, await _gate(deps, options), stop=stop)
+        traces, heart = open_traces(), Heart()
+        if traces is not None:
+            stack.push_async_callback(asyncio.to_thread, traces.close)
+        door = make_door(deps, await _gate(deps, options), traces=traces, stop=stop, heart=heart)
         server = _Server(_configured(door), stop)
         server_id = deps.new_id()
         if helped := await servers.arrive(deps, server_id):
             log.warning("no server was here for a while: %d turns got more time to be heard of", helped)
         work: list[Coroutine[Any, Any, None]] = [
             Sweeper(deps, Caller(by="holdfast"), stop).run(),
-            _beat(deps, server_id, stop),
+            _beat(deps, server_id, heart, stop),
             _close(door, stop),
         ]
         if options.launches:
@@ -81,6 +86,8 @@ async def serve(options: Options) -> None:
         for task in tasks:
             task.add_done_callback(server.notice)
         stack.push_async_callback(_ended, tasks, stop)
+        if options.fd is not None:
+            asyncio.get_running_loop().add_reader(LEASH, server.leave)
         _leave_alone_what_stays()
         _tell(options, address)
         await server.serve([listening])
@@ -95,17 +102,22 @@ def _leave_alone_what_stays() -> None:
 
 
 def make_door(
-    deps: Deps, gate: Gate | None = None, *, traces: Traces | None = None, stop: asyncio.Event | None = None
+    deps: Deps,
+    gate: Gate | None = None,
+    *,
+    traces: Traces | None = None,
+    stop: asyncio.Event | None = None,
+    heart: Heart | None = None,
 ) -> Door:
     """The door with all its routes; who waits at one is answered when the server is told to stop."""
     meter = Meter()
     deps.store.on_commit(meter.commit)
     door = Door(deps, gate or Gate(deps), watcher=meter.request, traces=traces)
-    health.add_to(door)
+    health.add_to(door, heart)
     transfer.add_to(door)
     metrics.add_to(door, meter)
     live = streams.add_to(door)
-    meter.streams.set_function(lambda: live.count)
+    live.watcher = meter.streams
     messages.add_to(door, live)
     agent_sessions.add_to(door, live)
     agents.add_to(door)
@@ -131,7 +143,7 @@ async def _gate(deps: Deps, options: Options) -> Gate:
     return Gate(deps, closed=True, rates=rates)
 
 
-async def _beat(deps: Deps, server_id: str, stop: asyncio.Event) -> None:
+async def _beat(deps: Deps, server_id: str, heart: Heart, stop: asyncio.Event) -> None:
     """Say every few seconds that there is a server, so that launchers are not given more time than they need."""
     while not stop.is_set():
         with suppress(TimeoutError):
@@ -140,6 +152,7 @@ async def _beat(deps: Deps, server_id: str, stop: asyncio.Event) -> None:
                 return
         try:
             await servers.beat(deps, server_id)
+            heart.beat()
         except StoreError as error:
             log.warning("the store cannot be reached, trying again: %s", error)
 
@@ -162,8 +175,13 @@ class _Server(uvicorn.Server):
         """Something that works beside the door has ended. A failure ends the server: without it, it is half of one."""
         if not task.cancelled() and task.exception() is not None and self.failure is None:
             self.failure = task.exception()
-            self.should_exit = True
-            self._stop.set()
+            self.leave()
+
+    def leave(self) -> None:
+        """Stop as if told so."""
+        asyncio.get_running_loop().remove_reader(LEASH)
+        self.should_exit = True
+        self._stop.set()
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         super().handle_exit(sig, frame)

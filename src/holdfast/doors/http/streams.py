@@ -93,6 +93,7 @@ class LiveStreams:
         self._hubs: dict[str, Hub] = {}
         self._open: Counter[str] = Counter()  # by visitor
         self.is_closing = False
+        self.watcher: Callable[[int], None] = lambda _: None  # is told how many are open
 
     @property
     def count(self) -> int:
@@ -216,12 +217,14 @@ class LiveStreams:
         if self._open[who] >= self._settings.per_visitor:
             raise TooManyStreams(self._settings.per_visitor, "for you")
         self._open[who] += 1
+        self.watcher(self.count)
         try:
             yield
         finally:
             self._open[who] -= 1
             if not self._open[who]:
                 del self._open[who]
+            self.watcher(self.count)
 
     async def _send(self, exchange: Exchange, stream: Stream, teller: _Teller) -> None:
         watching = asyncio.create_task(exchange.disconnected())

@@ -1,31 +1,38 @@
 """Traces: one span for every request, for those who run OpenTelemetry (`pip install 'holdfast[otel]'`).
 
-Where they go is said by OpenTelemetry's own environment variables (OTEL_EXPORTER_OTLP_ENDPOINT …). A
-request that carries a `traceparent` goes on in its caller's trace.
+Where they go is said by OpenTelemetry's own environment variables; without OTEL_EXPORTER_OTLP_ENDPOINT
+there are none. A request that carries a `traceparent` goes on in its caller's trace.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import logging
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from holdfast.core.errors import Unsupported
+from holdfast import config
 from holdfast.doors.http.exchange import Exchange
+from holdfast.service.about import about
 
 if TYPE_CHECKING:
     from opentelemetry.trace import Tracer
+
+log = logging.getLogger(__name__)
+
+ENDPOINTS = ("OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT")
 
 
 class Traces:
     """Spans of requests, by a tracer."""
 
-    def __init__(self, tracer: Tracer) -> None:
+    def __init__(self, tracer: Tracer, close: Callable[[], None] = lambda: None) -> None:
+        """`close` sends what was not sent yet; it may take a while."""
         from opentelemetry.propagate import extract
         from opentelemetry.trace import SpanKind, Status, StatusCode
 
         self._tracer, self._extract, self._kind = tracer, extract, SpanKind.SERVER
-        self._failed = Status(StatusCode.ERROR)
+        self._failed, self.close = Status(StatusCode.ERROR), close
 
     @contextmanager
     def request(self, exchange: Exchange, operation: str) -> Iterator[None]:
@@ -35,26 +42,29 @@ class Traces:
             f"holdfast.{operation}", context=self._extract(headers), kind=self._kind
         ) as span:
             span.set_attribute("http.request.method", exchange.verb)
-            span.set_attribute("holdfast.request_id", exchange.request_id)
-            if "ref" in exchange.params:
-                span.set_attribute("holdfast.session", exchange.params["ref"])
             try:
                 yield
             finally:
+                for name, value in about().items():
+                    span.set_attribute(f"holdfast.{name}", value)
                 span.set_attribute("http.response.status_code", exchange.status)
                 if exchange.status >= 500:
                     span.set_status(self._failed)
 
 
-def open_traces(service: str = "holdfast") -> Traces:
-    """Traces that are sent where the environment says. Raises Unsupported without OpenTelemetry."""
+def open_traces() -> Traces | None:
+    """Traces that are sent where the environment says; None if it says nothing, or OpenTelemetry is not there."""
+    if not any(map(config.environment, ENDPOINTS)):
+        return None
     try:
         from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
-        from opentelemetry.sdk.resources import Resource
+        from opentelemetry.sdk.resources import SERVICE_NAME, Resource
         from opentelemetry.sdk.trace import TracerProvider
         from opentelemetry.sdk.trace.export import BatchSpanProcessor
     except ImportError:
-        raise Unsupported("traces need one more package: pip install 'holdfast[otel]'", feature="traces") from None
-    provider = TracerProvider(resource=Resource.create({"service.name": service}))
+        log.warning("no traces: they need one more package, pip install 'holdfast[otel]'")
+        return None
+    name = config.environment("OTEL_SERVICE_NAME") or "holdfast"
+    provider = TracerProvider(resource=Resource.create({SERVICE_NAME: name}))
     provider.add_span_processor(BatchSpanProcessor(OTLPSpanExporter()))
-    return Traces(provider.get_tracer("holdfast"))
+    return Traces(provider.get_tracer("holdfast"), provider.shutdown)

@@ -1,6 +1,7 @@
 """Several processes at one address: each a whole server on the same store, none of them special but for its launcher.
 
-They share the listening socket. One that ends by itself is started again; told to stop, all are.
+They share the listening socket. One that ends by itself is started again; told to stop, all are. Should whoever
+started them be killed, they hear of it by their standard input, and leave the address to the next one.
 """
 
 from __future__ import annotations
@@ -11,7 +12,12 @@ import os
 import signal
 import socket
 import sys
+import tempfile
 from collections.abc import Sequence
+
+from prometheus_client.multiprocess import mark_process_dead
+
+from holdfast.doors.http.metrics import FOLDER
 
 log = logging.getLogger(__name__)
 
@@ -30,11 +36,11 @@ async def serve_many(listening: socket.socket, workers: int, arguments: Sequence
     listening.listen(4096)
     os.set_inheritable(listening.fileno(), True)
     own = [[*arguments] if number == 0 else [*arguments, "--no-launcher"] for number in range(workers)]
-    codes = await asyncio.gather(*(_keep(listening, each, stop) for each in own))
-    return max(codes)
+    with tempfile.TemporaryDirectory(prefix="holdfast-metrics-") as counts:
+        return max(await asyncio.gather(*(_keep(listening, each, counts, stop) for each in own)))
 
 
-async def _keep(listening: socket.socket, arguments: Sequence[str], stop: asyncio.Event) -> int:
+async def _keep(listening: socket.socket, arguments: Sequence[str], counts: str, stop: asyncio.Event) -> int:
     """One worker, started again whenever it ends by itself; one that never comes up ends all."""
     loop = asyncio.get_running_loop()
     while True:
@@ -48,8 +54,11 @@ async def _keep(listening: socket.socket, arguments: Sequence[str], stop: asynci
             str(listening.fileno()),
             *arguments,
             pass_fds=(listening.fileno(),),
+            stdin=asyncio.subprocess.PIPE,
+            env={**os.environ, FOLDER: counts},
         )
         code = await _ended(worker, stop)
+        mark_process_dead(worker.pid, counts)  # type: ignore[no-untyped-call]  # its streams are gone
         if stop.is_set():
             return max(code, 0)
         if code > 0 and loop.time() - began < STAYS:

@@ -1,0 +1,251 @@
+"""What whoever looks after a server sees of it: health, numbers, lines of the log, traces."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import pytest
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
+from prometheus_client.parser import text_string_to_metric_families
+
+import holdfast
+from holdfast import config, sync
+from holdfast.doors import logs
+from holdfast.doors.http import health
+from holdfast.doors.http.app import Door
+from holdfast.doors.http.health import Heart
+from holdfast.doors.http.serve import make_door
+from holdfast.doors.http.visit import Visit
+from holdfast.testing.faults import PATIENCE
+from tests.doors.http.process import Process, until
+
+
+@contextmanager
+def opened(url: str, **options: Any) -> Iterator[tuple[Door, httpx2.AsyncClient]]:
+    """The whole door on a store, and a client of it, without a port in between."""
+    deps = config.open_deps(url, threaded=True)
+    door = make_door(deps, **options)
+    transport = httpx2.ASGITransport(door)
+    yield door, httpx2.AsyncClient(transport=transport, base_url="http://localhost")
+
+
+# Health -----------------------------------------------------------------------------------------
+
+
+async def test_a_server_is_not_ready_while_its_store_does_not_answer(tmp_path: Path) -> None:
+    with opened(f"sqlite:///{tmp_path / 'x.db'}") as (door, http):
+        assert (await http.get("/readyz")).json()["status"] == "ready"
+        await door.deps.store.close()
+        refused = await http.get("/readyz")
+    assert (refused.status_code, refused.json()["code"]) == (503, "store_unavailable")
+    assert refused.headers["retry-after"]
+
+
+async def test_a_server_that_cannot_write_is_not_ready_and_later_not_well(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(health, "SILENT_AFTER", 0.05)
+    heart = Heart()
+    with opened(f"sqlite:///{tmp_path / 'x.db'}", heart=heart) as (door, http):
+        await asyncio.sleep(0.1)
+        assert (await http.get("/readyz")).status_code == 503
+        assert (await http.get("/healthz")).status_code == 200
+        monkeypatch.setattr(health, "DEAD_AFTER", 0.05)
+        assert (await http.get("/healthz")).status_code == 503
+        heart.beat()
+        monkeypatch.setattr(health, "SILENT_AFTER", PATIENCE)
+        assert (await http.get("/readyz")).status_code == 200
+        await door.deps.store.close()
+
+
+# Numbers ----------------------------------------------------------------------------------------
+
+
+def numbers(text: str) -> dict[str, float]:
+    """What Prometheus reads: values by name, those with labels by name and labels."""
+    found = {}
+    for family in text_string_to_metric_families(text):
+        for sample in family.samples:
+            labels = ",".join(f"{name}={value}" for name, value in sorted(sample.labels.items()))
+            found[f"{sample.name}{{{labels}}}" if labels else sample.name] = sample.value
+    return found
+
+
+async def test_the_numbers_tell_what_happens_and_what_waits(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path / 'x.db'}"
+    with opened(url) as (door, http):
+        async with holdfast.connect(url) as hf:
+            await hf.run("echo-agent", "waits for a launcher", mode="async_poll", parent=None)
+        for _ in range(3):
+            await http.post("/sessions", json={})
+        await http.get("/sessions/nobody")
+        told = numbers((await http.get("/metrics")).text)
+        await door.deps.store.close()
+    assert told["holdfast_requests_total{operation=create,status=201}"] == 3
+    assert told["holdfast_requests_total{operation=get,status=404}"] == 1
+    assert told["holdfast_request_seconds_count{operation=create}"] == 3
+    assert told["holdfast_commit_seconds_count"] >= 1
+    assert told["holdfast_commit_changes_sum"] >= 3
+    assert told["holdfast_queued_turns"] == 1
+    assert 0 < told["holdfast_oldest_queued_seconds"] < timedelta(hours=1).total_seconds()
+    assert told["holdfast_running_turns"] == told["holdfast_streams"] == 0
+    assert told["holdfast_callbacks_waiting"] == told["holdfast_set_aside"] == 0
+    assert told["holdfast_store_bytes"] > 10_000
+
+
+def test_whichever_worker_is_asked_it_tells_the_numbers_of_all(start: Callable[..., Process]) -> None:
+    url = start("--workers", "2", "--no-launcher").url
+    for _ in range(40):  # each on a connection of its own, so that both workers get some
+        httpx2.post(f"{url}/sessions", json={}).raise_for_status()
+    with httpx2.stream("GET", f"{url}/events", timeout=PATIENCE) as stream:
+        lines = stream.iter_lines()
+        next(lines)
+        for _ in range(10):
+            told = numbers(httpx2.get(f"{url}/metrics").text)
+            assert told["holdfast_requests_total{operation=create,status=201}"] == 40
+            assert told["holdfast_commit_changes_sum"] >= 40
+            assert told["holdfast_streams"] == 1
+
+
+# The log ----------------------------------------------------------------------------------------
+
+IDS = {"session", "task", "run", "request_id"}
+
+
+def test_every_line_is_json_and_has_the_ids_of_what_it_is_about(start: Callable[..., Process]) -> None:
+    server = start("--log-level", "debug")
+    with sync.connect(server.url) as hf:
+        session = hf.create(agent="echo-agent", task_id="T-1")
+        run = hf.run(None, "hello", session=session.id).run
+        hf.append(session.id, {"role": "assistant", "content": "and on"})
+    answer = httpx2.get(f"{server.url}/sessions/{session.id}", headers={"X-Request-Id": "mine"})
+    assert answer.status_code == 200
+    assert server.end() == 0
+    lines = [json.loads(line) for line in server.log.read_text().splitlines()]
+    assert all(line.keys() >= {"at", "level", "logger", "message", *IDS} for line in lines)
+    [asked] = [line for line in lines if line["request_id"] == "mine"]
+    assert (asked["session"], asked["task"], asked["operation"], asked["status"]) == (session.id, "T-1", "get", 200)
+    [said] = [line for line in lines if line.get("operation") == "post_messages"]
+    assert (said["session"], said["task"]) == (session.id, "T-1")
+    turns = [line for line in lines if line["message"].startswith("turn ")]
+    assert [line["message"].partition(": ")[2] for line in turns] == ["echo-agent", "completed"]
+    assert {(line["session"], line["task"], line["run"]) for line in turns} == {(session.id, "T-1", run.run_id)}
+
+
+def test_no_secret_is_in_the_log(start: Callable[..., Process], tmp_path: Path) -> None:
+    with sync.connect(f"sqlite:///{tmp_path / 'home' / 'holdfast.db'}", by="ann") as store:
+        key = store.create_key(scopes=["read", "write"]).text
+    server = start("--log-level", "debug")
+    with sync.connect(server.url, key=key) as hf:
+        session = hf.create(agent="echo-agent", metadata={"password": "hunter-two"})
+        hf.context.put(session.id, "api_key", "hunter-three")
+        hold = hf.resume(session.id).hold
+        hf.release(session.id, token=str(hold.token))
+        assert hf.run("echo-agent", "hunter-four").status == "completed"
+    wrong = key[:-4] + "0000"
+    assert httpx2.get(f"{server.url}/sessions?token={key}", headers={"X-Api-Key": wrong}).status_code == 401
+    assert server.end() == 0
+    log = server.log.read_text()
+    for secret in (key, key.rpartition("_")[2][:12], "hunter", str(hold.token)):
+        assert secret not in log, secret
+
+
+@pytest.mark.parametrize("lines", [logs.JsonLines(), logs.TextLines()])
+def test_keys_and_tokens_are_taken_out_of_any_text(lines: logging.Formatter) -> None:
+    text = "Authorization: Bearer abc.def; hf_k1_0123456789abcdef0123; hfs_eyJ.c2ln at postgresql://ann:pw@db/x"
+    try:
+        raise ValueError(text)
+    except ValueError as error:
+        record = logging.getLogger("x").makeRecord(
+            "x", logging.ERROR, "f", 1, text, (), (ValueError, error, None), extra={"token": "abc.def"}
+        )
+    told = lines.format(record)
+    for secret in ("abc.def", "0123456789abcdef", "c2ln", "ann:pw"):
+        assert secret not in told
+    assert "@db/x" in told
+    assert "hf_session" in lines.format(logging.makeLogRecord({"msg": "hf_session is a name like any other"}))
+
+
+async def test_what_fails_is_in_the_log_with_its_request(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    lines: list[dict[str, Any]] = []
+    handler = logging.Handler()
+    handler.emit = lambda record: lines.append(json.loads(logs.JsonLines().format(record)))  # type: ignore[method-assign]
+    monkeypatch.setattr(logging.getLogger("holdfast.doors.http.app"), "handlers", [handler])
+    with opened(f"sqlite:///{tmp_path / 'x.db'}") as (door, http):
+        await door.deps.store.close()
+        await http.get("/sessions/s-1", headers={"X-Request-Id": "away"})
+        monkeypatch.setattr(Visit, "get", None)
+        await http.get("/sessions/s-2", headers={"X-Request-Id": "broken"})
+    assert [(line["level"], line["request_id"], line["session"]) for line in lines] == [
+        ("error", "away", "s-1"),
+        ("error", "broken", "s-2"),
+    ]
+    assert "trace" in lines[1]
+
+
+# Traces -----------------------------------------------------------------------------------------
+
+
+class Collector:
+    """Takes spans over HTTP, as OpenTelemetry sends them."""
+
+    def __init__(self) -> None:
+        self.spans: list[tuple[str, Any]] = []
+        spans = self.spans
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_POST(self) -> None:
+                told = ExportTraceServiceRequest.FromString(self.rfile.read(int(self.headers["content-length"])))
+                for resource in told.resource_spans:
+                    [service] = [a.value.string_value for a in resource.resource.attributes if a.key == "service.name"]
+                    spans.extend((service, span) for scope in resource.scope_spans for span in scope.spans)
+                self.send_response(200)
+                self.send_header("content-length", "0")
+                self.end_headers()
+
+            def log_message(self, *_: object) -> None:
+                pass
+
+        self._server = HTTPServer(("127.0.0.1", 0), Handler)
+        self.url = f"http://127.0.0.1:{self._server.server_port}"
+        threading.Thread(target=self._server.serve_forever, daemon=True).start()
+
+    def close(self) -> None:
+        self._server.shutdown()
+        self._server.server_close()
+
+
+@pytest.fixture
+def collector() -> Iterator[Collector]:
+    opened = Collector()
+    yield opened
+    opened.close()
+
+
+def test_requests_are_spans_in_the_trace_of_whoever_asks(
+    start: Callable[..., Process], collector: Collector, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", collector.url)
+    server = start("--no-launcher")
+    trace = "0af7651916cd43dd8448eb211c80319c"
+    httpx2.post(
+        f"{server.url}/sessions",
+        json={"session_id": "s-1", "task_id": "T-1"},
+        headers={"traceparent": f"00-{trace}-b7ad6b7169203331-01"},
+    ).raise_for_status()
+    assert server.end() == 0, "what was not sent yet is sent at the end"
+    [(service, span)] = until(lambda: [each for each in collector.spans if each[1].name == "holdfast.create"])
+    told = {a.key: a.value.string_value or a.value.int_value for a in span.attributes}
+    assert (service, span.trace_id.hex()) == ("holdfast", trace)
+    assert {"holdfast.session": "s-1", "holdfast.task": "T-1", "http.response.status_code": 201}.items() <= told.items()
+    assert told["holdfast.request_id"]
