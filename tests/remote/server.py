@@ -10,7 +10,7 @@ import asyncio
 import itertools
 import socket
 import threading
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
 import uvicorn
@@ -22,7 +22,7 @@ from holdfast.doors.http.gate import Gate
 from holdfast.doors.http.serve import make_door
 from holdfast.doors.http.visit import Visitor
 from holdfast.launcher.embedded import Embedded
-from holdfast.service.deps import Caller
+from holdfast.service.deps import Caller, Deps
 from holdfast.testing.faults import PATIENCE
 
 T = TypeVar("T")
@@ -118,9 +118,25 @@ class Doors:
 
     def open(self, url: str) -> str:
         """A door on a store; its address."""
+        return self._added(self._loop.run(a_door(url)))
+
+    def open_on(self, make: Callable[[], Deps]) -> str:
+        """A door on what is made in the server's own thread; its address."""
+
+        async def made() -> Door:
+            deps = await asyncio.to_thread(make)
+            return make_door(deps, OwnerGate(deps))
+
+        return self._added(self._loop.run(made()))
+
+    def _added(self, door: Door) -> str:
         number = str(next(self._numbers))
-        self._doors[number] = self._loop.run(a_door(url))
+        self._doors[number] = door
         return f"{self._server.url}/{number}"
+
+    def deps(self, address: str) -> Deps:
+        """What a door works with, for whoever is at home there."""
+        return self._doors[address.rpartition("/")[2]].deps_of("local")
 
     def launching(self, address: str) -> Embedded:
         """A launcher for the agents of that door; it works until the door is shut."""

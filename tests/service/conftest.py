@@ -8,8 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from holdfast.service.deps import Settings
+from holdfast.testing.builders import FakeClock
 from tests.remote.server import Doors
-from tests.service.doors import Place, Served, Timed, timed_on
+from tests.service.doors import Place, Served, ServedTimed, Timed, timed_on
 
 
 @pytest.fixture(scope="session")
@@ -34,9 +36,20 @@ def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Place]:
             yield Place(url, connections)
 
 
-@pytest.fixture(params=["memory", "sqlite"])
+@pytest.fixture(params=["memory", "sqlite", "http"])
 def timed(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Timed]:
     """The same with a clock that stands still until the test moves it."""
+    with ExitStack() as connections:
+        if request.param == "http":
+            doors: Doors = request.getfixturevalue("doors")
+            yield ServedTimed(tmp_path / "holdfast.db", doors, Settings(), FakeClock(), connections)
+        else:
+            yield timed_on(request.param, tmp_path, connections)
+
+
+@pytest.fixture(params=["memory", "sqlite"])
+def timed_store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Timed]:
+    """The same without a server in between, for what only servers themselves do."""
     with ExitStack() as connections:
         yield timed_on(request.param, tmp_path, connections)
 

@@ -18,7 +18,7 @@ from holdfast.service.inline import drive
 from holdfast.stores.memory.store import MemoryStore
 from holdfast.stores.sqlite.store import SqliteStore
 from holdfast.testing.builders import FakeClock
-from tests.remote.server import OWNER
+from tests.remote.server import OWNER, Doors
 
 
 class Place:
@@ -59,6 +59,8 @@ class Served(Place):
 class Timed:
     """A store with a clock that only the test moves."""
 
+    interface = "test"
+
     def __init__(self, store: Store, settings: Settings, connections: ExitStack) -> None:
         self.store, self.settings, self._connections = store, settings, connections
         self.clock = FakeClock()
@@ -67,7 +69,7 @@ class Timed:
     def connect(self, *, owner: str = "local", by: str = "ann", holder: str = "ann") -> sync.Holdfast:
         """A connection for somebody."""
         deps = self.deps = Deps(self.store, self.clock, os.urandom, self.settings)
-        caller = Caller(owner=owner, by=by, interface="test", holder=holder)
+        caller = Caller(owner=owner, by=by, interface=self.interface, holder=holder)
         return sync.Holdfast(AsyncHoldfast(lambda: deps, caller, threaded=False))
 
     def forward(self, **by: float) -> datetime:
@@ -77,6 +79,30 @@ class Timed:
     def with_settings(self, settings: Settings) -> Timed:
         """The same store, otherwise configured."""
         return Timed(self.store, settings, self._connections)
+
+
+class ServedTimed(Timed):
+    """The same behind a server, whose clock is the test's; `store` is the file itself, `deps` are the server's."""
+
+    interface = "python"
+
+    def __init__(self, path: Path, doors: Doors, settings: Settings, clock: FakeClock, connections: ExitStack) -> None:
+        self._path, self._doors, self.settings, self._connections = path, doors, settings, connections
+        self.clock = clock
+        self.store: Store = SqliteStore.open(path)
+        connections.callback(lambda: drive(self.store.close()))
+        self._address = doors.open_on(lambda: Deps(SqliteStore.serve(path), clock, os.urandom, settings))
+        connections.callback(doors.shut, self._address)
+        self.deps = doors.deps(self._address)
+        self.hf = self.connect()
+
+    def connect(self, *, owner: str = "local", by: str = "ann", holder: str = "ann") -> sync.Holdfast:
+        caller = Caller(owner=owner, by=by, interface=self.interface, holder=holder)
+        remote = RemoteHoldfast(self._address, caller, headers={OWNER: owner})
+        return self._connections.enter_context(sync.on_server(remote))
+
+    def with_settings(self, settings: Settings) -> Timed:
+        return ServedTimed(self._path, self._doors, settings, self.clock, self._connections)
 
 
 def timed_on(kind: str, folder: Path, connections: ExitStack) -> Timed:

@@ -37,8 +37,8 @@ def test_what_was_said_comes_back_with_its_number_role_and_door(timed: Timed) ->
     session = timed.hf.create("agent")
     entries = timed.hf.append(session.id, ["hi", {"role": "assistant", "content": "ho"}])
     assert [(entry.number, entry.role, entry.content, entry.interface) for entry in entries] == [
-        (2, "user", "hi", "test"),
-        (3, "assistant", "ho", "test"),
+        (2, "user", "hi", timed.interface),
+        (3, "assistant", "ho", timed.interface),
     ]
     assert timed.hf.messages(session.id).items == entries
     assert timed.hf.send(session.id, "and on").message.number == 4

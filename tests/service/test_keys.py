@@ -19,6 +19,12 @@ from holdfast.testing.builders import NOON, FakeClock
 from tests.service.doors import Timed
 
 
+@pytest.fixture
+def timed(timed_store: Timed) -> Timed:
+    """No door in between: this is what servers do with keys, tokens and each other."""
+    return timed_store
+
+
 def make(timed: Timed, **given: Any) -> tuple[Key, str]:
     made = drive(create_key(timed.deps, **given))
     return made.key, made.text

@@ -55,7 +55,12 @@ def test_a_new_session_shows_every_promised_field(timed: Timed) -> None:
     shown = session_json(session)
     assert tuple(shown) == PUBLIC_FIELDS
     assert (shown["state"], shown["status"], shown["phase"]) == ("created", "created", "initializing")
-    assert (shown["owner"], shown["interface"], shown["version"], shown["last_entry"]) == ("local", "test", 1, 1)
+    assert (shown["owner"], shown["interface"], shown["version"], shown["last_entry"]) == (
+        "local",
+        timed.interface,
+        1,
+        1,
+    )
     assert shown["created_at"] == shown["updated_at"] == shown["last_activity_at"] == "2026-03-01T12:00:00Z"
     assert shown["task_id"]
 
@@ -110,7 +115,7 @@ def test_the_log_tells_everything_in_order_without_gaps(timed: Timed) -> None:
         "summary",
         "finalized",
     ]
-    assert {(entry.by, entry.interface, entry.session_id) for entry in log} == {("ann", "test", session.id)}
+    assert {(entry.by, entry.interface, entry.session_id) for entry in log} == {("ann", timed.interface, session.id)}
     assert len({entry.task_id for entry in log}) == 1
 
 

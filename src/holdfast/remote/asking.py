@@ -5,9 +5,11 @@ What JSON cannot carry is refused here, in the words of the rules; everything el
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime, timedelta
 from functools import cache
+from math import isfinite
 from typing import Any, get_args, get_origin
 from urllib.parse import quote
 from uuid import uuid4
@@ -31,6 +33,7 @@ PARENTS = ("create", "run", "delegate")  # what may get the session that asks as
 REPEATABLE = frozenset({"resume", "finalize", "stop", "stop_run", "decide"})
 CONTEXT = "context."
 _RUNNING = b'"status":"running"'
+_WRONG_TYPE = re.compile(r"Expected `(?P<wanted>.*)`, got `(?P<given>\w+)` - at `\$\.(?P<name>\w+)`")
 
 
 def ask_for(name: str, given: Arguments) -> tuple[Operation, Ask]:
@@ -52,7 +55,7 @@ def ask_for(name: str, given: Arguments) -> tuple[Operation, Ask]:
     if name == "delegate" and told.get("delegation_id") is None:
         told["delegation_id"] = new_key()
     body = {wire: told[parameter] for wire, parameter in _own_fields(chosen) if parameter in told}
-    query, content = ([], encode(body)) if chosen.has_body else (_query(body), None)
+    query, content = ([], encode(body)) if chosen.has_body else (_query(_of_its_type(chosen, body)), None)
     if chosen.body is not None:
         content = encode(told[chosen.body])
     return chosen, Ask(
@@ -105,6 +108,8 @@ def _ready(name: str, value: Any) -> Any:
         raise InvalidField(name, "must be an instant with its time zone")
     if isinstance(value, str) and not is_text(value):
         raise InvalidField(name, "must be text")
+    if isinstance(value, float) and not isfinite(value):
+        raise InvalidField(name, "must be a finite number")  # JSON would make nothing of it, which means something else
     if isinstance(value, (str, int, float, datetime)):
         return value
     if isinstance(value, Iterable) and not isinstance(value, dict):
@@ -178,6 +183,18 @@ def _unknown(name: str, value: Any) -> HoldfastError:
         "name": errors.AgentNotFound,
     }
     return kinds.get(name, errors.SessionNotFound)(value)
+
+
+def _of_its_type(operation: Operation, fields: Arguments) -> Arguments:
+    """The fields of a query, in which everything becomes text: a number for a name has to be refused here."""
+    try:
+        msgspec.convert(fields, operation.request)
+    except msgspec.ValidationError as error:
+        if wrong := _WRONG_TYPE.match(str(error)):
+            raise InvalidField(
+                operation.fields[wrong["name"]], f"must be {wrong['wanted']}, not {wrong['given']}"
+            ) from None
+    return fields
 
 
 def _query(fields: Arguments) -> Query:

@@ -18,7 +18,6 @@ import pytest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 from prometheus_client.parser import text_string_to_metric_families
 
-import holdfast
 from holdfast import config, sync
 from holdfast.doors import logs
 from holdfast.doors.http import health
@@ -82,10 +81,9 @@ def numbers(text: str) -> dict[str, float]:
 
 
 async def test_the_numbers_tell_what_happens_and_what_waits(tmp_path: Path) -> None:
-    url = f"sqlite:///{tmp_path / 'x.db'}"
-    with opened(url) as (door, http):
-        async with holdfast.connect(url) as hf:
-            await hf.run("echo-agent", "waits for a launcher", mode="async_poll", parent=None)
+    with opened(f"sqlite:///{tmp_path / 'x.db'}") as (door, http):
+        asked = {"agent_name": "echo-agent", "prompt": "waits for a launcher", "mode": "async_poll"}
+        assert (await http.post("/runs", json=asked)).status_code == 201
         for _ in range(3):
             await http.post("/sessions", json={})
         await http.get("/sessions/nobody")
