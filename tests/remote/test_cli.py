@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import io
+import signal
 import socket
+import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
 
 import holdfast
 from holdfast.doors.cli import app
-from tests.doors.cli.running import Cli, Done
+from tests.doors.cli.running import Cli, Done, a_terminal
 from tests.doors.cli.running import run as run_apart
 from tests.remote.server import Doors
 
@@ -106,6 +109,48 @@ def test_nobody_there_is_exit_code_5_and_a_line_that_helps(monkeypatch: pytest.M
     assert app.run(["doctor", "--url", f"http://127.0.0.1:{port}"]) == 5
 
 
+def test_keys_are_made_listed_and_revoked(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = cli("--json", "keys", "create", "--scope", "admin", "--scope", "read").json
+    monkeypatch.setenv("HOLDFAST_KEY", made["text"])
+    assert [line.split("\t")[0] for line in cli("keys", "list").lines] == [made["key_id"]]
+    other = cli("--json", "keys", "create").json["key_id"]
+    monkeypatch.setenv("HOLDFAST_KEY", made["text"])  # each command takes it out of its environment
+    assert cli("keys", "revoke", other).code == 0
+
+
+def test_ctrl_c_ends_a_watch_as_it_does_on_a_store(address: str) -> None:
+    command = [sys.executable, "-m", "holdfast", "--url", address, "watch", "s-1", "--after", "0"]
+    assert run_apart("--url", address, "create", "--session-id", "s-1").code == 0
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as watch:
+        assert watch.stdout is not None
+        assert "created" in watch.stdout.readline()
+        time.sleep(0.2)  # it waits for the next one by now, or interrupting it is easy
+        watch.send_signal(signal.SIGINT)
+        _, err = watch.communicate(timeout=60)
+    assert (watch.returncode, err.strip()) == (130, "")
+
+
+def test_a_definition_that_is_wrong_is_told_with_its_file(cli: Cli, tmp_path: Path) -> None:
+    (tmp_path / "x.toml").write_text('[agent]\nname = "x"\nkind = "command"\ncolour = "red"\n')
+    done = cli("agents", "add", str(tmp_path / "x.toml"))
+    assert done.code == 2
+    assert "x.toml, line 4" in done.err
+
+
+def test_a_chat_with_nobody_is_refused_before_anything_is_created(cli: Cli, address: str) -> None:
+    with a_terminal() as terminal:
+        done = terminal.run("--url", address, "run", "nobody")
+    assert done.code == 3, done
+    assert cli("list").lines == []
+
+
+def test_whole_numbers_stay_whole(cli: Cli) -> None:
+    usage = '{"usage": {"input_tokens": 100, "output_tokens": 7}}'
+    assert cli("create", "--agent", "architect", "--metadata", usage).code == 0
+    told = dict(line.split("\t")[:2] for line in cli("stats").lines)
+    assert (told["input_tokens"], told["output_tokens"]) == ("100", "7")
+
+
 def test_what_needs_the_store_itself_says_so(cli: Cli) -> None:
     for args in (("migrate",), ("hooks", "install", "--local"), ("doctor", "--set-aside")):
         done = cli(*args)
@@ -142,7 +187,5 @@ def test_a_store_on_this_machine_needs_no_http_client(tmp_path: Path) -> None:
         f"run(['list', '--url', 'sqlite:///{tmp_path}/x.db'])\n"
         "print(sorted({'httpx2', 'asyncio', 'holdfast.remote.client'} & sys.modules.keys()))"
     )
-    import subprocess
-
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"

@@ -131,6 +131,17 @@ async def test_nobody_there_is_told_in_time_and_says_what_to_check() -> None:
     assert edge_of(nobody.value).exit_code == 5
 
 
+async def test_whoever_has_to_wait_is_told_once(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("holdfast.remote.transport.QUIET_FOR", 0.0)
+    async with holdfast.connect("http://127.0.0.1:9", deadline=0.5) as hf:
+        with pytest.raises(ServerUnreachable):
+            await hf.list()
+    [told] = [record.getMessage() for record in caplog.records if record.name.startswith("holdfast")]
+    assert told.startswith("no answer from http://127.0.0.1:9")
+
+
 async def test_whoever_else_answers_is_no_server_of_ours() -> None:
     async def other(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.readuntil(b"\r\n\r\n")
@@ -284,6 +295,22 @@ def test_whoever_waits_for_a_stream_is_told_that_the_connection_was_closed(addre
     thread.join(60)
     assert not thread.is_alive()
     assert isinstance(told.get(timeout=60), errors.StoreUnavailable)
+
+
+def test_a_callback_that_would_wait_for_itself_is_refused(address: str, doors: Doors) -> None:
+    doors.launching(address)
+    refused: list[Exception] = []
+
+    def hear(_: str, event: dict[str, Any]) -> None:
+        try:
+            hf.list()
+        except HoldfastError as error:
+            refused.append(error)
+
+    with sync.connect(address) as hf:
+        assert hf.run("echo-agent", "hello", on_event=hear, timeout=60).status == "completed"
+    assert refused
+    assert {error.code for error in refused} == {"unsupported"}  # type: ignore[attr-defined]
 
 
 def test_the_sync_door_works_inside_a_running_loop(address: str) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime, timedelta
+from enum import Enum
 from functools import cache
 from math import isfinite
 from typing import Any, get_args, get_origin
@@ -113,7 +114,7 @@ def _ready(name: str, value: Any) -> Any:
     if isinstance(value, (str, int, float, datetime)):
         return value
     if isinstance(value, Iterable) and not isinstance(value, dict):
-        value = list(value)
+        value = [item.value if isinstance(item, Enum) else item for item in value]
     check_json(value, name)
     return value
 

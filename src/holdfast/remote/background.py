@@ -9,6 +9,8 @@ from concurrent.futures import CancelledError, Future
 from types import AsyncGeneratorType, CoroutineType
 from typing import Any
 
+from holdfast.core.errors import StoreUnavailable, Unsupported
+
 NAME = "holdfast-remote"
 LAST_WORK = 5.0  # seconds for what is being closed when everything is
 
@@ -39,22 +41,26 @@ class Background:
         if not self.is_open:
             work.close()
             raise _closed()
+        if threading.current_thread() is self._thread:  # whoever hears events must not wait for what comes after them
+            work.close()
+            raise Unsupported("a callback cannot ask the server on its own connection; connect a second time for it")
         future = asyncio.run_coroutine_threadsafe(work, self._loop)
         return _result(future)
 
     def _each(self, stream: AsyncIterator[Any]) -> Iterator[Any]:
         """Walk a stream; one that is left early is closed."""
         self._streams.add(stream)
+        alone = asyncio.Lock()  # whoever is interrupted while they wait leaves a step behind that still has to end
         try:
             while True:
                 try:
-                    yield self.run(_next(stream))
+                    yield self.run(_next(stream, alone))
                 except StopAsyncIteration:
                     return
         finally:
             if self.is_open and stream in self._streams:
                 self._streams.discard(stream)
-                self.run(stream.aclose())  # type: ignore[attr-defined]
+                self.run(_close(stream, alone))
 
     @property
     def is_open(self) -> bool:
@@ -89,8 +95,14 @@ class Background:
         self._loop.close()
 
 
-async def _next(stream: AsyncIterator[Any]) -> Any:
-    return await stream.__anext__()
+async def _next(stream: AsyncIterator[Any], alone: asyncio.Lock) -> Any:
+    async with alone:
+        return await stream.__anext__()
+
+
+async def _close(stream: Any, alone: asyncio.Lock) -> None:
+    async with alone:
+        await stream.aclose()
 
 
 def _result(future: Future[Any]) -> Any:
@@ -104,6 +116,4 @@ def _result(future: Future[Any]) -> Any:
 
 
 def _closed() -> Exception:
-    from holdfast.core.errors import StoreUnavailable
-
     return StoreUnavailable("this connection is closed; connect again")

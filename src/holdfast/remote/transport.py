@@ -8,6 +8,7 @@ because it reads, because it is so by its nature, or because it carries a key.
 from __future__ import annotations
 
 import asyncio
+import logging
 import random
 import time
 from collections.abc import AsyncIterator, Callable
@@ -21,11 +22,14 @@ from msgspec import Struct
 
 from holdfast.core.errors import HoldfastError, InvalidField, ServerUnreachable, StoreUnavailable, error_from
 
+log = logging.getLogger(__name__)
+
 DEADLINE = 30.0  # seconds after which a server counts as unreachable
 CONNECT_WITHIN = 5.0  # seconds
 ANSWER_WITHIN = 30.0  # seconds, besides those that the server was asked to wait
 KEEP_FOR = 4.0  # seconds a connection stays open unused: less than servers keep it, so that none is closed in use
 FIRST_PAUSE, LONGEST_PAUSE = 0.1, 2.0  # seconds between two attempts
+QUIET_FOR = 1.0  # seconds of trying before anybody is told
 PIECE = 64 * 1024  # bytes sent at once of what is long
 LATER = (502, 503, 504)  # what a proxy says while there is no server behind it
 TOO_MANY = 429
@@ -130,6 +134,7 @@ class Patience:
 
     def __init__(self, url: str, deadline: float) -> None:
         self._url, self._ends, self._tries = url, time.monotonic() + deadline, 0
+        self._tell_at: float | None = time.monotonic() + QUIET_FOR
         self.is_unsure = False  # whether something may have been done
 
     async def after(self, error: Exception, *, again: bool = True, pause: float | None = None) -> None:
@@ -139,8 +144,15 @@ class Patience:
             pause = random.uniform(0.5, 1) * min(FIRST_PAUSE * 2**self._tries, LONGEST_PAUSE)
         if not again or pause >= left:
             raise self._given_up(error) from error
+        self._tell(error, left)
         self._tries += 1
         await asyncio.sleep(pause)
+
+    def _tell(self, error: Exception, left: float) -> None:
+        """Whoever waits is told once what for."""
+        if self._tell_at is not None and time.monotonic() >= self._tell_at:
+            self._tell_at = None
+            log.warning("no answer from %s (%s); trying for another %.0f seconds", self._url, _told(error), left)
 
     def _given_up(self, error: Exception) -> HoldfastError:
         if isinstance(error, HoldfastError):  # the server is there, and said so

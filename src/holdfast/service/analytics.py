@@ -65,8 +65,8 @@ class Measure(Struct, frozen=True, kw_only=True):
 class Tokens(Struct, frozen=True, kw_only=True):
     """What models read and wrote, as far as sessions tell."""
 
-    input: float
-    output: float
+    input: int | float  # so that a whole number is one at every door
+    output: int | float
     sessions: int  # how many tell of it
 
 

@@ -67,10 +67,12 @@ def add(app: App, file: str, replace: bool) -> None:
 
     What is wrong in the file is told with its line, and nothing is added.
     """
+    from holdfast import config
     from holdfast.agents.registry import decoded
 
     source = "standard input" if file == STDIN else file
     text = decoded(read_file(file, "file"), source)
+    config.read_definition(text, source)  # a server would not know what the file is called
     agent = app.hf.define_agent(text, source=source, replace=replace)
     app.show(agent, lambda: say(f"Added {agent['name']}: {agent['source']}" if is_terminal() else agent["name"]))
 

@@ -43,9 +43,12 @@ async def chat(url: str | None, agent: str, options: dict[str, Any]) -> None:
     """Talk with an agent, in a new session or in an old one, until the user leaves."""
     from holdfast import config, connect
 
-    if not config.is_server(config.pick_url(url)):  # a server has agents of its own
+    is_server = config.is_server(config.pick_url(url))
+    if not is_server:
         config.open_registry().get(agent)
     async with connect(url, interface="cli") as hf:
+        if is_server:  # which has agents of its own
+            await hf.agent(agent)
         hf.one_family = True
         is_kept = not config.pick_url(url).startswith("memory://")
         session = await _begun(hf, agent, options)
