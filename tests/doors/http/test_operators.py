@@ -23,6 +23,7 @@ from holdfast.doors import logs
 from holdfast.doors.http import health
 from holdfast.doors.http.app import Door
 from holdfast.doors.http.health import Heart
+from holdfast.doors.http.metrics import Meter
 from holdfast.doors.http.serve import make_door
 from holdfast.doors.http.visit import Visit
 from holdfast.testing.faults import PATIENCE
@@ -99,6 +100,12 @@ async def test_the_numbers_tell_what_happens_and_what_waits(tmp_path: Path) -> N
     assert told["holdfast_running_turns"] == told["holdfast_streams"] == 0
     assert told["holdfast_callbacks_waiting"] == told["holdfast_set_aside"] == 0
     assert told["holdfast_store_bytes"] > 10_000
+
+
+def test_every_number_is_documented() -> None:
+    page = (Path(__file__).parents[3] / "docs" / "operations.md").read_text()
+    for family in Meter().registry.collect():
+        assert f"`{family.name}" in page, family.name
 
 
 def test_whichever_worker_is_asked_it_tells_the_numbers_of_all(start: Callable[..., Process]) -> None:
