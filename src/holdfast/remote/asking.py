@@ -189,7 +189,7 @@ def _unknown(name: str, value: Any) -> HoldfastError:
 def _of_its_type(operation: Operation, fields: Arguments) -> Arguments:
     """The fields of a query, in which everything becomes text: a number for a name has to be refused here."""
     try:
-        msgspec.convert(fields, operation.request)
+        msgspec.convert({name: value for name, value in fields.items() if value is not None}, operation.request)
     except msgspec.ValidationError as error:
         if wrong := _WRONG_TYPE.match(str(error)):
             raise InvalidField(

@@ -10,7 +10,17 @@ import pytest
 
 from holdfast.doors.cli import app
 from tests.doors.cli.running import Cli, Done, Terminal, Unchanged, a_terminal
+from tests.remote.server import Doors
 
+ON_A_SERVER_TOO = {
+    "test_approvals",
+    "test_audit",
+    "test_conversation",
+    "test_family",
+    "test_holds",
+    "test_sessions",
+    "test_transfer",
+}
 OURS = ("AGENT_", "HOLDFAST_", "_HOLDFAST_", "XDG_", "PYTHONWARNINGS")
 SOURCE = Path(__file__).parents[3] / "src"
 
@@ -27,6 +37,34 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("PYTHONPATH", str(SOURCE), prepend=os.pathsep)  # the package under test, installed or not
     monkeypatch.chdir(workplace)
     return folder
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """What is asked of sessions is asked on a store, and on a server with that store behind it."""
+    if metafunc.module.__name__.rpartition(".")[2] in ON_A_SERVER_TOO and "cli" in metafunc.fixturenames:
+        metafunc.parametrize("served", ["store", "server"], indirect=True)
+
+
+@pytest.fixture(scope="session")
+def doors() -> Iterator[Doors]:
+    """A server for all tests."""
+    opened = Doors()
+    yield opened
+    opened.close()
+
+
+@pytest.fixture(autouse=True)
+def served(request: pytest.FixtureRequest, home: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Whether commands work on the file in their home, or on a server that does."""
+    if getattr(request, "param", "store") == "store":
+        yield
+        return
+    doors: Doors = request.getfixturevalue("doors")
+    home.mkdir(parents=True, exist_ok=True)
+    address = doors.open(f"sqlite:///{home / 'holdfast.db'}".replace(" ", "%20"))
+    monkeypatch.setenv("HOLDFAST_URL", address)
+    yield
+    doors.shut(address)
 
 
 @pytest.fixture
