@@ -148,7 +148,8 @@ async def send(deps: Deps, caller: Caller, ref: str, content: object, *, client_
     if not deps.can_start(session.agent_name):
         return None
     key = None if client_key is None else f"send:{session.session_id}:{check_label('client_key', client_key)}"
-    asked = await ask(deps, caller, session.session_id, content, wish=Wish(idempotency_key=key))
+    message = content if isinstance(content, dict) else {"role": "user", "content": content}
+    asked = await ask(deps, caller, session.session_id, message, wish=Wish(idempotency_key=key))
     said = await deps.store.log(caller.owner, session.session_id, after=(asked.run.asked_entry or 1) - 1, limit=1)
     return Reply(session_id=session.session_id, message=said[0], run_id=asked.run.run_id)
 

@@ -146,8 +146,9 @@ class Routes:
         if asked.initial_message is not None:
             check_message(asked.initial_message, "initial_message")  # before anything is made
         hf, key = self._door.visit(exchange, visitor), exchange.header(b"idempotency-key")
-        session = await hf.create(
+        started = await hf.executor.start(
             asked.agent_name,
+            asked.initial_message,
             name=asked.session_name,
             purpose=asked.purpose,
             metadata=asked.metadata,
@@ -156,13 +157,11 @@ class Routes:
             session_id=asked.session_id,
             project_dir=asked.project_dir,
             idempotency_key=key,
+            client_key=key,
         )
-        run_id = None
-        if asked.initial_message is not None:
-            run_id = (await hf.post(session.session_id, content=asked.initial_message, client_key=key)).run_id
-            session = await hf.get(session.session_id)
+        session = started.session
         told = {name: getattr(session, name) for name in ("session_id", "session_name", "task_id", "agent_name")}
-        answer = {**told, "state": session.state, "created_at": session.created_at, "run_id": run_id}
+        answer = {**told, "state": session.state, "created_at": session.created_at, "run_id": started.run_id}
         await exchange.answer(encode(answer), status=201)
 
     async def get(self, exchange: Exchange, visitor: Visitor) -> None:

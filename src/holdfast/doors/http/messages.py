@@ -66,13 +66,13 @@ def add_to(door: Door, live: LiveStreams) -> None:
 
 async def said(hf: Visit, exchange: Exchange, asked: PostMessages) -> Posted:
     """Say what a request wants said."""
-    key = exchange.header(b"idempotency-key")
+    key = exchange.header(b"idempotency-key") or asked.client_key
     return await hf.post(
         exchange.params["ref"],
-        messages=None if asked.messages is None else _keyed(asked.messages, key or asked.client_key),
+        messages=None if asked.messages is None else _keyed(asked.messages, key),
         content=asked.content,
         role=asked.role,
-        client_key=key or asked.client_key,
+        client_key=key,
         token=asked.token,
         run=asked.run,
         wait=0.0 if asked.stream else asked.wait,
@@ -84,7 +84,7 @@ async def stream_answer(live: LiveStreams, exchange: Exchange, visitor: Visitor,
 
     async def done() -> bytes:
         try:
-            return b"event: done\ndata: %s\n\n" % encode(await hf.as_it_stands(posted))
+            return b"event: done\ndata: %s\n\n" % encode(await hf.executor.as_it_stands(posted))
         except NotFound:  # deleted meanwhile, and its run with it
             return b"event: done\ndata: %s\n\n" % encode(posted)
 

@@ -7,15 +7,14 @@ import os
 from typing import Any
 
 from msgspec import Struct
-from msgspec.structs import replace
 
 from holdfast.client import Holdfast
-from holdfast.core.entry import Entry, Message, check_messages
 from holdfast.core.errors import InvalidField, VersionConflict
 from holdfast.core.family import Deletion
 from holdfast.core.key import Scope
-from holdfast.core.run import Run
-from holdfast.service import conversation, runs
+from holdfast.executor import AgentExecutor
+from holdfast.executor import Posted as Posted  # what other doors that are visited tell of
+from holdfast.service import runs
 from holdfast.service.agents import AgentList, hidden
 from holdfast.service.deps import Caller, Deps
 
@@ -35,16 +34,6 @@ class Visitor(Struct, frozen=True):
     owners: tuple[str, ...] = ()  # for whom a launcher with this key works
 
 
-class Posted(Struct, frozen=True, kw_only=True):
-    """What became of messages: the entries they are, and the work they asked for."""
-
-    session_id: str
-    entries: list[Entry]
-    run_id: str | None = None
-    run: Run | None = None  # as it is when the answer is sent
-    reply: Entry | None = None  # what the agent said last, if the run has completed
-
-
 class Visit(Holdfast):
     """Holdfast for one visitor. Agents are the launcher's business, never this object's."""
 
@@ -53,6 +42,11 @@ class Visit(Holdfast):
         self.deps = self._deps = deps
         self.launches = False
         self._session, self._run = session or visitor.session_id, run
+
+    @property
+    def executor(self) -> AgentExecutor:
+        """Who takes words to agents for this visitor."""
+        return AgentExecutor(self)
 
     def _surrounding_session(self) -> str | None:
         return self._session
@@ -101,59 +95,18 @@ class Visit(Holdfast):
         content: Any = None,
         role: str = "user",
         client_key: str | None = None,
-        token: str | None = None,
-        run: bool = True,
-        wait: float = 0.0,
+        **how: Any,
     ) -> Posted:
-        """Say something: a user's message asks for a run if the agent can be started, unless told not to.
-
-        Of several messages the last one asks; those before it are what it goes with.
-        """
+        """Say one thing (`content`, `role`) or several (`messages`): `AgentExecutor.say` as requests have it."""
         if (messages is None) == (content is None):
             raise InvalidField("messages", "and content: give one of the two")
-        said = [{"role": role, "content": content, "client_key": client_key}] if messages is None else messages
-        checked = check_messages(said)
-        if run and token is None and checked[-1].role == "user" and await self._is_answered(ref):
-            return await self._ask(ref, checked, wait)
-        entries = await self.append(ref, checked, token=token)
-        return Posted(session_id=str(entries[0].session_id), entries=entries)
+        one = [{"role": role, "content": content, "client_key": client_key}]
+        return await self.executor.say(ref, one if messages is None else messages, **how)
 
     async def check_version(self, ref: str, version: int | None) -> None:
         """Raise VersionConflict if the session is at another version: for changes that compare none themselves."""
         if version is not None and (session := await self.get(ref)).version != version:
             raise VersionConflict(session.session_id, version, session.version)
-
-    async def _is_answered(self, ref: str) -> bool:
-        """Whether the session has an agent that can be started."""
-        deps = await self._ready()
-        return deps.find_agent is not None and deps.can_start(
-            (await deps.store.get(self._caller.owner, ref)).agent_name
-        )
-
-    async def _ask(self, ref: str, said: list[Message], wait: float) -> Posted:
-        before, last = said[:-1], said[-1]
-        entries = await self.append(ref, before) if before else []
-        prompt = {"role": last.role, "content": last.content}
-        reply = await self.send(ref, prompt, client_key=last.client_key)
-        posted = Posted(session_id=reply.session_id, entries=[*entries, reply.message], run_id=reply.run_id)
-        return await self.as_it_stands(posted, wait=wait)
-
-    async def as_it_stands(self, posted: Posted, *, wait: float = 0.0) -> Posted:
-        """The same with the run as it is now, or once it has settled within `wait` seconds."""
-        if posted.run_id is None:
-            return posted
-        run = await self.result(posted.run_id, wait=min(wait, LONGEST_WAIT))
-        return replace(posted, run=run, reply=await self._said(run))
-
-    async def _said(self, run: Run) -> Entry | None:
-        """The entry that a settled run's result is."""
-        if run.result_entry is None:
-            return None
-        deps = await self._ready()
-        page = await conversation.read_log(
-            deps, self._caller, run.session_id, after=run.result_entry - 1, before=run.result_entry + 1
-        )
-        return page.items[0] if page.items else None
 
 
 def _without_folder(problem: dict[str, Any]) -> dict[str, Any]:
