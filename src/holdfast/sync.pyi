@@ -505,8 +505,9 @@ class Holdfast:
         dry_run: bool = False,
         progress: Callable[[int, int], None] | None = None,
     ) -> ImportReport:
-        """Bring in what files and folders of this machine hold: exports, state.json files, transcripts of Claude Code.
+        """Bring in what files and folders of this machine hold: exports, or what others kept.
 
+        That is state.json files, transcripts of Claude Code, and lists of messages as chat APIs have them.
         What others kept comes in as far as it is sound; the report tells what was left out, where and why.
         """
 

@@ -1,8 +1,8 @@
 """Files to import: found, and told apart.
 
-A folder is looked through for what is known by its name and place: `*/state.json`, and the
-transcripts of Claude Code with those of their sub-agents. Nothing that stands in a file is ever
-used as a path.
+A folder is looked through for what is known by its name and place: `*/state.json`, the
+transcripts of Claude Code with those of their sub-agents, and `TASK/agent/conversation_history.json`.
+Nothing that stands in a file is ever used as a path.
 """
 
 from __future__ import annotations
@@ -18,8 +18,18 @@ from typing import IO
 from msgspec import Struct
 
 from holdfast.core.errors import InvalidField, InvalidImport
-from holdfast.service.histories.kinds import CLAUDE_CODE, KINDS, LOOK_AT, STATE, is_json, is_state, kind_of_lines
+from holdfast.service.histories.kinds import (
+    CLAUDE_CODE,
+    KINDS,
+    LOOK_AT,
+    OPENAI,
+    STATE,
+    is_json,
+    is_state,
+    kind_of_lines,
+)
 from holdfast.service.histories.lines import MAX_LINE
+from holdfast.service.histories.message_lists import MAX_LIST, is_document_of_messages, session_of_task
 from holdfast.service.histories.transcripts import spawn_depth
 
 Source = str | os.PathLike[str] | IO[bytes]
@@ -31,7 +41,9 @@ SESSION_FOLDER = "session"  # of .claude, in which every session has a folder of
 SUBAGENTS = "subagents"
 NOT_LOOKED_INTO = (".git", "node_modules")
 MAX_STATE = 16 * 1024 * 1024
-UNKNOWN = "neither an export of Holdfast, nor a state.json, nor a transcript of Claude Code"
+CONVERSATION = "conversation_history.json"  # of a task, in its folder `agent`
+TASK_AGENT = "agent"
+UNKNOWN = "neither an export of Holdfast, nor a state.json, nor a transcript of Claude Code, nor a list of messages"
 
 _is_transcript = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}\.jsonl").fullmatch
 _is_subagent = re.compile(r"agent-[A-Za-z0-9_-]+\.jsonl").fullmatch
@@ -47,7 +59,8 @@ class Found(Struct, kw_only=True):
     is_copy: bool = False  # of a pipe, which is ours to close
     size: int = 0
     folder: str | None = None  # of a state: what its id has to be
-    session_id: str | None = None  # of a transcript: what its name or place promises
+    session_id: str | None = None  # of a transcript or a conversation: what its name or place promises
+    task_id: str | None = None  # of a conversation: what its place promises
     agent_id: str | None = None  # of a sub-agent's: what its name promises
     about: bytes | None = None
     rank: int = 0  # parents before children
@@ -102,6 +115,11 @@ def find(sources: Iterable[Source], kind: str = AUTO) -> list[Found]:
     return sorted(once.values(), key=lambda each: each.rank)
 
 
+def kind_of_stream(stream: IO[bytes]) -> str | None:
+    """What somebody has sent, one of KINDS; None if it is nothing known."""
+    return _kind_of(_from_stream(stream, None))
+
+
 def _found_in(source: Source, kind: str) -> list[Found]:
     try:
         if not isinstance(source, (str, os.PathLike)):
@@ -137,6 +155,8 @@ def _piped(path: str, kind: str) -> Found:
 def _single(path: str, kind: str) -> list[Found]:
     """A file that was named: what it is has to be clear."""
     file = _known(_file(path), kind)
+    if file.kind == OPENAI:
+        return [_conversation(file)]
     if file.kind != CLAUDE_CODE:
         return [file]
     beside = os.path.join(path.removesuffix(".jsonl"), SUBAGENTS)
@@ -156,10 +176,18 @@ def _kind_of(file: Found) -> str | None:
         return STATE
     with closing(file.lines(lambda _: None)) as lines:
         kind = kind_of_lines(islice(lines, LOOK_AT))
-    if kind is None and file.size <= MAX_STATE:
-        with file.opened() as opened:
-            kind = STATE if is_state(opened.read()) else None
-    return kind
+    return kind or _kind_of_document(file)
+
+
+def _kind_of_document(file: Found) -> str | None:
+    """What a file is that is one value on many lines."""
+    if file.size > MAX_LIST:
+        return None
+    with file.opened() as opened:
+        data = opened.read()
+    if file.size <= MAX_STATE and is_state(data):
+        return STATE
+    return OPENAI if is_document_of_messages(data) else None
 
 
 def _in_folder(root: str, kind: str) -> list[Found]:
@@ -184,6 +212,8 @@ def _candidate(path: str, root: str, kind: str) -> Found | None:
             return None
         if os.path.basename(path) == STATE_FILE:
             return _state(path, root) if kind in (AUTO, STATE) else None
+        if path.endswith(".json"):
+            return _json(path, root) if kind in (AUTO, OPENAI) else None
         return _jsonl(path, root, kind) if path.endswith(".jsonl") and kind != STATE else None
     except OSError as error:
         return _unreadable(path, error)
@@ -222,6 +252,24 @@ def _jsonl(path: str, root: str, kind: str) -> Found | None:
         file.problem = "not a transcript of Claude Code, though it is called like one"
         return file if is_named_so and file.size else None
     return _transcript(file) if file.kind == CLAUDE_CODE else file
+
+
+def _json(path: str, root: str) -> Found | None:
+    """A task's conversation by its name and place; any other file by what is in it, if it lies at the top."""
+    file = _conversation(_file(path))
+    if file.task_id is not None or os.path.basename(path) == CONVERSATION:
+        return file
+    return file if os.path.dirname(path) == root and _kind_of_document(file) == OPENAI else None
+
+
+def _conversation(file: Found) -> Found:
+    """A list of messages, with what its place says."""
+    folder, name = os.path.split(os.path.abspath(file.name))
+    file.kind = OPENAI
+    if name == CONVERSATION and os.path.basename(folder) == TASK_AGENT:
+        file.task_id = os.path.basename(os.path.dirname(folder)) or None
+        file.session_id = None if file.task_id is None else session_of_task(file.task_id)
+    return file
 
 
 def _file(path: str) -> Found:

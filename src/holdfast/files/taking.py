@@ -10,7 +10,8 @@ from holdfast.core.bundle import Bundle
 from holdfast.core.errors import InvalidImport
 from holdfast.files.finding import MAX_STATE, Found, Source, find
 from holdfast.service.deps import Caller, Deps
-from holdfast.service.histories.kinds import HOLDFAST, STATE
+from holdfast.service.histories.kinds import HOLDFAST, OPENAI, STATE
+from holdfast.service.histories.message_lists import read_messages
 from holdfast.service.histories.state_files import read_state
 from holdfast.service.histories.transcripts import Transcripts
 from holdfast.service.importing import History, ImportReport, bring_in, bring_in_history, exported
@@ -120,7 +121,7 @@ class _Run:
 
     def __init__(self, taker: Taker, *, threaded: bool, now: datetime) -> None:
         self._taker, self._threaded = taker, threaded
-        self._transcripts = Transcripts(now)
+        self._transcripts, self._now = Transcripts(now), now
         self._reading: Found | None = None
 
     async def take_exports(self, files: list[Found], advance: Advance, *, dry_run: bool) -> ImportReport:
@@ -151,6 +152,9 @@ class _Run:
         try:
             if file.kind == STATE:
                 return _state(file, advance)
+            if file.kind == OPENAI:
+                place = {"task_id": file.task_id, "session_id": file.session_id}
+                return read_messages(file.name, file.lines(advance), now=self._now, **place)
             return self._transcripts.read(
                 file.name,
                 file.lines(advance),

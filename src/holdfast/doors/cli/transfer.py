@@ -138,6 +138,7 @@ def _write_whole(path: str, lines: Iterable[str]) -> int:
         "holdfast import sessions.jsonl --dry-run",
         "holdfast import .claude/session",
         "holdfast import ~/.claude/projects/my-project",
+        "holdfast import chat.json --from openai",
         "holdfast export plan-prod | holdfast --url sqlite:///copy.db import -",
     ),
 )
@@ -150,7 +151,7 @@ def _write_whole(path: str, lines: Iterable[str]) -> int:
 @pass_app
 @click.pass_context
 def import_(ctx: click.Context, app: App, paths: tuple[str, ...], source: str, dry_run: bool, detach: bool) -> None:
-    """Bring sessions in: exports, state.json files, transcripts of Claude Code; files or whole folders.
+    """Bring sessions in: exports, state.json files, transcripts of Claude Code, lists of messages; whole folders too.
 
     Importing twice changes nothing. An export is read to its end before anything is written, and one that
     was cut short changes nothing. Of what others kept, everything sound comes in; what was left out is

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from asyncio import to_thread
 from collections.abc import Awaitable, Callable, Iterable
 from tempfile import SpooledTemporaryFile
 from typing import Annotated, Any
@@ -16,6 +17,8 @@ from holdfast.doors.http.exchange import Exchange
 from holdfast.doors.http.reach import check_one
 from holdfast.doors.http.reading import read_fields_of
 from holdfast.doors.http.visit import Visit, Visitor
+from holdfast.files.finding import kind_of_stream
+from holdfast.service.histories.kinds import HOLDFAST
 from holdfast.service.importing import ImportReport, import_histories
 
 MAX_IMPORT = 512 * 1024 * 1024  # bytes of one request
@@ -48,7 +51,7 @@ EXPORT = Described(
 )
 IMPORT = Described(
     name="import",
-    summary="Bring exported sessions in; twice changes nothing",
+    summary="Bring sessions in: an export, a state.json, a transcript of Claude Code, a list of messages",
     scope=Scope.WRITE,
     body=str,
     takes="application/x-ndjson",
@@ -75,11 +78,19 @@ def add_to(door: Door) -> None:
         await _export(exchange, visitor, door.visit(exchange, visitor))
 
     async def take(exchange: Exchange, visitor: Visitor) -> None:
-        await _import(exchange, door.visit(exchange, visitor).import_)
+        hf = door.visit(exchange, visitor)
+
+        async def import_(file: Any, *, detach: bool, dry_run: bool) -> ImportReport:
+            if await to_thread(kind_of_stream, file) not in (HOLDFAST, None):
+                return await hf.import_files([file], detach=detach, dry_run=dry_run)
+            file.seek(0)
+            return await hf.import_(_lines(file), detach=detach, dry_run=dry_run)  # which says what is wrong, and where
+
+        await _import(exchange, import_)
 
     async def take_histories(exchange: Exchange, visitor: Visitor) -> None:
-        async def import_(lines: Iterable[bytes], **how: bool) -> ImportReport:
-            return await import_histories(door.deps_of(visitor.caller.owner), visitor.caller, lines, **how)
+        async def import_(file: Any, **how: bool) -> ImportReport:
+            return await import_histories(door.deps_of(visitor.caller.owner), visitor.caller, _lines(file), **how)
 
         await _import(exchange, import_)
 
@@ -118,7 +129,7 @@ async def _import(exchange: Exchange, take: Take) -> None:
         async for piece in exchange.pieces(MAX_IMPORT):
             file.write(piece)
         file.seek(0)
-        report = await take(_lines(file), detach=query.detach, dry_run=query.dry_run)
+        report = await take(file, detach=query.detach, dry_run=query.dry_run)
     await exchange.answer(document(report))
 
 

@@ -18,7 +18,7 @@ Block = dict[str, Any]
 Part = dict[str, Any]
 
 THOUGHTS = ("thinking", "redacted_thinking")
-MEDIA = ("image", "document")
+MEDIA = ("image", "document", "audio")
 TIES = ("type", "id", "name", "call_id")
 CUTS = (256 * 1024, 32 * 1024, 1024, 64)  # how much of each text stays, tried until the message fits
 
@@ -48,7 +48,7 @@ def _part(block: Block, uuid: str | None, notes: Notes) -> Part | None:
         call = {"id": _text(block, "id"), "name": _text(block, "name"), "input": block.get("input", {})}
         return {"type": "tool_call", **call}
     if kind == "tool_result":
-        output = _output(block.get("content"), uuid, notes)
+        output = output_of(block.get("content"), uuid, notes)
         failed = block.get("is_error") is True
         return {"type": "tool_result", "call_id": _text(block, "tool_use_id"), "output": output, "is_error": failed}
     if kind == "tool_call":
@@ -74,7 +74,7 @@ def _reference(kind: str, block: Block, uuid: str | None) -> Part:
     return {"type": kind, **{name: value for name, value in facts.items() if value is not None}}
 
 
-def _output(content: object, uuid: str | None, notes: Notes) -> Any:
+def output_of(content: object, uuid: str | None, notes: Notes) -> Any:
     """What a tool gave: its text, or parts where it is more than text."""
     if not isinstance(content, list):
         return "" if content is None else content

@@ -18,7 +18,7 @@ MAX_COUNT = 1 << 53
 class Draft(Struct, kw_only=True):
     """Something that is to become an entry: a message, an error or a summary."""
 
-    line: int
+    line: int | None
     at: datetime | None
     role: str | None = None
     parts: list[Part] = field(default_factory=list)

@@ -10,11 +10,14 @@ from msgspec import Struct, field
 
 from holdfast.core.codec import decode
 from holdfast.service.histories.letters import decoded
+from holdfast.service.histories.message_lists import is_list_of_messages
+from holdfast.service.histories.openai_messages import is_message
 
 HOLDFAST = "holdfast"
 STATE = "state"
 CLAUDE_CODE = "claude-code"
-KINDS = (HOLDFAST, STATE, CLAUDE_CODE)
+OPENAI = "openai"
+KINDS = (HOLDFAST, STATE, CLAUDE_CODE, OPENAI)
 LOOK_AT = 200  # lines: a transcript may begin with much that the host keeps for itself
 
 
@@ -27,6 +30,8 @@ class _Sign(Struct, rename="camel"):
     session_id: Any = None
     parent_uuid: Any = None
     leaf_uuid: Any = None
+    role: Any = None
+    messages: Any = None
 
     @property
     def is_state(self) -> bool:
@@ -37,6 +42,13 @@ class _Sign(Struct, rename="camel"):
     def is_transcript(self) -> bool:
         """Whether this is a line of a transcript; each that matters names its session or another line."""
         return isinstance(self.type, str) and any((self.session_id, self.parent_uuid, self.leaf_uuid))
+
+    @property
+    def is_message(self) -> bool:
+        """Whether this is a message of a chat API, or a conversation of such."""
+        return is_message(as_item := {"role": self.role, "type": self.type}) or is_list_of_messages(
+            {**as_item, "messages": self.messages}
+        )
 
 
 _signs = msgspec.json.Decoder(_Sign)
@@ -53,6 +65,8 @@ def kind_of_lines(lines: Iterable[str | bytes]) -> str | None:
             return STATE
         if sign.is_transcript:
             return CLAUDE_CODE
+        if sign.is_message:
+            return OPENAI
     return None
 
 

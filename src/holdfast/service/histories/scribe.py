@@ -37,6 +37,7 @@ class Birth(Struct, kw_only=True):
     agent: str | None = None
     purpose: str | None = None
     metadata: dict[str, Any] = field(default_factory=dict)
+    interface: str = INTERFACE
 
 
 class Scribe:
@@ -44,7 +45,7 @@ class Scribe:
 
     def __init__(self, conversation: Conversation, birth: Birth, file: str, notes: Notes) -> None:
         self._conversation, self._birth, self._file, self._notes = conversation, birth, file, notes
-        self._ledger = Ledger(INTERFACE)
+        self._ledger = Ledger(birth.interface)
         self._numbers: list[int] = []  # the newest entry's number after each draft
         self._open_calls: set[str] = set()
         self._errors = 0
@@ -93,7 +94,7 @@ class Scribe:
         self._follow(draft, parts)
         self._words = text_of(content) or self._words
 
-    def _is_paired(self, part: Part, line: int) -> bool:
+    def _is_paired(self, part: Part, line: int | None) -> bool:
         if part["type"] != "tool_result" or part["call_id"] in self._open_calls:
             return True
         self._notes.leave_out(self._file, f"a result of the call {part['call_id']!r}, which is not there", line)
@@ -115,7 +116,7 @@ class Scribe:
         data = {"summary": self._short(summary, draft.line), "upto": whole_upto(messages, upto)}
         self._ledger.note(Kind.SUMMARY, at, data)
 
-    def _short(self, text: str, line: int) -> str:
+    def _short(self, text: str, line: int | None) -> str:
         if len(text) * 4 <= MAX_TEXT or len(text.encode()) <= MAX_TEXT:
             return text
         self._notes.leave_out(self._file, "a summary or error of more than 64 KiB; it is cut", line)
@@ -165,7 +166,7 @@ class Scribe:
             agent_name=birth.agent,
             purpose=birth.purpose,
             project_dir=conversation.project_dir,
-            interface=INTERFACE,
+            interface=birth.interface,
             version=2,  # it was created, and it ended or was suspended
             last_entry=self._ledger.last,
             error_count=self._errors,
