@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
-from holdfast.core.bundle import Bundle
+from holdfast.core.bundle import Bundle, as_restored
 from holdfast.core.codec import encode_text
 from holdfast.core.entry import Entry, Kind
 from holdfast.core.errors import utc_text
@@ -50,7 +50,9 @@ def bundle_lines(bundle: Bundle) -> Iterator[str]:
 
 
 def _head_line(session: Session) -> str:
-    return encode_text({"type": "session", "session": msgspec.to_builtins(replace(session, hold=None, redacted=()))})
+    """The head as it will come in: without what a launcher has to do with it here."""
+    head = replace(as_restored(session, session.owner), hold=None, redacted=())
+    return encode_text({"type": "session", "session": msgspec.to_builtins(head)})
 
 
 def _last_lines(bundle: Bundle, entries: int) -> Iterator[str]:
