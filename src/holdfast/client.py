@@ -30,7 +30,7 @@ from holdfast.core.family import Deletion, Tombstone
 from holdfast.core.policy import Verdict
 from holdfast.core.query import Page, SessionQuery, check_limit
 from holdfast.core.session import Session
-from holdfast.core.window import TokenCounter, WindowSize, rough_tokens
+from holdfast.core.window import TokenCounter, WindowSize
 from holdfast.service import (
     approvals,
     context,
@@ -700,7 +700,7 @@ class Holdfast:
         before: int | str | None = None,
         after: int | str | None = None,
         limit: int = 100,
-        count_tokens: TokenCounter = rough_tokens,
+        count_tokens: TokenCounter | None = None,
     ) -> Page[Entry]:
         """A window (last, turns, tokens, max_bytes), or a plain page before or after a number.
 
@@ -743,17 +743,28 @@ class Holdfast:
     async def compact(
         self,
         ref: str,
-        summary: str,
+        summary: str | None = None,
         *,
+        agent: str | None = None,
         upto: int | None = None,
         token: str | None = None,
         idempotency_key: str | None = None,
     ) -> Entry:
-        """Add a summary that stands for what came before in every later window."""
+        """Add a summary that stands for what came before in every later window: yours, or one that an agent writes."""
+        if (summary is None) == (agent is None):
+            raise InvalidField("summary", "and agent: give one of the two")
+        if agent is not None:
+            return await self._summed_up(ref, agent, upto=upto, token=token)
+        assert summary is not None
         once = _once("compact", idempotency_key, [ref, summary, upto])
         return await conversation.compact(
             await self._ready(), self._caller, ref, summary, upto=upto, token=token, once=once
         )
+
+    async def _summed_up(self, ref: str, agent: str, *, upto: int | None, token: str | None) -> Entry:
+        from holdfast.service.summaries import summed_up
+
+        return await summed_up(self, ref, agent, upto=upto, token=token)
 
     async def search(self, text: str, *, limit: int = 20) -> Hits:
         """Entries that have all these words."""

@@ -12,6 +12,12 @@ File, then environment, then arguments. The file is `config.toml` in the folder 
     [family]
     depth = 16
     open_children = 1000
+    [window]
+    last = 50
+    turns = 20
+    tokens = 100000
+    max_bytes = 400000
+    counter = "module:function"
     [retention]
     age = "24h"
     every = "1h"
@@ -41,7 +47,7 @@ import warnings
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from io import BytesIO
-from typing import Any
+from typing import Any, cast
 
 from holdfast.core.duration import duration as duration  # part of this module's face
 from holdfast.core.errors import InvalidField, StoreReadOnly, StoreUnavailable, Unsupported
@@ -57,6 +63,7 @@ from holdfast.core.policy import (
 )
 from holdfast.core.redact import SECRET_WORDS
 from holdfast.core.session import Phase, State
+from holdfast.core.window import TokenCounter, WindowSize
 from holdfast.ports import Store
 from holdfast.service.deps import Deps, HookSettings, ServerSettings, Settings
 
@@ -69,7 +76,7 @@ if TYPE_CHECKING:
 
 FILE_NAME = "holdfast.db"
 CONFIG_NAME = "config.toml"
-_TABLES = ("url", "resume", "family", "retention", "redact", "hooks", "server", "encryption")
+_TABLES = ("url", "resume", "family", "window", "retention", "redact", "hooks", "server", "encryption")
 AGENTS_NAME = "agents"
 SEALING_KEYS = "HOLDFAST_ENCRYPTION_KEYS"
 NEVER = "never"  # in the place of a duration
@@ -444,10 +451,36 @@ def read_settings() -> Settings:
         ),
         family=FamilyLimits(**{name: _count(f"family.{name}", value) for name, value in family.items()}),
         secret_words=_words(_table(file, "redact").get("words", list(SECRET_WORDS))),
+        **_window(_table(file, "window")),
         retention=_retention(_table(file, "retention")),
         hooks=_hooks(_table(file, "hooks")),
         server=_server(_table(file, "server")),
     )
+
+
+def _window(table: dict[str, Any]) -> dict[str, Any]:
+    """How much of its history an agent gets that goes on, and who counts tokens."""
+    _check_known("window", table, (*WindowSize.__struct_fields__, "counter"))
+    settings: dict[str, Any] = {}
+    sizes = {name: _count(f"window.{name}", value) for name, value in table.items() if name != "counter"}
+    if sizes:
+        settings["window"] = WindowSize(**sizes)
+    if "counter" in table:
+        settings["count_tokens"] = _counter(table["counter"])
+    return settings
+
+
+def _counter(place: object) -> TokenCounter:
+    from importlib import import_module
+
+    module, _, name = place.partition(":") if isinstance(place, str) else ("", "", "")
+    try:
+        counter = getattr(import_module(module), name)
+    except (ImportError, AttributeError, ValueError) as error:
+        raise InvalidField("window.counter", f"is {place!r}, which cannot be loaded ({error})") from None
+    if not callable(counter):
+        raise InvalidField("window.counter", f"is {place!r}, which is no function")
+    return cast(TokenCounter, counter)
 
 
 def _server(table: dict[str, Any]) -> ServerSettings:

@@ -22,6 +22,9 @@ if TYPE_CHECKING:
     from holdfast.remote.background import Background
 
 
+ASKING = ("run", "compact")
+
+
 def _driven(method: Callable[..., Any]) -> Callable[..., Any]:
     """A method without `await`: one call more than the method itself, no loop."""
 
@@ -70,8 +73,8 @@ class Holdfast(_Sync):
         self.context = ContextDoor(target.context, drive)
 
     def __getattr__(self, name: str) -> Any:
-        if name == "run":  # an agent needs an event loop: one is made, for as long as it takes
-            return partial(_run_apart, self._target)
+        if name in ASKING:  # an agent needs an event loop: one is made, for as long as it takes
+            return partial(_asked, self._target, name)
         return super().__getattr__(name)
 
     def __enter__(self) -> Holdfast:
@@ -98,10 +101,12 @@ class _OnServer(Holdfast):
             self._background.close()
 
 
-def _run_apart(target: AsyncHoldfast, *args: Any, **kwargs: Any) -> Any:
+def _asked(target: AsyncHoldfast, name: str, /, *args: Any, **kwargs: Any) -> Any:
+    if name == "compact" and kwargs.get("agent") is None:
+        return _driven(target.compact)(*args, **kwargs)
     from asyncio import get_running_loop, run
 
-    work = _apart(target, args, kwargs)
+    work = _apart(target, name, args, kwargs)
     try:
         get_running_loop()
     except RuntimeError:
@@ -112,11 +117,11 @@ def _run_apart(target: AsyncHoldfast, *args: Any, **kwargs: Any) -> Any:
         return thread.submit(run, work).result()
 
 
-async def _apart(target: AsyncHoldfast, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+async def _apart(target: AsyncHoldfast, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     async with target._for_a_loop() as hf:
         mode = str(kwargs.get("mode", "sync")).strip().lower()
         hf.launches = mode == "sync"  # what is not waited for is left to others
-        return await hf.run(*args, **kwargs)
+        return await getattr(hf, name)(*args, **kwargs)
 
 
 def connect(

@@ -22,7 +22,7 @@ from holdfast.core.run import Run
 from holdfast.core.session import Session
 from holdfast.core.tool import ToolAnswer
 from holdfast.core.turn import Launcher
-from holdfast.core.window import TokenCounter, rough_tokens
+from holdfast.core.window import TokenCounter
 from holdfast.files.finding import Source
 from holdfast.service.agents import AgentList
 from holdfast.service.analytics import Analytics
@@ -35,6 +35,8 @@ from holdfast.service.keys import NewKey
 from holdfast.service.retention import Cleanup
 from holdfast.service.runs import RunReply
 from holdfast.service.sessions import Checkpoint, ResumePacket
+
+ASKING = ("run", "compact")
 
 def on_server(hf: AsyncHoldfast) -> Holdfast:
     """What a server's sessions are without `await`."""
@@ -354,7 +356,7 @@ class Holdfast:
         before: int | str | None = None,
         after: int | str | None = None,
         limit: int = 100,
-        count_tokens: TokenCounter = rough_tokens,
+        count_tokens: TokenCounter | None = None,
     ) -> Page[Entry]:
         """A window (last, turns, tokens, max_bytes), or a plain page before or after a number.
 
@@ -378,13 +380,14 @@ class Holdfast:
     def compact(
         self,
         ref: str,
-        summary: str,
+        summary: str | None = None,
         *,
+        agent: str | None = None,
         upto: int | None = None,
         token: str | None = None,
         idempotency_key: str | None = None,
     ) -> Entry:
-        """Add a summary that stands for what came before in every later window."""
+        """Add a summary that stands for what came before in every later window: yours, or one that an agent writes."""
 
     def search(self, text: str, *, limit: int = 20) -> Hits:
         """Entries that have all these words."""

@@ -66,6 +66,7 @@ EXAMPLES: tuple[tuple[str, HoldfastError], ...] = (
     ("turn_lost", errors.TurnLost("s-1:t1", 2)),
     ("run_settled", errors.RunSettled("r-1", "completed")),
     ("asks_ancestor", errors.AsksAncestor("s-2", "s-1")),
+    ("summary_failed", errors.SummaryFailed("s-1", "writer", "its run is failed")),
     ("agent_exists", errors.AgentExists("planner", "planner.toml")),
     ("version_conflict", errors.VersionConflict("s-1", 3, 4)),
     ("illegal_move", errors.IllegalMove("a session", "completed", "active", [])),

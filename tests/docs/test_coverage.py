@@ -227,9 +227,8 @@ def test_every_setting_is_in_the_reference() -> None:
 
 def test_every_group_of_settings_is_in_the_example_of_config() -> None:
     groups = {name.partition(".")[0] for name in settings_of()} - {"url", "encryption"}  # those are the store's
-    kept_out = {"window"}  # chosen by callers, not by the installation
-    names = {field.name for field in msgspec.structs.fields(Settings)} - kept_out
-    assert {{"secret_words": "redact"}.get(name, name) for name in names} == groups
+    names = {field.name for field in msgspec.structs.fields(Settings)}
+    assert {{"secret_words": "redact", "count_tokens": "window"}.get(name, name) for name in names} == groups
 
 
 def test_every_environment_variable_is_in_the_reference() -> None:
@@ -253,6 +252,7 @@ def test_the_defaults_shown_are_the_defaults() -> None:
     )
     assert resume["max_errors"] == defaults.resume.max_errors
     assert file["family"] == msgspec.to_builtins(defaults.family)
+    assert file["window"] == {"last": defaults.window.last}
     retention = file["retention"]
     assert config.duration("", retention["age"]) == defaults.retention.age
     assert config.duration("", retention["every"]) == defaults.retention.every

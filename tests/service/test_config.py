@@ -247,3 +247,39 @@ def test_the_clock_is_in_utc_and_moves() -> None:
 
 def test_two_connections_of_one_process_have_two_holders() -> None:
     assert config.unique_holder() != config.unique_holder()
+
+
+def test_a_window_of_ones_own_and_a_counter_reach_whoever_goes_on(
+    home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(str(tmp_path))
+    (tmp_path / "my_tokens_for_a_test.py").write_text("def count(entry):\n    return len(entry.text.split())\n")
+    write(home, '[window]\ntokens = 3\ncounter = "my_tokens_for_a_test:count"\n')
+    with sync.connect("memory://") as hf:
+        hf.create(session_id="s-1")
+        hf.append("s-1", ["one two", "three", "four", "five"])
+        assert [message.text for message in hf.resume("s-1").messages] == ["three", "four", "five"]
+        assert [message.text for message in hf.messages("s-1", tokens=2)] == ["four", "five"]
+    write(home, "[window]\nturns = 2\n")
+    with sync.connect("memory://") as hf:
+        hf.create(session_id="s-1")
+        hf.append("s-1", [f"word {number}" for number in range(60)])
+        assert [message.text for message in hf.resume("s-1").messages] == ["word 58", "word 59"]
+
+
+@pytest.mark.parametrize(
+    ("text", "code"),
+    [
+        ("tokens = 0", "invalid_window"),
+        ('counter = "nowhere_at_all:count"', "invalid_window"),
+        ('counter = "os:nothing"', "invalid_window"),
+        ('counter = "os:sep"', "invalid_window"),
+        ("counter = 5", "invalid_window"),
+        ("words = 5", "invalid_config"),
+    ],
+)
+def test_a_wrong_window_is_refused(home: Path, text: str, code: str) -> None:
+    write(home, f"[window]\n{text}\n")
+    with pytest.raises(HoldfastError) as refused:
+        sync.connect("memory://").list()
+    assert refused.value.code == code

@@ -223,7 +223,9 @@ def test_a_call_without_its_result_is_answered_when_the_session_goes_on(timed: T
     session_id = the_only(timed.hf, write(tmp_path / "a.json", CHAT[:3]))
     back = timed.hf.resume(session_id)
     assert unanswered_calls(back.messages) == []
-    assert back.messages[-1].content[0]["repaired"] is True
+    repaired = back.messages[-1].content
+    assert isinstance(repaired, list)
+    assert repaired[0]["repaired"] is True
 
 
 values = st.recursive(

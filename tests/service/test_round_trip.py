@@ -18,7 +18,7 @@ from holdfast.client import Holdfast
 from holdfast.core.errors import HoldfastError
 
 numbers = count()
-texts = st.text(st.characters(blacklist_categories=("Cs",)), min_size=1, max_size=12)
+texts = st.text(st.characters(codec="utf-8"), min_size=1, max_size=12)
 jsons = st.recursive(
     st.none() | st.booleans() | st.integers(-(2**53), 2**53) | st.floats(allow_nan=False, allow_infinity=False) | texts,
     lambda inner: st.lists(inner, max_size=2) | st.dictionaries(texts, inner, max_size=2),

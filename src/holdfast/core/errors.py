@@ -38,6 +38,7 @@
     │   ├── TurnLost              the turn is somebody else's by now, or over         turn_lost
     │   ├── RunSettled            the run is over                                     run_settled
     │   ├── AsksAncestor          work asked of a session that waits for it           asks_ancestor
+    │   ├── SummaryFailed         the agent asked for a summary gave none             summary_failed
     │   ├── VersionConflict       it changed since you looked                         version_conflict
     │   ├── IllegalMove           the transition table knows no such move             illegal_move
     │   ├── OutcomeConflict       finalized already, with another outcome             outcome_conflict
@@ -518,6 +519,20 @@ class AsksAncestor(Conflict):
             f"{who} cannot wait for work asked of {whom}; use mode async_poll",
             session_id=session_id,
             ancestor=ancestor,
+        )
+
+
+class SummaryFailed(Conflict):
+    """The agent that was to sum up a session gave no summary."""
+
+    code = "summary_failed"
+
+    def __init__(self, session_id: str, agent: str, why: str) -> None:
+        super().__init__(
+            f"{agent} gave no summary of session {session_id}: {why}; what it summed up before is kept, ask again",
+            session_id=session_id,
+            agent=agent,
+            why=why,
         )
 
 

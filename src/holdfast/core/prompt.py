@@ -40,11 +40,11 @@ def _said(item: Item) -> tuple[str | None, str]:
     if item.kind is ItemKind.MESSAGE:
         return None, text_of(item.body.get("content"))
     if item.kind is ItemKind.CALLBACK:
-        return CALLBACKS, _line(_callback(item.body))
-    return DECISIONS, _line(item.body)
+        return CALLBACKS, as_line(_callback(item.body))
+    return DECISIONS, as_line(item.body)
 
 
-def _line(body: dict[str, Any]) -> str:
+def as_line(body: dict[str, Any]) -> str:
     """JSON in one line, whatever its reader takes for the end of a line."""
     return encode_text(body).translate(_ENDS_OF_LINES)
 

@@ -122,6 +122,22 @@ class RemoteHoldfast(Holdfast):
         posted = await self._post(ref, {**_said(message), "token": token, "wait": 0})
         return Reply(session_id=posted.session_id, message=posted.entries[0], run_id=posted.run_id)
 
+    async def compact(
+        self,
+        ref: str,
+        summary: str | None = None,
+        *,
+        agent: str | None = None,
+        upto: int | None = None,
+        token: str | None = None,
+        idempotency_key: str | None = None,
+    ) -> Entry:
+        if agent is not None:
+            return await super().compact(ref, summary, agent=agent, upto=upto, token=token)
+        given = {"ref": ref, "summary": summary, "upto": upto, "token": token, "idempotency_key": idempotency_key}
+        entry: Entry = await self._call("compact", given)
+        return entry
+
     async def _post(self, ref: str, body: dict[str, Any]) -> Posted:
         path = f"/sessions/{segment('ref', ref)}/messages"
         ask = Ask(verb="POST", path=path, body=encode(body), is_repeatable=True)  # each message has its key

@@ -253,7 +253,7 @@ OPERATIONS: tuple[Operation, ...] = (
     Operation("cleanup", "POST", "/cleanup", _W, local=("progress",), to_token=False),
     # Conversation and memory
     Operation("log", "GET", f"{_ONE}/log", _R),
-    Operation("compact", "POST", f"{_ONE}/compact", _W, status=201),
+    Operation("compact", "POST", f"{_ONE}/compact", _W, local=("agent",), status=201),  # who asks an agent waits for it
     Operation("search", "GET", "/search", _R, wire={"text": "q"}, to_token=False),
     Operation("context.get", "GET", f"{_ONE}/context", _R, local=("key",)),
     Operation("context.replace", "PUT", f"{_ONE}/context", _W, body="values"),

@@ -17,7 +17,6 @@ from holdfast.core.window import (
     WindowBuilder,
     WindowSize,
     repair_of,
-    rough_tokens,
     unanswered_calls,
     whole_upto,
     with_pinned,
@@ -98,14 +97,15 @@ async def window(
     caller: Caller,
     ref: str,
     size: WindowSize,
-    count_tokens: TokenCounter = rough_tokens,
+    count_tokens: TokenCounter | None = None,
     *,
     before: int | None = None,
 ) -> Page[Entry]:
     """What a model gets to see. `next` is the number before which older messages are."""
     check_numbers(before)
+    builder = WindowBuilder(size, count_tokens or deps.settings.count_tokens)
     tail = await deps.store.tail(caller.owner, ref, _chunk(size)) if before is None else Tail([], [])
-    return await _window(deps, caller, ref, WindowBuilder(size, count_tokens), _chunk(size), tail, before)
+    return await _window(deps, caller, ref, builder, _chunk(size), tail, before)
 
 
 async def session_with_window(deps: Deps, caller: Caller, ref: str, size: WindowSize) -> Session:

@@ -14,7 +14,7 @@ from holdfast.core.ids import uuid7
 from holdfast.core.policy import ResumePolicy, RetentionPolicy
 from holdfast.core.redact import SECRET_WORDS, Redactor
 from holdfast.core.session import Change, Session, Stamp, View
-from holdfast.core.window import WindowSize
+from holdfast.core.window import TokenCounter, WindowSize, rough_tokens
 from holdfast.ports import Clock, Entropy, Store
 
 TYPE_CHECKING = False
@@ -45,7 +45,8 @@ class Settings(Struct, frozen=True, kw_only=True):
     resume: ResumePolicy = field(default_factory=ResumePolicy)
     family: FamilyLimits = field(default_factory=FamilyLimits)
     secret_words: tuple[str, ...] = SECRET_WORDS
-    window: WindowSize = field(default_factory=lambda: WindowSize(last=50))
+    window: WindowSize = field(default_factory=lambda: WindowSize(last=50))  # of an agent that goes on
+    count_tokens: TokenCounter = rough_tokens
     retention: RetentionPolicy = field(default_factory=RetentionPolicy)
     hooks: HookSettings = field(default_factory=HookSettings)
     server: ServerSettings = field(default_factory=ServerSettings)

@@ -15,8 +15,8 @@ from tests.doors.cli.running import Cli
 
 STAGE = (
     "create update get show list tree children log send suspend resume release fork finalize delete cleanup audit "
-    "should-resume context checkpoint approvals approve reject request-approval search export import migrate doctor "
-    "completion hooks stats agent agents run runs result stop inbox launcher launchers watch replay keys serve "
+    "should-resume context checkpoint approvals approve reject request-approval compact search export import migrate "
+    "doctor completion hooks stats agent agents run runs result stop inbox launcher launchers watch replay keys serve "
     "encryption-key"
 )
 
@@ -67,7 +67,7 @@ def test_help_explains_and_shows_examples(cli: Cli, name: str) -> None:
 
 @pytest.mark.parametrize(("name", "example"), EXAMPLES)
 def test_examples_parse(name: str, example: str) -> None:
-    for file in ("checkpoint.json", "plan.json", "sessions.jsonl"):
+    for file in ("checkpoint.json", "plan.json", "sessions.jsonl", "chat.json"):
         Path(file).write_text("{}")
     for folder in (".claude/session", "~/.claude/projects/my-project"):
         Path(folder).mkdir(parents=True)

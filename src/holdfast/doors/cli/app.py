@@ -49,6 +49,7 @@ COMMANDS: dict[str, dict[str, str]] = {
         "log": "conversation:log",
         "watch": "watch:watch",
         "replay": "watch:replay",
+        "compact": "conversation:compact",
         "search": "conversation:search",
         "context": "context:context",
     },

@@ -12,6 +12,7 @@ from holdfast.core.event import Hit
 from holdfast.core.query import MAX_LIMIT, Page
 from holdfast.doors.cli.app import App, command, pass_app
 from holdfast.doors.cli.arguments import STDIN, one_of, read_stdin, session_argument, token_option
+from holdfast.doors.cli.edge import UsageProblem
 from holdfast.doors.cli.output import entry_line, entry_paragraph, fields, is_terminal, note, page_of, say, table
 from holdfast.service.conversation import Reply
 
@@ -103,6 +104,33 @@ def _last(app: App, session_id: str, kinds: tuple[str, ...] | None, last: int, a
         if before is None:
             break
     return reversed(found)
+
+
+@command(
+    "compact",
+    examples=(
+        'holdfast compact plan-prod "The plan was approved; two buckets are left to add."',
+        "holdfast compact plan-prod --agent summarizer",
+    ),
+)
+@session_argument()
+@click.argument("summary", required=False, metavar="[SUMMARY|-]")
+@click.option("--agent", metavar="NAME", help="Let this agent write it.")
+@click.option("--upto", type=click.IntRange(min=1), metavar="N", help="Sum up to entry N; to the last if not given.")
+@token_option
+@pass_app
+def compact(
+    app: App, session: str, summary: str | None, agent: str | None, upto: int | None, token: str | None
+) -> None:
+    """Add a summary, yours or an agent's, that later windows begin with; the log stays whole.
+
+    Prints the number of its entry.
+    """
+    if (summary is None) == (agent is None):
+        raise UsageProblem("say what to sum up with: a summary, or --agent")
+    text = _from_stdin() if summary == STDIN else summary
+    entry = app.hf.compact(app.id_of(session), text, agent=agent, upto=upto, token=token)
+    app.show(entry, lambda: say(f"Entry {entry.number}." if is_terminal() else str(entry.number)))
 
 
 @command("search", examples=("holdfast search bucket", 'holdfast --json search "terraform apply*" --limit 5'))
