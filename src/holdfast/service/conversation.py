@@ -108,6 +108,18 @@ async def window(
     return await _window(deps, caller, ref, builder, _chunk(size), tail, before)
 
 
+async def windows_of(
+    deps: Deps, caller: Caller, session_ids: list[str], size: WindowSize, *, before: int | None = None
+) -> list[Page[Entry]]:
+    """The window of each session, read together; nothing of one that is not there."""
+    check_numbers(before)
+    tails = await deps.store.tails(caller.owner, session_ids, _chunk(size), before=before)
+    return [
+        await _window(deps, caller, session_id, WindowBuilder(size), _chunk(size), tail)
+        for session_id, tail in zip(session_ids, tails, strict=True)
+    ]
+
+
 async def session_with_window(deps: Deps, caller: Caller, ref: str, size: WindowSize) -> Session:
     """The session as it is, with what a model gets to see of it as `messages`."""
     tail = await deps.store.tail(caller.owner, ref, _chunk(size), with_session=True)

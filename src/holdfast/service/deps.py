@@ -37,6 +37,8 @@ class ServerSettings(Struct, frozen=True, kw_only=True):
     burst: int = 1000
     streams: int = 10_000
     streams_per_visitor: int = 2_000
+    graphql_depth: int = 20
+    graphql_cost: int = 20_000
 
 
 class Settings(Struct, frozen=True, kw_only=True):

@@ -84,6 +84,7 @@ class Door:
         """`rest` answers what is on no route of ours: pages, other doors."""
         self.deps, self._gate, self._rest, self._watcher, self._traces = deps, gate, rest, watcher, traces
         self._by_owner: dict[str, Deps] = {}
+        self._sockets: dict[str, App] = {}
         self._closing: list[Callable[[], Awaitable[None]]] = []
         self.described: list[tuple[str, str, Described]] = []
         self.documents: dict[bool, dict[str, Any]] = {}  # OpenAPI's, by whether a key is needed
@@ -100,6 +101,14 @@ class Door:
     async def needs_key(self) -> bool:
         """Whether nobody gets in without a key."""
         return await self._gate.is_closed()
+
+    def add_socket(self, path: str, endpoint: App) -> None:
+        """Let WebSockets be opened at a path; whoever answers them asks the gate."""
+        self._sockets[path] = endpoint
+
+    async def admit(self, exchange: Exchange) -> Visitor:
+        """Who is asking, for what answers before the gate. Raises what a stranger is told."""
+        return await self._gate.admit(exchange)
 
     def on_close(self, close: Callable[[], Awaitable[None]]) -> None:
         """Do this when the door is closed."""
@@ -126,11 +135,14 @@ class Door:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """ASGI: one request."""
+        if scope["type"] == "websocket":
+            await self._sockets.get(_raw_path(scope), _no_socket)(scope, receive, send)
+            return
         found = self._routes.find(_raw_path(scope)) if scope["type"] == "http" else None
         if found is None and self._rest is not None:
             await self._rest(scope, receive, send)
             return
-        exchange = Exchange(scope, receive, send, _request_id(scope, self.deps))
+        exchange = Exchange(scope, receive, send, request_id(scope, self.deps))
         with working_on(request_id=exchange.request_id):
             await self._attended(exchange, found)
 
@@ -181,7 +193,7 @@ class Door:
         if exchange.status:  # the answer has begun: all that is left is to break it off
             raise error
         status = 412 if isinstance(error, VersionConflict) and b"if-match" in exchange.headers else None
-        await exchange.problem(error, status=status, headers=_headers_of(error))
+        await exchange.problem(error, status=status, headers=headers_of(error))
 
     def _calling(self, operation: Operation) -> Endpoint:
         """An endpoint that calls one method."""
@@ -227,7 +239,7 @@ def _chosen(exchange: Exchange, found: tuple[Node, dict[str, str]] | None) -> Ro
     return route
 
 
-def _headers_of(error: HoldfastError) -> Headers:
+def headers_of(error: HoldfastError) -> Headers:
     """What an error says in headers besides."""
     if isinstance(error, WrongVerb):
         return [(b"allow", ", ".join(error.allowed).encode())]
@@ -256,13 +268,19 @@ def _is_filled_in(name: str | None) -> bool:
     return bool(name)
 
 
+async def _no_socket(_: Scope, receive: Receive, send: Send) -> None:
+    """Nothing answers here: refused before it is opened."""
+    await receive()
+    await send({"type": "websocket.close", "code": 1000})
+
+
 def _raw_path(scope: Scope) -> str:
     """The path as it was sent: an encoded slash parts nothing."""
     raw = scope.get("raw_path")
     return str(scope["path"]) if raw is None else str(raw.decode("latin-1").partition("?")[0])
 
 
-def _request_id(scope: Scope, deps: Deps) -> str:
+def request_id(scope: Scope, deps: Deps) -> str:
     """The id the caller gave the request, else one of ours."""
     for name, value in scope["headers"]:
         if name == b"x-request-id" and 0 < len(value) <= 128 and value.isascii() and value.decode().isprintable():

@@ -23,8 +23,10 @@ from msgspec import Struct
 
 from holdfast import config
 from holdfast.core.errors import InvalidField, StoreError, StoreUnavailable
+from holdfast.doors.graphql import door as graphql
 from holdfast.doors.http import agent_sessions, agents, health, launching, messages, metrics, streams, transfer
 from holdfast.doors.http.app import Door
+from holdfast.doors.http.exchange import MAX_BODY
 from holdfast.doors.http.gate import LOCAL, Gate
 from holdfast.doors.http.health import Heart
 from holdfast.doors.http.limits import Rates
@@ -122,6 +124,7 @@ def make_door(
     agent_sessions.add_to(door, live)
     agents.add_to(door)
     launching.add_to(door, stop)
+    graphql.add_to(door, live)
     return door
 
 
@@ -201,6 +204,8 @@ def _configured(door: Door) -> uvicorn.Config:
         timeout_keep_alive=KEEP_ALIVE,
         timeout_graceful_shutdown=FINISH_WITHIN,
         backlog=4096,
+        ws_max_size=MAX_BODY,
+        ws_per_message_deflate=False,  # a thousand readers of one event would have it packed a thousand times
     )
 
 

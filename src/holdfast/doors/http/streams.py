@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from typing import Annotated
 
 from msgspec import UNSET, Meta, Struct, UnsetType
@@ -89,7 +89,7 @@ class LiveStreams:
     """The streams of one server."""
 
     def __init__(self, door: Door, settings: StreamSettings) -> None:
-        self._door, self._settings = door, settings
+        self._door, self.settings = door, settings
         self._hubs: dict[str, Hub] = {}
         self._open: Counter[str] = Counter()  # by visitor
         self.is_closing = False
@@ -194,28 +194,34 @@ class LiveStreams:
 
         `ending` is what is said last. A bare stream has events only: no greeting, no signs of life.
         """
+        async with self.joined(visitor, join) as stream:
+            await exchange.begin(HEADERS)
+            if exchange.verb != "HEAD":
+                await self._send(exchange, stream, _Teller(render, until, is_bare))
+            if ending is not None and not self.is_closing:
+                await self._write(exchange, [await ending()])
+        await exchange.more(b"", is_last=True)
+
+    @asynccontextmanager
+    async def joined(self, visitor: Visitor, join: Callable[[], Awaitable[Stream]]) -> AsyncIterator[Stream]:
+        """A stream with its place among all others, left afterwards. Raises TooManyStreams."""
         with self._place_for(visitor):
             stream = await join()
             if self.is_closing:
                 stream.stop()
             try:
-                await exchange.begin(HEADERS)
-                if exchange.verb != "HEAD":
-                    await self._send(exchange, stream, _Teller(render, until, is_bare))
-                if ending is not None and not self.is_closing:
-                    await self._write(exchange, [await ending()])
+                yield stream
             finally:
                 self.hub(visitor).leave(stream)
-        await exchange.more(b"", is_last=True)
 
     @contextmanager
     def _place_for(self, visitor: Visitor) -> Iterator[None]:
         """A place among the streams. Raises TooManyStreams."""
         who = visitor.key_id or visitor.session_id or visitor.caller.owner
-        if self.count >= self._settings.in_all:
-            raise TooManyStreams(self._settings.in_all, "on this server")
-        if self._open[who] >= self._settings.per_visitor:
-            raise TooManyStreams(self._settings.per_visitor, "for you")
+        if self.count >= self.settings.in_all:
+            raise TooManyStreams(self.settings.in_all, "on this server")
+        if self._open[who] >= self.settings.per_visitor:
+            raise TooManyStreams(self.settings.per_visitor, "for you")
         self._open[who] += 1
         self.watcher(self.count)
         try:
@@ -233,7 +239,7 @@ class LiveStreams:
             if not teller.is_bare:
                 await self._write(exchange, [b"id: %d\n" % stream.after, GREETING])  # where it begins, if it breaks off
             while not (stream.ended or teller.is_done):
-                told = await stream.next(self._settings.heartbeat)
+                told = await stream.next(self.settings.heartbeat)
                 await self._write(exchange, teller.pieces(told))
             if watching.done():
                 raise Gone
@@ -243,7 +249,7 @@ class LiveStreams:
     async def _write(self, exchange: Exchange, pieces: Iterable[bytes]) -> None:
         try:
             for some in _in_writes(pieces):
-                async with asyncio.timeout(self._settings.drained_within):
+                async with asyncio.timeout(self.settings.drained_within):
                     await exchange.more(some)
         except TimeoutError:
             await exchange.abort()

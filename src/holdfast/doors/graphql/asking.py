@@ -1,0 +1,64 @@
+"""Who asks, and what they may: the same operations, scopes and reach as at the REST door."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from holdfast.core.errors import Forbidden
+from holdfast.core.key import Scope
+from holdfast.doors.graphql.loaders import Loaders
+from holdfast.doors.http.exchange import Exchange
+from holdfast.doors.http.reach import check_one, check_reach
+from holdfast.doors.http.visit import Visit, Visitor
+from holdfast.remote.operations import OPERATIONS, Operation
+
+_BY_NAME: dict[str, Operation] = {}
+for _operation in OPERATIONS:
+    _BY_NAME.setdefault(_operation.name, _operation)
+
+AT_THIS_DOOR = {b"x-holdfast-interface": b"graphql", b"x-holdfast-holder": b"graphql"}
+
+
+def at_this_door(exchange: Exchange) -> None:
+    """What comes in here came by GraphQL, unless it says otherwise."""
+    for name, value in AT_THIS_DOOR.items():
+        exchange.headers.setdefault(name, value)
+
+
+class Asking:
+    """One operation of one visitor: what resolvers are given."""
+
+    def __init__(self, hf: Visit, visitor: Visitor) -> None:
+        self.hf, self.visitor = hf, visitor
+        self.loaders = Loaders(hf, visitor.caller)
+
+    async def call(self, name: str, /, **arguments: Any) -> Any:
+        """Call a method, if its operation is for this visitor. Raises Forbidden, OutOfReach."""
+        operation, visitor = _BY_NAME[name], self.visitor
+        self.check(operation.scope)
+        if visitor.session_id is not None:
+            await check_reach(self.hf, visitor, operation, arguments)
+        value = await getattr(self.hf, name)(**arguments)
+        if operation.scope is not Scope.READ:
+            self.loaders = Loaders(self.hf, visitor.caller)  # what was read before may have changed
+        return value
+
+    async def say(self, ref: str, **options: Any) -> Any:
+        """Post a message, if this visitor may."""
+        self.check(Scope.WRITE)
+        if self.visitor.session_id is not None:
+            await check_one(self.hf, self.visitor, "ref", ref)
+        posted = await self.hf.post(ref, **options)
+        self.loaders = Loaders(self.hf, self.visitor.caller)
+        return posted
+
+    async def may_follow(self, ref: str) -> None:
+        """Raise Forbidden or OutOfReach unless this visitor may see what happens in a session."""
+        self.check(Scope.READ)
+        if self.visitor.session_id is not None:
+            await check_one(self.hf, self.visitor, "ref", ref)
+
+    def check(self, scope: Scope) -> None:
+        """Raise Forbidden without a scope."""
+        if scope not in self.visitor.scopes:
+            raise Forbidden(scope.value)

@@ -1,0 +1,118 @@
+"""Documents: what was sent as text, parsed, validated and priced once, then kept for whoever sends it again."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from functools import cached_property
+from typing import Any
+
+from graphql import (
+    DocumentNode,
+    FieldNode,
+    GraphQLError,
+    GraphQLSchema,
+    OperationDefinitionNode,
+    OperationType,
+    VariableNode,
+    Visitor,
+    parse,
+    validate,
+    visit,
+)
+
+from holdfast.core.errors import HoldfastError
+from holdfast.doors.graphql.limits import Price, QueryLimits, check_shape, fragments_of
+from holdfast.doors.graphql.refusals import InvalidQuery, QueryTooLarge
+
+MOST_DOCUMENTS = 1_000
+MOST_ERRORS = 5  # of one document: to look for more costs more
+
+
+class Refused(Exception):
+    """Nothing was done; the errors say why."""
+
+    def __init__(self, errors: list[GraphQLError | HoldfastError]) -> None:
+        self.errors = errors
+
+
+class Operation:
+    """One operation of a document."""
+
+    def __init__(self, schema: GraphQLSchema, document: DocumentNode, node: OperationDefinitionNode) -> None:
+        self.document, self.node = document, node
+        self.name = None if node.name is None else node.name.value
+        self.kind: OperationType = node.operation
+        self.price = Price(schema, node, fragments_of(document))
+        self.rendering: Any = None  # of events, for all who follow with the same words
+
+    @cached_property
+    def is_same_for_all(self) -> bool:
+        """Whether variables are used only as arguments of the root field: then an event reads the same for all."""
+        roots = self.node.selection_set.selections
+        if len(roots) != 1 or not isinstance(roots[0], FieldNode) or roots[0].directives:
+            return False
+        finder = _VariableFinder()
+        for part in (roots[0].selection_set, *fragments_of(self.document).values()):
+            if part is not None:
+                visit(part, finder)
+        return not finder.found
+
+
+class _VariableFinder(Visitor):
+    """Notes whether there is a variable."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.found = False
+
+    def enter_variable(self, node: VariableNode, *_: Any) -> None:
+        self.found = True
+
+
+class Documents:
+    """The documents that were sent last, and are sound."""
+
+    def __init__(self, schema: GraphQLSchema, limits: QueryLimits, most: int = MOST_DOCUMENTS) -> None:
+        self._schema, self._limits, self._most = schema, limits, most
+        self._known: OrderedDict[str, dict[str | None, Operation]] = OrderedDict()
+
+    def __len__(self) -> int:
+        return len(self._known)
+
+    def operation(self, text: str, name: str | None) -> Operation:
+        """The operation that is asked for. Raises Refused."""
+        operations = self._known.get(text)
+        if operations is None:
+            operations = self._read(text)
+            self._known[text] = operations
+            if len(self._known) > self._most:
+                self._known.popitem(last=False)
+        else:
+            self._known.move_to_end(text)
+        return _chosen(operations, name)
+
+    def _read(self, text: str) -> dict[str | None, Operation]:
+        limits = self._limits
+        try:
+            if len(text) > limits.text:
+                raise QueryTooLarge("characters", limits.text)
+            document = parse(text, max_lexical_tokens=limits.tokens, max_comments=limits.tokens)
+            check_shape(document, limits)
+        except (GraphQLError, HoldfastError) as error:
+            raise Refused([error]) from None
+        if errors := validate(self._schema, document, max_errors=MOST_ERRORS):
+            raise Refused([*errors])
+        nodes = [each for each in document.definitions if isinstance(each, OperationDefinitionNode)]
+        operations = [Operation(self._schema, document, node) for node in nodes]
+        return {each.name: each for each in operations}
+
+
+def _chosen(operations: dict[str | None, Operation], name: str | None) -> Operation:
+    if name:
+        found = operations.get(name)
+    else:
+        found = next(iter(operations.values())) if len(operations) == 1 else None
+    if found is None:
+        known = ", ".join(str(each) for each in operations if each)[:200]
+        raise Refused([InvalidQuery(f"operationName is {name!r}; the document has: {known or 'none'}")])
+    return found

@@ -1,0 +1,97 @@
+"""`/graphql`: GraphQL beside REST, behind the same gate.
+
+`POST` (or `GET` with `query`) answers queries and mutations as JSON, and subscriptions as server-sent events
+to whoever accepts those; a WebSocket takes all three. A browser that comes for a page gets GraphiQL. The
+libraries are loaded with the first request, on a thread: a server that nobody asks never has them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct
+
+from holdfast.core.key import Scope as KeyScope
+from holdfast.doors.graphql import page
+from holdfast.doors.http.app import Door, Route
+from holdfast.doors.http.described import Described
+from holdfast.doors.http.exchange import Exchange, Receive, Scope, Send
+from holdfast.doors.http.streams import LiveStreams
+from holdfast.doors.http.visit import Visitor
+
+if TYPE_CHECKING:
+    from holdfast.doors.graphql.answering import Answering
+
+PATH = "/graphql"
+QUERY: dict[str, tuple[Any, str]] = {
+    "query": (str, "the document; without one, a browser gets a page to write queries on"),
+    "operationName": (str, "which of its operations"),
+    "variables": (str, "as JSON"),
+}
+
+
+class GraphqlRequest(Struct, kw_only=True):
+    """One operation; several are a list of these."""
+
+    query: str
+    operationName: str | None = None
+    variables: dict[str, Any] | None = None
+    extensions: dict[str, Any] | None = None
+
+
+def add_to(door: Door, live: LiveStreams) -> None:
+    """Answer at /graphql. Strangers are told so in GraphQL's words, so the routes ask the gate themselves."""
+    graphql = Graphql(door, live)
+    post = Described(
+        name="graphql",
+        summary="GraphQL: queries and mutations; subscriptions with `Accept: text/event-stream`",
+        scope=KeyScope.READ,
+        body=GraphqlRequest,
+        answer=dict[str, Any],
+    )
+    get = Described(
+        name="graphql_get",
+        summary="The same for queries and subscriptions; for a browser, a page to write them on",
+        scope=KeyScope.READ,
+        answer=dict[str, Any],
+        query=QUERY,
+    )
+    door.add("POST", PATH, Route(post.name, graphql.post, is_open=True), post)
+    door.add("GET", PATH, Route(get.name, graphql.get, is_open=True), get)
+    door.add_socket(PATH, graphql.socket)
+    page.add_to(door, PATH)
+
+
+class Graphql:
+    """The ways in."""
+
+    def __init__(self, door: Door, live: LiveStreams) -> None:
+        self._door, self._live = door, live
+        self._loading: asyncio.Task[Answering] | None = None
+
+    async def post(self, exchange: Exchange, _: Visitor) -> None:
+        """`POST /graphql`."""
+        await (await self.loaded()).post(exchange)
+
+    async def get(self, exchange: Exchange, _: Visitor) -> None:
+        """`GET /graphql`."""
+        if page.is_wanted(exchange):
+            await page.show(exchange)
+            return
+        await (await self.loaded()).get(exchange)
+
+    async def socket(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """A WebSocket at /graphql."""
+        await (await self.loaded()).socket(scope, receive, send)
+
+    async def loaded(self) -> Answering:
+        """All that it takes to answer, loaded once; whoever gives up waiting leaves it to the others."""
+        if self._loading is None:
+            self._loading = asyncio.create_task(asyncio.to_thread(self._load))
+        return await asyncio.shield(self._loading)
+
+    def _load(self) -> Answering:
+        from holdfast.doors.graphql.answering import Answering
+
+        return Answering(self._door, self._live)
