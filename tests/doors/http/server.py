@@ -14,6 +14,8 @@ import uvicorn
 
 from holdfast import config
 from holdfast.client import Holdfast
+from holdfast.doors.graphql import door as graphql
+from holdfast.doors.graphql.door import Graphql
 from holdfast.doors.http import agent_sessions, messages, streams
 from holdfast.doors.http.app import Door
 from holdfast.doors.http.gate import Gate
@@ -26,9 +28,9 @@ from holdfast.testing.faults import PATIENCE, Worker
 class Served:
     """A server at work."""
 
-    def __init__(self, server: uvicorn.Server, door: Door, live: LiveStreams) -> None:
+    def __init__(self, server: uvicorn.Server, door: Door, live: LiveStreams, graphql: Graphql) -> None:
         self.url = address_of(server)
-        self.door, self.live, self.deps, self._server = door, live, door.deps, server
+        self.door, self.live, self.deps, self.graphql, self._server = door, live, door.deps, graphql, server
 
     @property
     def connections(self) -> int:
@@ -63,9 +65,10 @@ async def serving(
     live = streams.add_to(door, settings)
     messages.add_to(door, live)
     agent_sessions.add_to(door, live)
+    queries = graphql.add_to(door, live)
     try:
         async with running(door) as server:
-            yield Served(server, door, live)
+            yield Served(server, door, live, queries)
     finally:
         if isinstance(where, str):
             await deps.store.close()
@@ -74,7 +77,8 @@ async def serving(
 @asynccontextmanager
 async def running(door: Door, **options: Any) -> AsyncIterator[uvicorn.Server]:
     """A door under uvicorn, on a free port."""
-    server = uvicorn.Server(uvicorn.Config(door, port=0, lifespan="off", ws="none", log_config=None, **options))
+    usual = {"port": 0, "lifespan": "off", "ws_per_message_deflate": False, "log_config": None}
+    server = uvicorn.Server(uvicorn.Config(door, **{**usual, **options}))
     task = asyncio.create_task(server._serve())  # `serve` would take the test run's signals
     try:
         async with asyncio.timeout(PATIENCE):

@@ -22,7 +22,7 @@ from graphql import (
 
 from holdfast.core.errors import HoldfastError
 from holdfast.doors.graphql.limits import Price, QueryLimits, check_shape, fragments_of
-from holdfast.doors.graphql.refusals import InvalidQuery, QueryTooLarge
+from holdfast.doors.graphql.refusals import InvalidQuery, QueryTooDeep, QueryTooLarge
 
 MOST_DOCUMENTS = 1_000
 MOST_ERRORS = 5  # of one document: to look for more costs more
@@ -98,13 +98,22 @@ class Documents:
                 raise QueryTooLarge("characters", limits.text)
             document = parse(text, max_lexical_tokens=limits.tokens, max_comments=limits.tokens)
             check_shape(document, limits)
-        except (GraphQLError, HoldfastError) as error:
+        except HoldfastError as error:
             raise Refused([error]) from None
+        except GraphQLError as error:
+            raise Refused([_told(error, limits)]) from None
         if errors := validate(self._schema, document, max_errors=MOST_ERRORS):
             raise Refused([*errors])
         nodes = [each for each in document.definitions if isinstance(each, OperationDefinitionNode)]
         operations = [Operation(self._schema, document, node) for node in nodes]
         return {each.name: each for each in operations}
+
+
+def _told(error: GraphQLError, limits: QueryLimits) -> GraphQLError | HoldfastError:
+    """What the parser says; of its limits, in our words."""
+    if error.message.startswith("Syntax Error: Document contains more than"):
+        return QueryTooLarge("words and signs", limits.tokens)
+    return QueryTooDeep(limits.depth) if error.message.startswith("Syntax Error: Document is nested too") else error
 
 
 def _chosen(operations: dict[str | None, Operation], name: str | None) -> Operation:

@@ -40,7 +40,7 @@ class GraphqlRequest(Struct, kw_only=True):
     extensions: dict[str, Any] | None = None
 
 
-def add_to(door: Door, live: LiveStreams) -> None:
+def add_to(door: Door, live: LiveStreams) -> Graphql:
     """Answer at /graphql. Strangers are told so in GraphQL's words, so the routes ask the gate themselves."""
     graphql = Graphql(door, live)
     post = Described(
@@ -61,6 +61,7 @@ def add_to(door: Door, live: LiveStreams) -> None:
     door.add("GET", PATH, Route(get.name, graphql.get, is_open=True), get)
     door.add_socket(PATH, graphql.socket)
     page.add_to(door, PATH)
+    return graphql
 
 
 class Graphql:

@@ -46,7 +46,7 @@ class QueryTooCostly(InvalidRequest):
 
     def __init__(self, cost: int, limit: int) -> None:
         super().__init__(
-            f"this asks for up to {cost:,} values, and {limit:,} are allowed at once; take smaller pages or fewer fields",
+            f"this asks for up to {cost:,} values, and {limit:,} are allowed; take smaller pages or fewer fields",
             cost=cost,
             limit=limit,
         )
