@@ -58,14 +58,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
 async def _measured(streams: int, seconds: float, rounds: int) -> list[Figure]:
     RUNS.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="streams-", dir=RUNS) as folder:
-        async with _served(Path(folder)) as (process, address), httpx2.AsyncClient(base_url=address) as http:
+        async with served(Path(folder)) as (process, address), httpx2.AsyncClient(base_url=address) as http:
             await _make(http, streams)
             idle = await _idle(process, address, streams, seconds)
             return [*idle, *await _to_all(http, address, streams, rounds)]
 
 
 @asynccontextmanager
-async def _served(folder: Path) -> AsyncIterator[tuple[int, str]]:
+async def served(folder: Path) -> AsyncIterator[tuple[int, str]]:
     with socket.create_server(("127.0.0.1", 0)) as listening:
         port = listening.getsockname()[1]
     command = [sys.executable, "-m", "holdfast", "serve", "--no-launcher", "--store", url(folder), "--port", str(port)]

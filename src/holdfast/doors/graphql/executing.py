@@ -7,7 +7,7 @@ from inspect import isawaitable
 from typing import Any
 
 import msgspec
-from graphql import ExecutionResult, GraphQLNonNull, GraphQLSchema, execute, is_leaf_type
+from graphql import ExecutionResult, GraphQLNonNull, GraphQLObjectType, GraphQLSchema, execute, is_leaf_type
 from graphql.execution import Executor
 from msgspec import Struct
 
@@ -107,6 +107,17 @@ class QuickExecutor(Executor[Any]):
         results.update(found)
         return results
 
+    def complete_list_value(
+        self, return_type: Any, field_details_list: Any, info: Any, path: Any, result: Any, position_context: Any
+    ) -> Any:
+        """Read a list of objects of which only plain fields are wanted, such as messages."""
+        kind = return_type.of_type.of_type if isinstance(return_type.of_type, GraphQLNonNull) else return_type.of_type
+        if isinstance(kind, GraphQLObjectType) and isinstance(result, list):
+            plain, rest = self._planned(kind, self.collect_subfields(kind, field_details_list).grouped_field_set)
+            if not rest and (rows := _rows(plain, result)) is not None:
+                return rows
+        return super().complete_list_value(return_type, field_details_list, info, path, result, position_context)
+
     def _planned(self, parent_type: Any, grouped_field_set: Any) -> Plan:
         """Which of these fields are plain, and which are not; found out once for all items of a list."""
         known = self._plans.get(id(grouped_field_set))
@@ -128,6 +139,20 @@ def _plan(parent_type: Any, grouped_field_set: Any) -> Plan:
             attribute, serialize, is_needed = quick
             plain.append((response_name, attribute, serialize, details if is_needed else None))
     return plain, rest
+
+
+def _rows(plain: list[tuple[str, str, Any, Any]], items: list[Any]) -> list[dict[str, Any]] | None:
+    """Each item's plain fields; None if something is missing that must be there."""
+    rows = []
+    for item in items:
+        row: dict[str, Any] = {}
+        for response_name, attribute, serialize, details in plain:
+            value = getattr(item, attribute, None)
+            if value is None and details is not None:
+                return None
+            row[response_name] = value if serialize is None or value is None else serialize(value)
+        rows.append(row)
+    return rows
 
 
 def _plain(field: Any) -> tuple[str, Any, bool] | None:
