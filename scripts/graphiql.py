@@ -69,7 +69,7 @@ def _fetched(package: str, folder: Path) -> str:
         for name in FILES[package]:
             text = _member(archive, name)
             text = SOURCE_MAP.sub("", FONT.sub("", text) if name.endswith(".css") else text)
-            (STATIC / name.rpartition("/")[2]).write_text(text, encoding="utf-8")
+            (STATIC / name.rpartition("/")[2]).write_text(f"{text.rstrip()}\n", encoding="utf-8")
         return f"{package}\n\n{_member(archive, 'LICENSE')}"
 
 

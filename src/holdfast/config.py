@@ -33,6 +33,8 @@ File, then environment, then arguments. The file is `config.toml` in the folder 
     burst = 1000
     streams = 10000
     streams_per_visitor = 2000
+    graphql_depth = 20
+    graphql_cost = 20000
     [encryption]
     key_file = "encryption.keys"
     seal = true
