@@ -16,7 +16,7 @@ SCRIPTS = ("react.production.min.js", "react-dom.production.min.js", "graphiql.m
 STYLES = ("graphiql.min.css", "page.css")
 POLICY = (
     b"default-src 'none'; script-src 'self'; style-src 'self' 'unsafe-inline'; img-src 'self' data:; "
-    b"font-src 'self' data:; connect-src 'self' ws: wss:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+    b"font-src 'self' data:; connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 )  # the editor styles its elements itself; scripts are files of ours and nothing else
 SAFE: Headers = [
     (b"content-security-policy", POLICY),

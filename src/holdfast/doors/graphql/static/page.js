@@ -1,58 +1,51 @@
-// GraphiQL on this server's own /graphql: queries by fetch, subscriptions by graphql-transport-ws.
-// A key goes into the Headers tab, {"authorization": "Bearer …"}, and from there with both.
+// GraphiQL on this server's own /graphql. The server tells by what it answers whether it is a subscription:
+// one JSON document, or server-sent events for as long as anybody looks.
+// A key goes into the Headers tab, {"authorization": "Bearer …"}.
 "use strict";
 
 const url = new URL("graphql", document.baseURI);
 
-async function* answers(request, headers) {
+async function* answers(request, headers, signal) {
   const response = await fetch(url, {
     method: "POST",
-    headers: { "content-type": "application/json", accept: "application/json", ...headers },
+    headers: { "content-type": "application/json", accept: "application/json, text/event-stream", ...headers },
     body: JSON.stringify(request),
+    signal,
   });
-  yield await response.json();
+  if (!response.headers.get("content-type").startsWith("text/event-stream")) {
+    yield await response.json();
+    return;
+  }
+  for await (const [name, data] of events(response.body.pipeThrough(new TextDecoderStream()).getReader())) {
+    if (name === "complete") return;
+    yield JSON.parse(data);
+  }
 }
 
-function events(request, headers) {
-  const waiting = [];
-  let wake = () => {};
-  let ended = false;
-  const tell = (result) => { waiting.push(result); wake(); };
-  const end = () => { ended = true; wake(); };
-  const socket = new WebSocket(url.href.replace(/^http/, "ws"), "graphql-transport-ws");
-  const say = (message) => socket.send(JSON.stringify(message));
-  const heard = {
-    connection_ack: () => say({ type: "subscribe", id: "1", payload: request }),
-    next: ({ payload }) => tell(payload),
-    error: ({ payload }) => { tell({ errors: payload }); end(); },
-    complete: end,
-    ping: () => say({ type: "pong" }),
-  };
-  socket.onopen = () => say({ type: "connection_init", payload: headers });
-  socket.onmessage = ({ data }) => { const message = JSON.parse(data); heard[message.type]?.(message); };
-  socket.onclose = ({ code, reason }) => { if (!ended) tell({ errors: [{ message: `closed: ${code} ${reason}` }] }); end(); };
-  return {
-    [Symbol.asyncIterator]() { return this; },
-    async next() {
-      while (!waiting.length && !ended) await new Promise((resolve) => { wake = resolve; });
-      return waiting.length ? { value: waiting.shift(), done: false } : { value: undefined, done: true };
-    },
-    async return() { ended = true; socket.close(); return { value: undefined, done: true }; },
-  };
-}
-
-function isSubscription(request, documentAST) {
-  return documentAST?.definitions.some((each) => each.operation === "subscription"
-    && (!request.operationName || each.name?.value === request.operationName));
+async function* events(reader) {
+  let rest = "";
+  for (let read = await reader.read(); !read.done; read = await reader.read()) {
+    const parts = (rest + read.value).split("\n\n");
+    rest = parts.pop();
+    for (const part of parts) {
+      const fields = Object.fromEntries(part.split("\n").map((line) => line.split(/: (.*)/s)));
+      if ("event" in fields) yield [fields.event, fields.data];
+    }
+  }
 }
 
 function fetcher(request, options) {
-  const headers = options?.headers ?? {};
-  return isSubscription(request, options?.documentAST) ? events(request, headers) : answers(request, headers);
+  const aborting = new AbortController();
+  const iterator = answers(request, options?.headers ?? {}, aborting.signal);
+  return {
+    [Symbol.asyncIterator]() { return this; },
+    next: () => iterator.next().catch((error) => { if (!aborting.signal.aborted) throw error; return { done: true }; }),
+    async return() { aborting.abort(); return { done: true }; },
+  };
 }
 
-const EXAMPLE = `# Sessions, newest first. Ctrl-Enter runs it; the Headers tab is where a key goes:
-# {"authorization": "Bearer …"}
+const EXAMPLE = `# Sessions, newest first. Ctrl-Enter runs it.
+# A key goes into the Headers tab below: {"authorization": "Bearer …"}
 {
   agentSessions(limit: 10) {
     sessionId
