@@ -26,8 +26,8 @@ BUILT_IN = {"String", "Int", "Float", "Boolean", "ID"}
 
 HEAD = """# GraphQL
 
-What `/graphql` answers to ([how to use it](../graphql.md)). `!` is never null, `[…]` a list. Wherever a `sessionId` is taken, a
-session's name will do. Values are those of [REST](rest.md) and [Python](python.md); errors have the same
+What `/graphql` answers to ([how to use it](../graphql.md)). `!` is never null, `[…]` a list. Wherever a `sessionId` is
+taken, a session's name will do. Values are those of [REST](rest.md) and [Python](python.md); errors have the same
 [codes](errors.md). This page is made from `src/holdfast/doors/graphql/schema.graphql`.
 """
 
@@ -58,7 +58,9 @@ def page() -> str:
 def _object(kind: GraphQLNamedType, heading: str = "##") -> str:
     assert isinstance(kind, GraphQLObjectType)
     said = f"{_plain(kind.description)}\n\n" if kind.description else ""
-    rows = [f"| `{name}` | `{field.type}` | {_told(field.description, field.args)} |" for name, field in kind.fields.items()]
+    rows = [
+        f"| `{name}` | `{field.type}` | {_told(field.description, field.args)} |" for name, field in kind.fields.items()
+    ]
     return "\n".join([f"{heading} {kind.name}\n\n{said}| field | type | |\n|---|---|---|", *rows, ""])
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from typing import Any
 
 import httpx2
@@ -100,12 +100,12 @@ class Socket:
     async def closed(self) -> tuple[int, str]:
         """With which code and why the server has closed; what it still says is left alone."""
         async with asyncio.timeout(PATIENCE):
-            try:
+            with suppress(ConnectionClosed):
                 while True:
                     await self.connection.recv()
-            except ConnectionClosed as closed:
-                assert closed.rcvd is not None, closed
-                return closed.rcvd.code, closed.rcvd.reason
+        frame = self.connection.protocol.close_rcvd
+        assert frame is not None, "it broke off without a word"
+        return frame.code, frame.reason
 
 
 @asynccontextmanager

@@ -117,7 +117,8 @@ async def test_what_clients_send_besides_is_left_alone(gql: Client) -> None:
 
 
 async def test_an_escaped_half_character_is_refused(gql: Client, served: Served) -> None:
-    body = b'{"query": "mutation ($m: String!) { createAgentSession(purpose: $m) { state } }", "variables": {"m": "\\ud800"}}'
+    query = b'"query": "mutation ($m: String!) { createAgentSession(purpose: $m) { state } }"'
+    body = b'{%s, "variables": {"m": "\\ud800"}}' % query
     answer = (await gql.http.post("/graphql", content=body)).json()
     assert answer["errors"][0]["extensions"]["code"] in ("invalid_json", "invalid_purpose")
     assert (await served.holdfast().list()).items == []

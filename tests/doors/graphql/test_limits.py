@@ -78,8 +78,10 @@ BOMBS = {
         "mutation { " + " ".join(f'a{n}: createAgentSession(agentName: "x") {{ state }}' for n in range(60)) + " }",
         "query_too_large",
     ),
-    "a long list of values": ('{ agentSession(sessionId: "s") { history(last: [' + "1 " * 1990 + "]) { nodes { text } } } }",
-                              "query_too_large"),
+    "a long list of values": (
+        '{ agentSession(sessionId: "s") { history(last: [' + "1 " * 1990 + "]) { nodes { text } } } }",
+        "query_too_large",
+    ),
 }  # fmt: skip
 
 
@@ -146,13 +148,16 @@ def test_a_page_size_by_a_variable_counts_as_what_it_is(
 
 
 def test_the_same_words_are_read_once_and_only_so_many_are_kept() -> None:
-    documents = Documents(schema(), QueryLimits(), most=10)
+    documents = Documents(schema(), QueryLimits(), most=200)
     first = documents.operation("{ __typename }", None)
     assert documents.operation("{ __typename }", None) is first
-    for number in range(50):
+    for number in range(10, 60):
         documents.operation(f"{{ a{number}: __typename }}", None)
-    assert len(documents) == 10
+    assert len(documents) == 200 // len("{ a10: __typename }")
     assert documents.operation("{ __typename }", None) is not first
+    long = "{ __typename } #" + "x" * 300
+    assert documents.operation(long, None) is not documents.operation(long, None)
+    assert len(documents) == 0
 
 
 # At the door ------------------------------------------------------------------------------------

@@ -116,15 +116,15 @@ async def test_pages_of_children_hold_each_once(gql: Client, served: Served) -> 
     await hf.create(session_id="mother", parent=None)
     for number in range(7):
         await hf.create(session_id=f"child-{number}", parent="mother")
-    seen, after = [], None
-    while True:
-        query = f'query ($after: String) {{ agentSession(sessionId: "mother") {{ children(first: 3, after: $after) {{ {HEADS} }} }} }}'
+    query = f"""query ($after: String) {{ agentSession(sessionId: "mother") {{
+      children(first: 3, after: $after) {{ {HEADS} }} }} }}"""
+    seen: list[str] = []
+    after, pages = None, 0
+    while after is not None or not pages:
         page = (await gql.data(query, after=after))["agentSession"]["children"]
         seen += [each["sessionId"] for each in page["nodes"]]
-        after = page["pageInfo"]["endCursor"]
+        after, pages = page["pageInfo"]["endCursor"], pages + 1
         assert page["pageInfo"]["hasNextPage"] is (after is not None)
-        if after is None:
-            break
     assert seen == [f"child-{number}" for number in range(7)]
 
 

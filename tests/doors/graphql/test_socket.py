@@ -97,11 +97,11 @@ async def test_pings_are_answered(gql: Client, served: Served) -> None:
 
 
 async def test_a_quiet_connection_is_asked_whether_it_lives(url: str) -> None:
-    async with serving(url, settings=StreamSettings(heartbeat=0.1)) as served, Client(served.url) as gql:
-        async with gql.socket() as socket:
-            for _ in range(3):
-                assert await socket.hear() == {"type": "ping"}
-                await socket.say(type="pong")
+    lively = StreamSettings(heartbeat=0.1)
+    async with serving(url, settings=lively) as served, Client(served.url) as gql, gql.socket() as socket:
+        for _ in range(3):
+            assert await socket.hear() == {"type": "ping"}
+            await socket.say(type="pong")
 
 
 Steps = Callable[[Socket], Any]

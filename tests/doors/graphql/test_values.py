@@ -136,8 +136,9 @@ async def population(served: Served) -> list[str]:
         ttl=3600,
         parent=None,
     )
-    await hf.append("full", [{"role": "system", "content": "Be brief"}, "Plan it", {"role": "user", "content": [
-        {"type": "text", "text": "with"}, {"type": "tool_call", "id": "c", "name": "t", "input": {"a": 1}}]}])  # fmt: skip
+    call = {"type": "tool_call", "id": "c", "name": "t", "input": {"a": 1}}
+    parts = {"role": "user", "content": [{"type": "text", "text": "with"}, call]}
+    await hf.append("full", [{"role": "system", "content": "Be brief"}, "Plan it", parts])
     await hf.append("full", [{"role": "tool", "content": [{"type": "tool_result", "call_id": "c", "output": "ü"}]}])
     await hf.update("full", phase="planning", error="it broke")
     await hf.save_checkpoint("full", {"step": 3})

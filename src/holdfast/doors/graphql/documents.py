@@ -24,7 +24,7 @@ from holdfast.core.errors import HoldfastError
 from holdfast.doors.graphql.limits import Price, QueryLimits, check_shape, fragments_of
 from holdfast.doors.graphql.refusals import InvalidQuery, QueryTooDeep, QueryTooLarge
 
-MOST_DOCUMENTS = 1_000
+MOST_CHARACTERS = 256 * 1024  # of all documents that are kept; parsed, one takes up to 200 bytes
 MOST_ERRORS = 5  # of one document: to look for more costs more
 
 
@@ -72,9 +72,10 @@ class _VariableFinder(Visitor):
 class Documents:
     """The documents that were sent last, and are sound."""
 
-    def __init__(self, schema: GraphQLSchema, limits: QueryLimits, most: int = MOST_DOCUMENTS) -> None:
+    def __init__(self, schema: GraphQLSchema, limits: QueryLimits, most: int = MOST_CHARACTERS) -> None:
         self._schema, self._limits, self._most = schema, limits, most
         self._known: OrderedDict[str, dict[str | None, Operation]] = OrderedDict()
+        self._size = 0
 
     def __len__(self) -> int:
         return len(self._known)
@@ -84,12 +85,17 @@ class Documents:
         operations = self._known.get(text)
         if operations is None:
             operations = self._read(text)
-            self._known[text] = operations
-            if len(self._known) > self._most:
-                self._known.popitem(last=False)
+            self._keep(text, operations)
         else:
             self._known.move_to_end(text)
         return _chosen(operations, name)
+
+    def _keep(self, text: str, operations: dict[str | None, Operation]) -> None:
+        self._known[text] = operations
+        self._size += len(text)
+        while self._size > self._most:
+            forgotten, _ = self._known.popitem(last=False)
+            self._size -= len(forgotten)
 
     def _read(self, text: str) -> dict[str | None, Operation]:
         limits = self._limits

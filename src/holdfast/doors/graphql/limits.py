@@ -34,7 +34,7 @@ Variables = Mapping[str, Any]
 
 PAGE_SIZES = ("limit", "first", "last")
 ASKS_STORE, CHANGES = 10, 100
-INTROSPECTION = {"__schema": 2_000, "__type": 200, "__typename": 1}
+INTROSPECTION = {"__schema": 5_000, "__type": 200, "__typename": 1}
 
 
 class QueryLimits(Struct, frozen=True, kw_only=True):
@@ -43,7 +43,7 @@ class QueryLimits(Struct, frozen=True, kw_only=True):
     text: int = 64 * 1024  # characters
     tokens: int = 2_000
     fields: int = 500
-    same_name: int = 100  # fields with one name in the answer: they are compared with each other
+    same_name: int = 60  # fields with one name in the answer: they are compared with each other
     aliases: int = 50
     directives: int = 50
     depth: int = 20
