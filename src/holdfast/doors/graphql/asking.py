@@ -16,13 +16,9 @@ _BY_NAME: dict[str, Operation] = {}
 for _operation in OPERATIONS:
     _BY_NAME.setdefault(_operation.name, _operation)
 
-AT_THIS_DOOR = {b"x-holdfast-interface": b"graphql", b"x-holdfast-holder": b"graphql"}
-
-
 def at_this_door(exchange: Exchange) -> None:
     """What comes in here came by GraphQL, unless it says otherwise."""
-    for name, value in AT_THIS_DOOR.items():
-        exchange.headers.setdefault(name, value)
+    exchange.headers.setdefault(b"x-holdfast-interface", b"graphql")
 
 
 class Asking:

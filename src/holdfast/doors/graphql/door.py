@@ -8,14 +8,10 @@ libraries are loaded with the first request, on a thread: a server that nobody a
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from msgspec import Struct
-
-from holdfast.core.key import Scope as KeyScope
 from holdfast.doors.graphql import page
 from holdfast.doors.http.app import Door, Route
-from holdfast.doors.http.described import Described
 from holdfast.doors.http.exchange import Exchange, Receive, Scope, Send
 from holdfast.doors.http.streams import LiveStreams
 from holdfast.doors.http.visit import Visitor
@@ -24,41 +20,17 @@ if TYPE_CHECKING:
     from holdfast.doors.graphql.answering import Answering
 
 PATH = "/graphql"
-QUERY: dict[str, tuple[Any, str]] = {
-    "query": (str, "the document; without one, a browser gets a page to write queries on"),
-    "operationName": (str, "which of its operations"),
-    "variables": (str, "as JSON"),
-}
-
-
-class GraphqlRequest(Struct, kw_only=True):
-    """One operation; several are a list of these."""
-
-    query: str
-    operationName: str | None = None
-    variables: dict[str, Any] | None = None
-    extensions: dict[str, Any] | None = None
 
 
 def add_to(door: Door, live: LiveStreams) -> Graphql:
-    """Answer at /graphql. Strangers are told so in GraphQL's words, so the routes ask the gate themselves."""
+    """Answer at /graphql.
+
+    Strangers are told so in GraphQL's words, so the routes ask the gate themselves; and what they answer to is
+    in their own schema, not in the OpenAPI document.
+    """
     graphql = Graphql(door, live)
-    post = Described(
-        name="graphql",
-        summary="GraphQL: queries and mutations; subscriptions with `Accept: text/event-stream`",
-        scope=KeyScope.READ,
-        body=GraphqlRequest,
-        answer=dict[str, Any],
-    )
-    get = Described(
-        name="graphql_get",
-        summary="The same for queries and subscriptions; for a browser, a page to write them on",
-        scope=KeyScope.READ,
-        answer=dict[str, Any],
-        query=QUERY,
-    )
-    door.add("POST", PATH, Route(post.name, graphql.post, is_open=True), post)
-    door.add("GET", PATH, Route(get.name, graphql.get, is_open=True), get)
+    door.add("POST", PATH, Route("graphql", graphql.post, is_open=True))
+    door.add("GET", PATH, Route("graphql_get", graphql.get, is_open=True))
     door.add_socket(PATH, graphql.socket)
     page.add_to(door, PATH)
     return graphql

@@ -8,6 +8,7 @@ from importlib.resources import files
 
 from holdfast.doors.http.app import Door, Route
 from holdfast.doors.http.exchange import Exchange, Headers
+from holdfast.doors.http.reading import knows
 from holdfast.doors.http.refusals import NoSuchPath
 from holdfast.doors.http.visit import Visitor
 
@@ -58,7 +59,7 @@ async def _file(exchange: Exchange, _: Visitor) -> None:
         raise NoSuchPath(exchange.path)
     body, tag = _content(name)
     kept: Headers = [*SAFE, (b"cache-control", b"max-age=3600"), (b"etag", tag)]
-    is_known = exchange.headers.get(b"if-none-match") == tag
+    is_known = knows(exchange, tag)
     kind = KINDS[name[name.rindex(".") :]]
     await exchange.answer(b"" if is_known else body, status=304 if is_known else 200, kind=kind, headers=kept)
 
