@@ -122,10 +122,16 @@ async def windows_of(
 
 async def session_with_window(deps: Deps, caller: Caller, ref: str, size: WindowSize) -> Session:
     """The session as it is, with what a model gets to see of it as `messages`."""
+    session, page = await session_and_window(deps, caller, ref, size)
+    return replace(session, messages=page.items)
+
+
+async def session_and_window(deps: Deps, caller: Caller, ref: str, size: WindowSize) -> tuple[Session, Page[Entry]]:
+    """The session as it is, and its window, in one read."""
     tail = await deps.store.tail(caller.owner, ref, _chunk(size), with_session=True)
     page = await _window(deps, caller, ref, WindowBuilder(size), _chunk(size), tail)
     assert tail.session is not None
-    return replace(shown(tail.session), messages=page.items)
+    return shown(tail.session), page
 
 
 def _chunk(size: WindowSize) -> int:

@@ -6,6 +6,7 @@ import gzip
 import json
 import subprocess
 import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,6 +16,12 @@ from tests.doors.http.server import Served
 
 RESPONSE = "application/graphql-response+json"
 MADE = 'mutation { createAgentSession(sessionId: "made") { state } }'
+
+
+@pytest.fixture
+def url(tmp_path: Path) -> str:
+    """Nothing here depends on the store."""
+    return f"memory://{tmp_path}"
 
 
 async def test_a_query_may_come_in_an_address(gql: Client, served: Served) -> None:

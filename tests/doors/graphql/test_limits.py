@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from pathlib import Path
 from time import thread_time
 from typing import Any
 
@@ -18,6 +19,12 @@ from tests.doors.graphql.client import Client
 from tests.doors.http.server import Served
 
 CHEAP = 0.25  # seconds of a processor, on a busy machine
+
+
+@pytest.fixture
+def url(tmp_path: Path) -> str:
+    """Nothing here depends on the store."""
+    return f"memory://{tmp_path}"
 
 
 def nested(depth: int, name: str = "parent") -> str:

@@ -95,6 +95,18 @@ async def test_what_hangs_on_a_list_costs_as_many_reads_as_on_one(url: str) -> N
         assert asked["large"]["find_many"] == 2
 
 
+async def test_a_session_with_its_history_is_one_read(url: str) -> None:
+    async with counted(url) as (store, gql, hf):
+        await family(hf, "small", 1)
+        store.calls.clear()
+        query = """{ agentSession(sessionId: "small-0") { state history(last: 2) { nodes { text } pageInfo {
+          startCursor } } } }"""
+        window = (await gql.data(query))["agentSession"]["history"]
+        assert [each["text"] for each in window["nodes"]] == ["small-0 two", "small-0 three"]
+        assert window["pageInfo"]["startCursor"] == "3"
+        assert {call: count for call, count in store.calls.items() if call not in CLOCKWORK} == {"tail": 1}
+
+
 CLOCKWORK = {"next_expiry", "due_approvals", "has_keys", "sweep", "pulse", "wait"}  # time passes at every door
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import socket as sockets
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,6 +18,12 @@ from tests.doors.http.server import Served, serving
 from tests.doors.http.test_streams import until
 
 EVENTS = "subscription ($id: ID!, $after: ID! = 0) { agentSessionEvents(sessionId: $id, after: $after) { id type } }"
+
+
+@pytest.fixture
+def url(tmp_path: Path) -> str:
+    """Nothing here depends on the store."""
+    return f"memory://{tmp_path}"
 
 
 async def settled(served: Served, **settings: Any) -> None:

@@ -6,6 +6,7 @@ from typing import Any
 
 from holdfast.core.errors import Forbidden
 from holdfast.core.key import Scope
+from holdfast.core.session import Session
 from holdfast.doors.graphql.loaders import Loaders
 from holdfast.doors.http.exchange import Exchange
 from holdfast.doors.http.reach import check_one, check_reach
@@ -15,6 +16,7 @@ from holdfast.remote.operations import OPERATIONS, Operation
 _BY_NAME: dict[str, Operation] = {}
 for _operation in OPERATIONS:
     _BY_NAME.setdefault(_operation.name, _operation)
+
 
 def at_this_door(exchange: Exchange) -> None:
     """What comes in here came by GraphQL, unless it says otherwise."""
@@ -38,6 +40,13 @@ class Asking:
         if operation.scope is not Scope.READ:
             self.loaders = Loaders(self.hf, visitor.caller)  # what was read before may have changed
         return value
+
+    async def session_with_history(self, ref: str, last: int) -> Session:
+        """A session, read together with so many of its last messages."""
+        self.check(Scope.READ)
+        if self.visitor.session_id is not None:
+            await check_one(self.hf, self.visitor, "ref", ref)
+        return await self.loaders.session_with_history(ref, last)
 
     async def say(self, ref: str, **options: Any) -> Any:
         """Post a message, if this visitor may."""

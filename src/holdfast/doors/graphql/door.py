@@ -8,6 +8,7 @@ libraries are loaded with the first request, on a thread: a server that nobody a
 from __future__ import annotations
 
 import asyncio
+import gc
 from typing import TYPE_CHECKING
 
 from holdfast.doors.graphql import page
@@ -67,4 +68,6 @@ class Graphql:
     def _load(self) -> Answering:
         from holdfast.doors.graphql.answering import Answering
 
-        return Answering(self._door, self._live)
+        answering = Answering(self._door, self._live)
+        gc.freeze()  # modules and schema are never garbage; see `serve`
+        return answering

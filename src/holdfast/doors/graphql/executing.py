@@ -7,7 +7,7 @@ from inspect import isawaitable
 from typing import Any
 
 import msgspec
-from graphql import ExecutionResult, GraphQLNonNull, GraphQLObjectType, GraphQLSchema, execute, is_leaf_type
+from graphql import ExecutionResult, GraphQLNonNull, GraphQLObjectType, GraphQLSchema, execute
 from graphql.execution import Executor
 from msgspec import Struct
 
@@ -16,6 +16,7 @@ from holdfast.core.errors import HoldfastError
 from holdfast.doors.graphql.asking import Asking
 from holdfast.doors.graphql.documents import Operation, Refused
 from holdfast.doors.graphql.refusals import shown
+from holdfast.doors.graphql.schema import PLAIN
 
 Answer = dict[str, Any]
 Plan = tuple[list[tuple[str, str, Any, Any]], dict[str, Any]]  # plain fields; all others
@@ -132,7 +133,7 @@ def _plan(parent_type: Any, grouped_field_set: Any) -> Plan:
     rest: dict[str, Any] = {}
     for response_name, details in grouped_field_set.items():
         field = parent_type.fields.get(details[0].node.name.value)
-        quick = None if field is None else _plain(field)
+        quick = None if field is None else field.extensions.get(PLAIN)
         if quick is None:
             rest[response_name] = details
         else:
@@ -153,19 +154,6 @@ def _rows(plain: list[tuple[str, str, Any, Any]], items: list[Any]) -> list[dict
             row[response_name] = value if serialize is None or value is None else serialize(value)
         rows.append(row)
     return rows
-
-
-def _plain(field: Any) -> tuple[str, Any, bool] | None:
-    """The attribute a field is, how it is shown, and whether it must be there; None if it is more than that."""
-    attribute = field.extensions.get("attribute")
-    is_needed = isinstance(field.type, GraphQLNonNull)
-    kind = field.type.of_type if is_needed else field.type
-    if attribute is None or not is_leaf_type(kind):
-        return None
-    return attribute, None if kind.name in AS_THEY_ARE else kind.serialize, is_needed
-
-
-AS_THEY_ARE = frozenset({"DateTime", "JSON", "Interface", "String", "Int", "Boolean", "Float"})  # our values are typed
 
 
 async def _joined(results: dict[str, Any], awaited: Awaitable[dict[str, Any]]) -> dict[str, Any]:

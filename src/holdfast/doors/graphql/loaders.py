@@ -39,6 +39,11 @@ class Loader(Generic[K, V]):
             self._waiting.append(key)
         return known
 
+    def know(self, key: K, value: V) -> None:
+        """Here is a value that need not be loaded."""
+        known = self._known[key] = asyncio.get_running_loop().create_future()
+        known.set_result(value)
+
     def _begin(self) -> None:
         keys, self._waiting = self._waiting, []
         task = asyncio.create_task(self._fill(keys))
@@ -68,8 +73,18 @@ class Loaders:
         self._histories: dict[tuple[int, int | None], Loader[str, Page[Entry]]] = {}
         self._approvals: dict[tuple[bool, int], Loader[str, list[Approval]]] = {}
 
+    async def session_with_history(self, ref: str, last: int) -> Session:
+        """A session whose history will be asked for next: one read instead of two."""
+        deps = await self._hf._ready()
+        session, page = await conversation.session_and_window(deps, self._caller, ref, WindowSize(last=last))
+        self._history(last, None).know(session.session_id, page)
+        return session
+
     def history(self, session_id: str, last: int, before: int | None) -> asyncio.Future[Page[Entry]]:
         """A window of a session's messages."""
+        return self._history(last, before)(session_id)
+
+    def _history(self, last: int, before: int | None) -> Loader[str, Page[Entry]]:
         loader = self._histories.get((last, before))
         if loader is None:
             size = WindowSize(last=last)
@@ -79,7 +94,7 @@ class Loaders:
                 return await conversation.windows_of(deps, self._caller, session_ids, size, before=before)
 
             loader = self._histories[last, before] = Loader(windows)
-        return loader(session_id)
+        return loader
 
     def approvals(self, session_id: str, pending_only: bool, limit: int) -> asyncio.Future[list[Approval]]:
         """A session's questions to people."""

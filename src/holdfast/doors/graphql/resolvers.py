@@ -6,7 +6,15 @@ from collections.abc import Awaitable
 from typing import Any
 
 from ariadne import EnumType, MutationType, ObjectType, QueryType, ScalarType, SubscriptionType
-from graphql import EnumValueNode, GraphQLError, GraphQLResolveInfo, StringValueNode, ValueNode
+from graphql import (
+    EnumValueNode,
+    FieldNode,
+    GraphQLError,
+    GraphQLResolveInfo,
+    IntValueNode,
+    StringValueNode,
+    ValueNode,
+)
 from msgspec import UNSET
 
 from holdfast.core.approval import Approval, ApprovalState
@@ -15,7 +23,7 @@ from holdfast.core.errors import InvalidCursor, InvalidField, OutOfReach
 from holdfast.core.event import Event
 from holdfast.core.family import Deletion
 from holdfast.core.key import Scope
-from holdfast.core.query import STATUSES, Page, SessionQuery, check_limit
+from holdfast.core.query import MAX_LIMIT, STATUSES, Page, SessionQuery, check_limit
 from holdfast.core.render import to_json
 from holdfast.core.run import Join, Mode, RunState
 from holdfast.core.session import OUTCOMES, Hold, Phase, Session, State
@@ -41,8 +49,22 @@ def asking(info: Info) -> Asking:
 
 @query.field("agentSession")
 async def agent_session(_: Any, info: Info, session_id: str) -> Session:
+    if (last := _history_wanted(info)) is not None:
+        return await asking(info).session_with_history(session_id, last)
     found: Session = await asking(info).call("get", ref=session_id)
     return found
+
+
+def _history_wanted(info: Info) -> int | None:
+    """How long the window is that the query asks for right below; None if that takes a closer look."""
+    selections = info.field_nodes[0].selection_set
+    for each in selections.selections if selections is not None else ():
+        if isinstance(each, FieldNode) and each.name.value == "history" and not each.directives:
+            given = {argument.name.value: argument.value for argument in each.arguments or ()}
+            last = given.get("last")
+            if isinstance(last, IntValueNode) and given.keys() == {"last"} and 0 < int(last.value) <= MAX_LIMIT:
+                return int(last.value)
+    return None
 
 
 @query.field("agentSessions")

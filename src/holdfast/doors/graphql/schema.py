@@ -7,11 +7,13 @@ from importlib.resources import files
 from typing import Any
 
 from ariadne import make_executable_schema
-from graphql import GraphQLObjectType, GraphQLSchema
+from graphql import GraphQLField, GraphQLNonNull, GraphQLObjectType, GraphQLSchema, is_leaf_type
 
 from holdfast.doors.graphql.resolvers import BINDABLES
 
 NAME = "schema.graphql"
+PLAIN = "plain"  # where a field notes what `executing` reads without ceremony
+AS_THEY_ARE = frozenset({"DateTime", "JSON", "Interface", "String", "Int", "Boolean", "Float"})  # our values are typed
 
 
 def schema_text() -> str:
@@ -40,8 +42,19 @@ def _read_attributes(kind: GraphQLObjectType) -> None:
             argument.out_name = snake(argument_name)
         if field.resolve is None:
             attribute = snake(name)
-            field.resolve = _dictionary(attribute) if kind.name == "PageInfo" else _attribute(attribute)
-            field.extensions = {"attribute": attribute} if kind.name != "PageInfo" else {}
+            if kind.name == "PageInfo":
+                field.resolve = _dictionary(attribute)
+            else:
+                field.resolve = _attribute(attribute)
+                _note_if_plain(field, attribute)
+
+
+def _note_if_plain(field: GraphQLField, attribute: str) -> None:
+    """Note of a field that is a plain value: its attribute, how it is shown, and whether it must be there."""
+    is_needed = isinstance(field.type, GraphQLNonNull)
+    kind: Any = field.type.of_type if isinstance(field.type, GraphQLNonNull) else field.type
+    if is_leaf_type(kind):
+        field.extensions = {PLAIN: (attribute, None if kind.name in AS_THEY_ARE else kind.serialize, is_needed)}
 
 
 def _attribute(name: str) -> Any:
