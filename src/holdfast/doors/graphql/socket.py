@@ -33,6 +33,7 @@ from holdfast.doors.http.exchange import Exchange, Gone, Receive, Scope, Send
 from holdfast.doors.http.refusals import TooManyStreams, Unexpected
 from holdfast.doors.http.streams import LiveStreams
 from holdfast.doors.http.visit import Visitor
+from holdfast.service.about import working_on
 
 log = logging.getLogger(__name__)
 
@@ -197,7 +198,7 @@ class Socket:
 
     async def _operate(self, name: str, request: Request) -> None:
         """One operation from its beginning to its end, whatever that is."""
-        with suppress(Gone, OSError):
+        with suppress(Gone, OSError), working_on(request_id=self._exchange.request_id):
             try:
                 await self._carry_out(name, request)
             except (HoldfastError, Refused) as error:
@@ -205,7 +206,7 @@ class Socket:
             except (Gone, OSError):
                 raise
             except Exception:
-                log.exception("an operation failed", extra={"request_id": self._exchange.request_id})
+                log.exception("an operation failed")
                 await self._fail(name, Unexpected())
 
     async def _carry_out(self, name: str, request: Request) -> None:
