@@ -12,9 +12,10 @@ import pytest
 import websockets
 from msgspec.structs import replace
 
+from holdfast.doors.http.protocol import BoundedProtocol
 from holdfast.doors.http.streams import StreamSettings
 from tests.doors.graphql.client import Client, Socket, raw_socket
-from tests.doors.http.server import Served, serving
+from tests.doors.http.server import Served, address_of, running, serving
 from tests.doors.http.test_streams import until
 
 EVENTS = "subscription ($id: ID!, $after: ID! = 0) { agentSessionEvents(sessionId: $id, after: $after) { id type } }"
@@ -275,3 +276,13 @@ async def test_a_connection_that_breaks_off_leaves_nothing(gql: Client, served: 
             socket.connection.transport.abort()
     await until(lambda: served.live.count == 0)
     assert (await served.graphql.loaded())._open == 0
+
+
+async def test_an_open_connection_is_under_no_bounds_of_a_request(served: Served) -> None:
+    class Hasty(BoundedProtocol):
+        head_within = pace_every = 0.05
+
+    async with running(served.door, http=Hasty) as server, Client(address_of(server)) as gql, gql.socket() as socket:
+        await asyncio.sleep(0.3)
+        await socket.subscribe("1", "{ __typename }")
+        assert await socket.next() == {"data": {"__typename": "Query"}}
