@@ -34,7 +34,7 @@ from holdfast.service.sessions import ResumePacket
 Info = GraphQLResolveInfo[Asking]
 
 query, mutation, subscription = QueryType(), MutationType(), SubscriptionType()
-session, hold, approval = ObjectType("AgentSession"), ObjectType("Hold"), ObjectType("Approval")
+session, hold = ObjectType("AgentSession"), ObjectType("Hold")
 sessions_page, history_page = ObjectType("AgentSessionConnection"), ObjectType("HistoryConnection")
 sent, resumed = ObjectType("SentMessage"), ObjectType("ResumedSession")
 
@@ -88,16 +88,6 @@ async def all_approvals(_: Any, info: Info, session_id: str | None = None, **opt
 
 
 # Sessions ---------------------------------------------------------------------------------------
-
-
-@session.field("hold")
-def hold_of(session: Session, _: Info) -> Hold | None:
-    return session.hold
-
-
-@session.field("redacted")
-def redacted(session: Session, _: Info) -> tuple[str, ...]:
-    return session.redacted
 
 
 @session.field("checkpointId")
@@ -372,6 +362,6 @@ ENUMS = [
     _words("Role", ROLES),
 ]
 BINDABLES = [
-    query, mutation, subscription, session, hold, approval, sessions_page, history_page, sent, resumed,
+    query, mutation, subscription, session, hold, sessions_page, history_page, sent, resumed,
     instant, json, interface, *ENUMS,
 ]  # fmt: skip
