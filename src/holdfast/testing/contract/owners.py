@@ -87,10 +87,31 @@ async def _searched(store: Store) -> list[Any]:
         return []
 
 
+async def _many(store: Store) -> list[Any]:
+    return [session for session in await store.get_many(OTHER, ["theirs"]) if session is not None]
+
+
+async def _pages(store: Store) -> list[Any]:
+    return [session for page in await store.find_many(OTHER, [SessionQuery(), SessionQuery()]) for session in page]
+
+
+async def _tails(store: Store) -> list[Any]:
+    return [entry for tail in await store.tails(OTHER, ["theirs"], 10) for entry in (*tail.pinned, *tail.messages)]
+
+
+async def _approvals(store: Store) -> list[Any]:
+    found = await store.approvals_of(OTHER, ["theirs"], pending_only=False)
+    return [approval for some in found for approval in some]
+
+
 # Methods that list: for another owner there is nothing in the list.
 NOTHING: dict[str, Call] = {
     "match": lambda store: store.match(OTHER, "theirs", 10),
     "find": lambda store: _items(store.find(OTHER, SessionQuery())),
+    "get_many": _many,
+    "find_many": _pages,
+    "tails": _tails,
+    "approvals_of": _approvals,
     "feed": lambda store: store.feed(OTHER, 0, 10),
     "feed_end": lambda store: store.feed_end(OTHER),
     "sweep": _swept,
