@@ -1,0 +1,45 @@
+"""Servers that several folders of tests use: one for each process of the tests, started when first asked for."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+
+import pytest
+
+from holdfast.testing.postgres import GIVEN, GivenServer, NoPostgres, PostgresServer, installation
+
+
+@pytest.fixture(scope="session")
+def postgres() -> Iterator[GivenServer | PostgresServer]:
+    """PostgreSQL: the one that was named, or the newest there is; it forgets everything if it is killed."""
+    if url := os.environ.get(GIVEN):
+        yield GivenServer(url)
+        return
+    with PostgresServer() as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def oldest_postgres() -> Iterator[PostgresServer]:
+    """PostgreSQL 15, the oldest that is supported."""
+    try:
+        found = installation(15)
+    except NoPostgres as missing:
+        pytest.skip(str(missing))
+    with PostgresServer(found) as server:
+        yield server
+
+
+@pytest.fixture
+def durable_postgres() -> Iterator[PostgresServer]:
+    """A server that keeps what it acknowledged, reached over the network: to be stopped and started again."""
+    with PostgresServer(durable=True, tcp=True) as server:
+        yield server
+
+
+@pytest.fixture
+def postgres_url(postgres: GivenServer | PostgresServer) -> Iterator[str]:
+    """An empty database."""
+    with postgres.database() as url:
+        yield url
