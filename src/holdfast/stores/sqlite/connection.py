@@ -24,7 +24,7 @@ from holdfast.core.errors import (
     StoreReadOnly,
     StoreUnavailable,
 )
-from holdfast.stores.sqlite.rows import Row
+from holdfast.stores.rows import Row
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

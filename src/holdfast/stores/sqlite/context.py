@@ -5,9 +5,9 @@ from __future__ import annotations
 from holdfast.core.context import ContextChange, ContextItem
 from holdfast.core.errors import SessionCorrupt
 from holdfast.ports import ContextDecision
+from holdfast.stores.rows import Row, about_context, item_of, json_text, micros, micros_or_none
 from holdfast.stores.sqlite import heads
 from holdfast.stores.sqlite.connection import Connection
-from holdfast.stores.sqlite.rows import Row, about_context, item_of, json_text, micros, micros_or_none
 
 _ITEMS = "SELECT key, value, version, updated_at, expires_at FROM context WHERE session = ?1"
 _LIVING = f"{_ITEMS} AND (expires_at IS NULL OR expires_at > ?2)"

@@ -11,8 +11,8 @@ from typing import Any
 from holdfast.core.delegation import Delegation, Span
 from holdfast.core.errors import InvalidCursor
 from holdfast.core.query import MAX_POSITION, Page, make_cursor, read_cursor
+from holdfast.stores.rows import Row, instant, micros
 from holdfast.stores.sqlite.connection import Connection
-from holdfast.stores.sqlite.rows import Row, instant, micros
 
 _COLUMNS = "id, at, resumed, reason, agent, task, project_dir, session, host"
 

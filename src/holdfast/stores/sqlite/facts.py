@@ -15,9 +15,9 @@ from holdfast.core.fact import CallbackCounts, Fate, SessionFact, Size, callback
 from holdfast.core.inbox import ItemState
 from holdfast.core.query import Page
 from holdfast.core.session import State
+from holdfast.stores.rows import RARE, Row, json_text, micros
 from holdfast.stores.sqlite.connection import Connection
 from holdfast.stores.sqlite.counts import Place, by_time, cursor_at, start
-from holdfast.stores.sqlite.rows import RARE, Row, json_text, micros
 
 _STATES = {state.value: state for state in State}
 _ITEM_STATES = frozenset(state.value for state in ItemState)

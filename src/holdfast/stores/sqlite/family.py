@@ -10,9 +10,7 @@ from holdfast.core.family import Deletion, Member, Tombstone, TombstoneQuery
 from holdfast.core.query import MAX_POSITION, Page, make_cursor, read_cursor
 from holdfast.core.session import Session, Stamp
 from holdfast.ports import DeletionDecision, SweepDecision
-from holdfast.stores.sqlite import heads
-from holdfast.stores.sqlite.connection import BrokenText, Connection
-from holdfast.stores.sqlite.rows import (
+from holdfast.stores.rows import (
     HEAD_OF_S,
     TOMBSTONE,
     Row,
@@ -23,6 +21,8 @@ from holdfast.stores.sqlite.rows import (
     session_of,
     tombstone_of,
 )
+from holdfast.stores.sqlite import heads
+from holdfast.stores.sqlite.connection import BrokenText, Connection
 
 _ANCESTORS = f"""
 WITH RECURSIVE line (pk, step) AS (

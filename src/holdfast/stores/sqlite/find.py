@@ -12,8 +12,8 @@ from typing import Any
 from holdfast.core.errors import SessionCorrupt
 from holdfast.core.query import Page, SessionQuery
 from holdfast.core.session import FINAL_STATES, Session, State
+from holdfast.stores.rows import HEAD_WITH_PK, Row, json_text, micros, session_of
 from holdfast.stores.sqlite.connection import Connection
-from holdfast.stores.sqlite.rows import HEAD_WITH_PK, Row, json_text, micros, session_of
 
 # (filter, column, index), the most selective first
 _INDEXES = (

@@ -23,16 +23,13 @@ from holdfast.core.errors import (
 from holdfast.core.ids import looks_like_ref
 from holdfast.core.session import Birth, Change, Hold, Session, View
 from holdfast.ports import BirthDecision, Decision, ForkDecision
-from holdfast.stores.sqlite.connection import BrokenText, Connection
-from holdfast.stores.sqlite.rows import (
+from holdfast.stores.rows import (
     ENTRY,
     HEAD_WITH_PK,
     RARE,
     Row,
     approval_of,
     entry_row,
-    feed_base,
-    feed_end_id,
     head_texts,
     instant,
     json_text,
@@ -42,6 +39,8 @@ from holdfast.stores.sqlite.rows import (
     micros_or_none,
     session_of,
 )
+from holdfast.stores.sqlite.connection import BrokenText, Connection
+from holdfast.stores.sqlite.cursors import feed_base, feed_end_id
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

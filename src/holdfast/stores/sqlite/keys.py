@@ -10,9 +10,9 @@ from msgspec.structs import replace
 from holdfast.core.errors import KeyNotFound, StoreCorrupt
 from holdfast.core.key import Key
 from holdfast.core.token import SigningSecret
+from holdfast.stores.rows import json_text
 from holdfast.stores.sqlite import heads
 from holdfast.stores.sqlite.connection import Connection
-from holdfast.stores.sqlite.rows import json_text
 
 _SIGNING = "session tokens"
 

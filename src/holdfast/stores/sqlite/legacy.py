@@ -28,6 +28,7 @@ from holdfast.core.entry import ROLES, Entry, Kind, check_message
 from holdfast.core.errors import HoldfastError, StoreUnavailable
 from holdfast.core.ids import check_label, looks_like_ref, uuid7
 from holdfast.core.session import FINAL_STATES, MAX_METADATA_BYTES, Phase, Session, State, check_text
+from holdfast.stores.rows import instant, micros
 from holdfast.stores.sqlite import heads
 from holdfast.stores.sqlite.connection import (
     APPLICATION_ID,
@@ -38,7 +39,6 @@ from holdfast.stores.sqlite.connection import (
     translating,
 )
 from holdfast.stores.sqlite.migrate import LATEST, apply_missing
-from holdfast.stores.sqlite.rows import instant, micros
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

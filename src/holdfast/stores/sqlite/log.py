@@ -7,9 +7,7 @@ from holdfast.core.errors import HoldLost, KeyReused, SessionClosed, SessionCorr
 from holdfast.core.event import Event, deletion_event, event_of
 from holdfast.core.session import FINAL_STATES, HOLD_FOR, Session, Stamp, State, message_entries
 from holdfast.ports import Tail
-from holdfast.stores.sqlite import heads
-from holdfast.stores.sqlite.connection import Connection
-from holdfast.stores.sqlite.rows import (
+from holdfast.stores.rows import (
     ENTRY,
     ENTRY_OF_E,
     RARE,
@@ -17,12 +15,13 @@ from holdfast.stores.sqlite.rows import (
     Row,
     entries_of,
     entry_of,
-    feed_base,
-    feed_end_id,
     micros,
     stored_kinds,
     tombstone_of,
 )
+from holdfast.stores.sqlite import heads
+from holdfast.stores.sqlite.connection import Connection
+from holdfast.stores.sqlite.cursors import feed_base, feed_end_id
 
 _APPEND_HEAD = "SELECT pk, id, task, state, last_entry, hold_token FROM sessions WHERE owner = ? AND id = ?"
 _ADVANCE = "UPDATE sessions SET last_entry = ?, last_activity_at = ?, updated_at = ? WHERE pk = ?"

@@ -6,8 +6,8 @@ from datetime import timedelta
 
 from holdfast.core.once import KEPT_FOR, Once
 from holdfast.core.turn import FORGOTTEN_AFTER
+from holdfast.stores.rows import instant, micros
 from holdfast.stores.sqlite.connection import Connection
-from holdfast.stores.sqlite.rows import instant, micros
 
 _MICROSECOND = timedelta(microseconds=1)
 _FIND = "SELECT digest, ref, at FROM once WHERE owner = ? AND operation = ? AND key = ?"

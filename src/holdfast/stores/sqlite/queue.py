@@ -13,10 +13,11 @@ from holdfast.core.session import Stamp
 from holdfast.core.turn import Launcher, Turn, TurnState
 from holdfast.core.work import Claim, claim
 from holdfast.ports import Claimed
+from holdfast.stores.rows import HEAD_WITH_PK, json_text, micros, session_of
 from holdfast.stores.sqlite import heads
 from holdfast.stores.sqlite.connection import BrokenText, Connection
-from holdfast.stores.sqlite.rows import HEAD_WITH_PK, json_text, micros, session_of
-from holdfast.stores.sqlite.work import turn_of, view_with_whole_items
+from holdfast.stores.sqlite.work import view_with_whole_items
+from holdfast.stores.work_rows import turn_of
 
 MOST_LOOKED_AT = 50  # queued turns that nobody can take now, in one transaction
 

@@ -8,10 +8,10 @@ from holdfast.core.errors import ItemNotFound, RunNotFound, SessionCorrupt
 from holdfast.core.inbox import Item, ItemState, inbox_fingerprint
 from holdfast.core.query import MAX_POSITION, Page, make_cursor, read_cursor
 from holdfast.core.run import SETTLED, Run, RunQuery, RunState
+from holdfast.stores.rows import Row
 from holdfast.stores.sqlite import heads
 from holdfast.stores.sqlite.connection import Connection
-from holdfast.stores.sqlite.rows import Row
-from holdfast.stores.sqlite.work import ITEM, item_of, run_of
+from holdfast.stores.work_rows import ITEM, item_of, run_of
 
 _ONE = "SELECT r.body, r.id, s.id FROM runs r CROSS JOIN sessions s ON s.pk = r.session WHERE r.owner = ?"
 

@@ -16,9 +16,7 @@ import msgspec
 
 from holdfast.core.errors import EncryptionKeyMissing, EncryptionKeyWrong, InvalidField, StoreCorrupt, Unsupported
 from holdfast.stores import SEALED
-from holdfast.stores.sealing import Sealer
-from holdfast.stores.sqlite.connection import REFUSED_PLAIN, Connection, translating
-from holdfast.stores.sqlite.rows import (
+from holdfast.stores.rows import (
     Row,
     about_body,
     about_context,
@@ -28,6 +26,8 @@ from holdfast.stores.sqlite.rows import (
     opened,
     plain_head_text,
 )
+from holdfast.stores.sealing import Sealer
+from holdfast.stores.sqlite.connection import REFUSED_PLAIN, Connection, translating
 
 CHUNK = 200  # rows sealed in one transaction: the write lock is held for milliseconds
 WHY_NO_SEARCH = "this store is encrypted at rest: an index of its words would tell what is in it, so there is no search"

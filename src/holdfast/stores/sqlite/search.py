@@ -13,15 +13,14 @@ from holdfast.core.entry import Kind, searchable_text, text_of
 from holdfast.core.errors import SessionCorrupt
 from holdfast.core.event import Hit, snippet_of
 from holdfast.stores import SEALED
-from holdfast.stores.sqlite.connection import Connection
-from holdfast.stores.sqlite.rows import (
+from holdfast.stores.rows import (
     ENTRY,
     ENTRY_OF_E,
     Row,
     entry_of,
-    feed_base,
-    feed_end_id,
 )
+from holdfast.stores.sqlite.connection import Connection
+from holdfast.stores.sqlite.cursors import feed_base, feed_end_id
 
 CHUNK_ROWS = 200  # of the feed, each some entries: the write lock is held for milliseconds
 SEARCHED_KINDS = (Kind.MESSAGE.value, Kind.SUMMARY.value)

@@ -6,9 +6,9 @@ from contextlib import suppress
 from datetime import datetime
 
 from holdfast.core.errors import SessionCorrupt
+from holdfast.stores.rows import instant_or_none, json_text, kept, micros
 from holdfast.stores.sqlite.connection import Connection
-from holdfast.stores.sqlite.rows import instant_or_none, json_text, kept, micros
-from holdfast.stores.sqlite.work import due_at, turn_of
+from holdfast.stores.work_rows import due_at, turn_of
 
 
 def owners(db: Connection) -> list[str]:

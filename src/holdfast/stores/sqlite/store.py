@@ -32,11 +32,11 @@ from holdfast.ports import (
     SweepDecision,
     Tail,
 )
+from holdfast.stores.rows import micros, micros_or_none
 from holdfast.stores.sqlite import context, counts, family, find, heads, log, search, transfer
 from holdfast.stores.sqlite.access import Access, Inline, Job, T, Threaded
 from holdfast.stores.sqlite.connection import Connection
 from holdfast.stores.sqlite.migrate import migrate
-from holdfast.stores.sqlite.rows import micros, micros_or_none
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

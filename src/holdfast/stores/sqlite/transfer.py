@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from holdfast.core.bundle import Bundle, as_restored
 from holdfast.core.errors import HoldfastError, ParentNotFound
+from holdfast.stores.rows import HEAD_WITH_PK, session_of
 from holdfast.stores.sqlite import context, heads
 from holdfast.stores.sqlite.connection import BrokenText, Connection
 from holdfast.stores.sqlite.migrate import edited_migrations
-from holdfast.stores.sqlite.rows import HEAD_WITH_PK, session_of
 
 FEED_CHUNK = 500  # entries one row of the feed stands for, so that reading a page of it stays small
 

@@ -28,7 +28,6 @@ Row = tuple[Any, ...]
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _SYSTEM = "system"
-_CURSOR_BITS = 40
 _TILDE, _PLAIN = SEALED[0], "~plain:"  # how a head's text may begin that is not what it seems
 
 # In the order of Session's fields, so that rows become sessions by position.
@@ -184,16 +183,6 @@ def about_body(what: str, id_: str) -> str:
 
 
 # Entries ----------------------------------------------------------------------------------------
-
-
-def feed_base(owner_no: int) -> int:
-    """Where an owner's part of the feed begins; cursor c has this id plus c."""
-    return owner_no << _CURSOR_BITS
-
-
-def feed_end_id(owner_no: int) -> int:
-    """Where it ends: above all of that owner's ids."""
-    return (owner_no + 1) << _CURSOR_BITS
 
 
 def entry_row(entry: Entry, segment: int, at: int, sealer: Sealer | None) -> Row:
