@@ -64,6 +64,7 @@
         ├── EncryptionKeyMissing  sealed with a key that is not configured            encryption_key_missing
         ├── EncryptionKeyWrong    another key than the one of that id                 encryption_key_wrong
         ├── ServerUnreachable     no answer from a server                             server_unreachable
+        ├── OutcomeUnknown        cut off while committing: look whether it is there  outcome_unknown
         └── StoreUnavailable      cannot be opened or reached                         store_unavailable
 
 Families say what the caller can do; `code` is stable and the same at every door;
@@ -816,6 +817,19 @@ class ServerUnreachable(StoreError):
             else "check the address, and that `holdfast serve` runs there"
         )
         super().__init__(f"no answer from {url} ({why}); {way_out}", url=url, is_unsure=is_unsure)
+
+
+class OutcomeUnknown(StoreError):
+    """The connection broke while a change was being committed: it was made whole or not at all, nobody knows which."""
+
+    code = "outcome_unknown"
+
+    def __init__(self, where: str, why: str) -> None:
+        super().__init__(
+            f"the connection to {where} broke while a change was being committed ({why}): it was made whole or not at "
+            "all; read before you repeat it, or repeat it under the same key",
+            store=where,
+        )
 
 
 class StoreUnavailable(StoreError):

@@ -17,7 +17,7 @@ from holdfast.core.context import ContextItem
 from holdfast.core.entry import Entry, Kind
 from holdfast.core.errors import EncryptionKeyMissing, SessionCorrupt
 from holdfast.core.family import Tombstone
-from holdfast.core.session import Hold, Phase, Session, State
+from holdfast.core.session import Hold, Phase, Session, Stamp, State
 from holdfast.stores import SEALED
 
 TYPE_CHECKING = False
@@ -295,5 +295,20 @@ def tombstone_of(row: Row) -> Tombstone:
         root_of_deletion=root,
         deleted_at=instant(deleted_at),
         deleted_by=deleted_by,
+        reason=reason,
+    )
+
+
+def stone_of(session: Session, root_id: str, stamp: Stamp, reason: str) -> Tombstone:
+    """What stays of a session that goes with the tree of `root_id`."""
+    return Tombstone(
+        session_id=session.session_id,
+        session_name=session.session_name,
+        agent_name=session.agent_name,
+        task_id=session.task_id,
+        state=session.state.value,
+        root_of_deletion=root_id,
+        deleted_at=stamp.at,
+        deleted_by=stamp.by,
         reason=reason,
     )

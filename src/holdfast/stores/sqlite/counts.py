@@ -1,22 +1,12 @@
-"""What is counted: delegations. What is counted of sessions is in `facts`.
-
-They are listed along the index of their times. A place in such a list is a time and, among
-those of the same time, a key.
-"""
+"""What is counted: delegations, listed along the index of their times. What is counted of sessions is in `facts`."""
 
 from __future__ import annotations
 
-from typing import Any
-
 from holdfast.core.delegation import Delegation, Span
-from holdfast.core.errors import InvalidCursor
-from holdfast.core.query import MAX_POSITION, Page, make_cursor, read_cursor
-from holdfast.stores.rows import Row, instant, micros
+from holdfast.core.query import Page
+from holdfast.stores.places import DELEGATION, by_time, cursor_at, delegation_of, start
+from holdfast.stores.rows import micros
 from holdfast.stores.sqlite.connection import Connection
-
-_COLUMNS = "id, at, resumed, reason, agent, task, project_dir, session, host"
-
-Place = tuple[int, int]  # a time as stored, and a key
 
 
 def record_delegation(db: Connection, owner: str, delegation: Delegation) -> bool:
@@ -24,7 +14,7 @@ def record_delegation(db: Connection, owner: str, delegation: Delegation) -> boo
     if db.one("SELECT 1 FROM delegations WHERE owner = ? AND id = ?", (owner, delegation.delegation_id)):
         return False
     db.execute(
-        f"INSERT INTO delegations (owner, {_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+        f"INSERT INTO delegations (owner, {DELEGATION}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
         (
             owner, delegation.delegation_id, micros(delegation.at), int(delegation.resumed), delegation.reason,
             delegation.agent_name, delegation.task_id, delegation.project_dir, delegation.session_id,
@@ -40,63 +30,9 @@ def delegations(db: Connection, owner: str, span: Span, limit: int, cursor: str 
     conditions, values = by_time(span, "at", "n", start(span, cursor, mark))
     where = " AND ".join(["owner = ?", *conditions])
     table = "delegations INDEXED BY delegations_by_time"
-    sql = f"SELECT {_COLUMNS}, n FROM {table} WHERE {where} ORDER BY at, n LIMIT ?"
+    sql = f"SELECT {DELEGATION}, n FROM {table} WHERE {where} ORDER BY at, n LIMIT ?"
     rows = db.all(sql, (owner, *values, limit + 1))
     end = rows[limit - 1] if len(rows) > limit else None
     return Page(
-        [_delegation_of(row) for row in rows[:limit]], None if end is None else cursor_at((end[1], end[-1]), mark)
+        [delegation_of(row) for row in rows[:limit]], None if end is None else cursor_at((end[1], end[-1]), mark)
     )
-
-
-def _delegation_of(row: Row) -> Delegation:
-    delegation_id, at, resumed, reason, agent, task, project_dir, session, host, _ = row
-    return Delegation(
-        delegation_id=delegation_id,
-        at=instant(at),
-        resumed=bool(resumed),
-        reason=reason,
-        agent_name=agent,
-        task_id=task,
-        project_dir=project_dir,
-        session_id=session,
-        host_session_id=host,
-    )
-
-
-# Places in a list along times -------------------------------------------------------------------
-
-
-def by_time(span: Span, at: str, key: str, place: Place) -> tuple[list[str], list[Any]]:
-    """A span from a place on, as conditions on these columns and `agent` and `task`.
-
-    The place takes the span's beginning in: with two lower bounds SQLite may walk from the wrong one.
-    """
-    wanted = (
-        (f"({at}, {key}) > (?, ?)", place),
-        (f"{at} < ?", None if span.before is None else (micros(span.before),)),
-        ("agent = ?", None if span.agent is None else (span.agent,)),
-        ("task = ?", None if span.task is None else (span.task,)),
-    )
-    given = [(condition, values) for condition, values in wanted if values is not None]
-    return [condition for condition, _ in given], [value for _, values in given for value in values]
-
-
-def start(span: Span, cursor: str | None, mark: int) -> Place:
-    """Where a list begins: after the cursor's place, else before everything that the span takes in."""
-    if cursor is None:
-        return (-MAX_POSITION if span.after is None else micros(span.after)), -1
-    text, _, rest = str(cursor).rpartition(".")
-    key = read_cursor(rest, mark)
-    try:
-        at = int(text, 16)
-    except ValueError:
-        raise InvalidCursor from None
-    if text != f"{at:x}" or not -MAX_POSITION < at < MAX_POSITION:
-        raise InvalidCursor
-    return at, key
-
-
-def cursor_at(place: Place, mark: int) -> str:
-    """A cursor for a page that ended here."""
-    at, key = place
-    return f"{at:x}.{make_cursor(key, mark)}"

@@ -7,23 +7,16 @@ turn that went well.
 from __future__ import annotations
 
 import os
-from datetime import UTC, datetime
 from typing import Any
 
 from holdfast.core.delegation import Span
-from holdfast.core.fact import CallbackCounts, Fate, SessionFact, Size, callback_counts, tokens_in
-from holdfast.core.inbox import ItemState
+from holdfast.core.fact import CallbackCounts, Fate, SessionFact, Size
 from holdfast.core.query import Page
-from holdfast.core.session import State
+from holdfast.stores.fact_rows import STATES, callbacks_of, facts_of
+from holdfast.stores.places import Place, by_time, cursor_at, start
 from holdfast.stores.rows import RARE, Row, json_text, micros
 from holdfast.stores.sqlite.connection import Connection
-from holdfast.stores.sqlite.counts import Place, by_time, cursor_at, start
 
-_STATES = {state.value: state for state in State}
-_ITEM_STATES = frozenset(state.value for state in ItemState)
-_FIRST, _LAST = micros(datetime(1, 1, 1, tzinfo=UTC)), micros(datetime(9999, 12, 31, tzinfo=UTC))
-_NO_TOKENS = (None, None)
-_from_timestamp = datetime.fromtimestamp
 _FACTS = (
     f"created_at, pk, id, agent, task, state, duration_seconds, EXISTS (SELECT 1 FROM entries WHERE segment = s.pk AND "
     f"kind = 'error' AND {RARE}), CASE WHEN instr(metadata, '\"usage\"') THEN metadata END"
@@ -41,7 +34,7 @@ def facts(db: Connection, owner: str, span: Span, limit: int, cursor: str | None
     rows = db.all(*_statement(owner, span, place, limit + 1))
     more = len(rows) > limit
     return Page(
-        _facts_of(rows[:limit], _callbacks(db, rows[:limit])), cursor_at(rows[limit - 1][:2], mark) if more else None
+        facts_of(rows[:limit], _callbacks(db, rows[:limit])), cursor_at(rows[limit - 1][:2], mark) if more else None
     )
 
 
@@ -86,27 +79,7 @@ GROUP BY i.session, i.state
 
 def _callbacks(db: Connection, rows: list[Row]) -> dict[int, CallbackCounts]:
     """Where the callbacks to these sessions are, by their keys, in one statement for all of them."""
-    states: dict[int, list[tuple[str, int]]] = {}
-    for session, state, count in db.all(_CALLBACKS, (json_text([row[1] for row in rows]),)):
-        if state in _ITEM_STATES:
-            states.setdefault(session, []).append((state, count))
-    return {session: callback_counts(counts) for session, counts in states.items()}
-
-
-def _facts_of(rows: list[Row], callbacks: dict[int, CallbackCounts]) -> list[SessionFact]:
-    """Facts, one loop for all; without those of damaged rows, which `get` and `check` name: the others count."""
-    facts = []
-    for created_at, pk, id_, agent, task, state, duration, has_errors, metadata in rows:
-        if state not in _STATES or not _FIRST <= created_at <= _LAST:
-            continue
-        read, written = _NO_TOKENS if metadata is None else tokens_in(metadata)
-        at = _from_timestamp(created_at / 1e6, UTC)
-        facts.append(
-            SessionFact(
-                id_, agent, task, at, _STATES[state], duration, has_errors == 1, read, written, callbacks.get(pk)
-            )
-        )  # fmt: skip
-    return facts
+    return callbacks_of(db.all(_CALLBACKS, (json_text([row[1] for row in rows]),)))
 
 
 # What became of some, and what all take ---------------------------------------------------------
@@ -121,7 +94,7 @@ SELECT id, state, 1 FROM tombstones WHERE owner = ?1 AND id IN (SELECT value FRO
 def fates(db: Connection, owner: str, session_ids: list[str]) -> list[Fate]:
     """What became of these, in one statement; nothing of those that never were."""
     rows = db.all(_FATES, (owner, json_text(session_ids)))
-    return [Fate(id_, _STATES[state], bool(gone)) for id_, state, gone in rows if state in _STATES]
+    return [Fate(id_, STATES[state], bool(gone)) for id_, state, gone in rows if state in STATES]
 
 
 def size(db: Connection) -> Size:

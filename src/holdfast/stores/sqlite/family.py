@@ -19,6 +19,7 @@ from holdfast.stores.rows import (
     micros,
     micros_or_none,
     session_of,
+    stone_of,
     tombstone_of,
 )
 from holdfast.stores.sqlite import heads
@@ -228,21 +229,7 @@ def _condemned(db: Connection, pk: int, decide: SweepDecision, stamp: Stamp) -> 
         return {}
     root_id = sessions[0].session_id
     pairs = zip(rows, sessions, strict=True)
-    return {row[-1]: _stone(session, root_id, stamp, reason) for row, session in reversed(list(pairs))}
-
-
-def _stone(session: Session, root_id: str, stamp: Stamp, reason: str) -> Tombstone:
-    return Tombstone(
-        session_id=session.session_id,
-        session_name=session.session_name,
-        agent_name=session.agent_name,
-        task_id=session.task_id,
-        state=session.state.value,
-        root_of_deletion=root_id,
-        deleted_at=stamp.at,
-        deleted_by=stamp.by,
-        reason=reason,
-    )
+    return {row[-1]: stone_of(session, root_id, stamp, reason) for row, session in reversed(list(pairs))}
 
 
 _TOMBSTONES = f"""

@@ -1,0 +1,143 @@
+"""Telling other processes to look again, and hearing it from them.
+
+A commit is followed by a NOTIFY without a payload, off the write path, at most every ten
+milliseconds however many there were. A notification is a hint: it gets lost when a connection
+breaks, or when the process that committed dies before it has told. So whoever waits also looks,
+every second, whether any transaction has ended since: the database's snapshot says so without
+reading a table. Behind a transaction pooler nobody can listen, and looks are all there is.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+import asyncpg
+
+from holdfast.core.errors import HoldfastError
+from holdfast.stores.postgres.connection import Connection, LostConnection, Stale
+
+if TYPE_CHECKING:
+    from holdfast.stores.postgres.access import Pool
+    from holdfast.stores.postgres.options import Options
+
+TELL_EVERY = 0.01  # seconds
+LOOK_EVERY = 1.0
+LOOK_EVERY_BEHIND_A_POOLER = 0.1
+AGAIN_AFTER = 0.5  # seconds after the connection broke
+
+_LOOK = "SELECT pg_current_snapshot()::text, extract(epoch FROM clock_timestamp())::float8"
+
+
+class Bus:
+    """The pulse of a store."""
+
+    def __init__(self, options: Options, pool: Pool) -> None:
+        self._options, self._pool = options, pool
+        self._pulse = 0
+        self._waiting: set[asyncio.Event] = set()
+        self._teller: asyncio.Task[None] | None = None
+        self._hearer: asyncio.Task[None] | None = None
+        self._has_news = False
+        self.offset = 0.0  # seconds that the database's clock is ahead of ours
+
+    # The pulse ----------------------------------------------------------------------------------
+
+    def pulse(self) -> int:
+        """Changes whenever somebody committed."""
+        self._listen()
+        return self._pulse
+
+    async def wait(self, seen: int, timeout: float) -> int:
+        """The pulse, once it differs from `seen` or time is up."""
+        self._listen()
+        event = asyncio.Event()
+        self._waiting.add(event)
+        try:
+            if self._pulse == seen:
+                async with asyncio.timeout(timeout):
+                    await event.wait()
+        except TimeoutError:
+            pass
+        finally:
+            self._waiting.discard(event)
+        return self._pulse
+
+    def _beat(self) -> None:
+        self._pulse += 1
+        waiting, self._waiting = self._waiting, set()
+        for event in waiting:
+            event.set()
+
+    # Telling ------------------------------------------------------------------------------------
+
+    def committed(self) -> None:
+        """Something was committed here: those who wait here hear it at once, the others in a moment."""
+        self._beat()
+        if self._options.pooler:
+            return
+        self._has_news = True
+        if self._teller is None or self._teller.done():
+            self._teller = asyncio.create_task(self._tell())
+
+    async def _tell(self) -> None:
+        while self._has_news:
+            await asyncio.sleep(TELL_EVERY)
+            self._has_news = False
+            await self._notify()
+
+    async def _notify(self) -> None:
+        from holdfast.stores.postgres.access import Patience
+
+        with suppress(HoldfastError, LostConnection, Stale):  # those who listen look by themselves, too
+            async with self._pool.connection(Patience(self._options)) as db:
+                await db.all("SELECT pg_notify(?, '')", (self._options.channel,))
+
+    # Hearing ------------------------------------------------------------------------------------
+
+    def _listen(self) -> None:
+        if self._hearer is None:
+            with suppress(RuntimeError):  # no event loop runs here: then nobody waits, either
+                self._hearer = asyncio.get_running_loop().create_task(self._hear())
+
+    async def _hear(self) -> None:
+        """Keep a connection that listens and looks, for as long as the store is open."""
+        while True:
+            db: Connection | None = None
+            try:
+                db = await self._pool.new(self._options.patience)
+                if not self._options.pooler:
+                    await db.raw.add_listener(self._options.channel, lambda *_: self._beat())
+                self._beat()  # what was said while nobody listened is lost
+                await self._look(db)
+            except (HoldfastError, LostConnection, Stale, asyncpg.PostgresError, asyncpg.InterfaceError, OSError):
+                await asyncio.sleep(AGAIN_AFTER)
+            finally:
+                if db is not None:
+                    db.raw.terminate()
+
+    async def _look(self, db: Connection) -> None:
+        seen, every = None, LOOK_EVERY_BEHIND_A_POOLER if self._options.pooler else LOOK_EVERY
+        while True:
+            asked = time.time()
+            row = await db.one(_LOOK)
+            assert row is not None
+            self.offset = row[1] - (asked + time.time()) / 2
+            if seen is not None and row[0] != seen:
+                self._beat()
+            seen = row[0]
+            await asyncio.sleep(every)
+
+    async def close(self) -> None:
+        """Tell what has not been told, and stop."""
+        if self._has_news and self._teller is not None and not self._teller.done():
+            with suppress(TimeoutError):
+                async with asyncio.timeout(1):
+                    await self._teller
+        for task in (self._teller, self._hearer):
+            if task is not None:
+                task.cancel()
+                with suppress(asyncio.CancelledError):
+                    await task

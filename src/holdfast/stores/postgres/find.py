@@ -1,0 +1,105 @@
+"""Lists: filters to SQL. Lists walk in the order of keys, newest or oldest first; which index that is, the planner
+knows: the partial ones are told by conditions in the same words."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from holdfast.core.errors import SessionCorrupt
+from holdfast.core.query import Page, SessionQuery
+from holdfast.core.session import FINAL_STATES, Session, State
+from holdfast.stores.postgres.connection import Connection
+from holdfast.stores.rows import HEAD_WITH_PK, Row, json_text, micros, session_of
+
+_WAITING = "state NOT IN ('created', 'completed', 'failed', 'abandoned') AND pending_approvals > 0"
+_STATUS = {
+    "waiting": _WAITING,
+    "running": "state IN ('active', 'suspended') AND pending_approvals = 0 AND live_turn IS NOT NULL",
+    "idle": "state = 'active' AND pending_approvals = 0 AND live_turn IS NULL",
+    "suspended": "state = 'suspended' AND pending_approvals = 0 AND live_turn IS NULL",
+}
+_EQUAL = (("project_dir", "project_dir"), ("agent", "agent"), ("task", "task"), ("phase", "phase"))
+_TIMES = (
+    ("created_after", "created_at > ?"),
+    ("created_before", "created_at < ?"),
+    ("updated_after", "updated_at > ?"),
+    ("updated_before", "updated_at < ?"),
+)
+
+
+async def find(db: Connection, owner: str, query: SessionQuery) -> Page[Session]:
+    """One page of sessions."""
+    where = _Where(owner, query)
+    await _add_family(db, owner, query, where)
+    order = f"ORDER BY pk {'DESC' if query.newest_first else 'ASC'} LIMIT {query.limit + 1}"
+    sql = f"SELECT {HEAD_WITH_PK} FROM hf.sessions WHERE {' AND '.join(where.conditions)} {order}"
+    rows = await db.all(sql, where.values)
+    more = len(rows) > query.limit
+    return Page(_whole(db, rows[: query.limit]), query.cursor_at(rows[query.limit - 1][-1]) if more else None)
+
+
+def _whole(db: Connection, rows: list[Row]) -> list[Session]:
+    """The sessions that read back whole. One that does not must not hide the others; `get` and `check` name it."""
+    return [session for row in rows if (session := _session_or_none(db, row)) is not None]
+
+
+def _session_or_none(db: Connection, row: Row) -> Session | None:
+    try:
+        return session_of(row, db.opener)
+    except SessionCorrupt:
+        return None
+
+
+class _Where:
+    """Conditions with their values."""
+
+    def __init__(self, owner: str, query: SessionQuery) -> None:
+        self.conditions: list[str] = ["owner = ?"]
+        self.values: list[Any] = [owner]
+        if (position := query.position()) is not None:
+            self.add("pk < ?" if query.newest_first else "pk > ?", position)
+        for name, column in _EQUAL:
+            if (value := getattr(query, name)) is not None:
+                self.add(f"{column} = ?", value)
+        for name, condition in _TIMES:
+            if (at := getattr(query, name)) is not None:
+                self.add(condition, micros(at))
+        self._add_states(query)
+        self._add_rest(query)
+
+    def add(self, condition: str, *values: Any) -> None:
+        self.conditions.append(condition)
+        self.values.extend(values)
+
+    def _add_states(self, query: SessionQuery) -> None:
+        states = [state.value for state in State if not (query.active_only and state in FINAL_STATES)]
+        if query.state is not None:
+            states = [state for state in states if state == query.state]
+        if len(states) == 1:
+            self.add(f"state = '{states[0]}'")
+        elif len(states) < len(State):
+            self.add(f"state IN ({', '.join(repr(state) for state in states)})" if states else "false")
+        if query.status is not None:
+            self.add(_STATUS.get(query.status, f"state = '{query.status}'"))
+
+    def _add_rest(self, query: SessionQuery) -> None:
+        if query.resume_ready is not None:
+            self.add("resume_ready" if query.resume_ready else "NOT resume_ready")
+        if query.name_prefix:
+            self.add("name >= ? AND name < ?", query.name_prefix, query.name_prefix + "\x7f")
+        if query.metadata_key is not None and query.metadata_value is None:
+            self.add("metadata::json -> ? IS NOT NULL", query.metadata_key)
+        elif query.metadata_key is not None:
+            self.add("(metadata::json -> ?)::text = ?", query.metadata_key, json_text(query.metadata_value))
+
+
+_OF_ROOT = "(root = ? OR pk = ? AND root IS NULL)"
+
+
+async def _add_family(db: Connection, owner: str, query: SessionQuery, where: _Where) -> None:
+    for name, condition in (("parent", "parent = ?"), ("root", _OF_ROOT)):
+        if (session_id := getattr(query, name)) is None:
+            continue
+        row = await db.one("SELECT pk FROM hf.sessions WHERE owner = ? AND id = ?", (owner, session_id))
+        pk = row[0] if row else -1
+        where.add(condition, *[pk] * condition.count("?"))

@@ -1,0 +1,109 @@
+"""Migrations: numbered SQL files, forward only, each applied once, safe to race for.
+
+A file that has been applied is never edited; its checksum is kept in the database, so
+that an edited one is noticed. A schema from a newer Holdfast is refused. Whoever starts first
+does the work, behind an advisory lock of the schema's own; the others wait and find it done.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from typing import NamedTuple
+from zlib import crc32
+
+from holdfast.core.errors import StoreTooNew, StoreUnavailable
+from holdfast.stores.postgres.connection import Connection
+
+LATEST = 3  # the newest migration in this release; a test compares it with the folder
+
+_LEDGER = """
+CREATE TABLE IF NOT EXISTS hf.migrations (
+    number bigint PRIMARY KEY, name text NOT NULL, checksum bigint NOT NULL, applied_at bigint NOT NULL
+)
+"""
+
+
+class Migration(NamedTuple):
+    """One numbered step of the schema."""
+
+    number: int
+    name: str
+    sql: str
+
+    @property
+    def checksum(self) -> int:
+        """Changes when the file does."""
+        return crc32(self.sql.encode())
+
+
+def migrations() -> list[Migration]:
+    """All migrations of this release, in order."""
+    folder = os.path.join(os.path.dirname(__file__), "migrations")
+    return [_read(folder, name) for name in sorted(os.listdir(folder)) if name.endswith(".sql")]
+
+
+def _read(folder: str, name: str) -> Migration:
+    with open(os.path.join(folder, name), encoding="utf-8") as file:
+        return Migration(int(name[:4]), name[5:-4], file.read())
+
+
+async def schema_version(db: Connection) -> int:
+    """The newest migration applied; 0 if there is none, or no such schema."""
+    ledger = await db.one("SELECT to_regclass('hf.migrations')::text")
+    if ledger is None or ledger[0] is None:
+        return 0
+    row = await db.one("SELECT coalesce(max(number), 0) FROM hf.migrations")
+    return int(row[0]) if row else 0
+
+
+async def migrate(db: Connection, upto: int = LATEST) -> list[int]:
+    """Bring the schema to the newest version; the numbers of what was applied. Raises StoreTooNew."""
+    found = await schema_version(db)
+    if found > LATEST:
+        raise StoreTooNew(db.path, found, LATEST)
+    if found >= upto:
+        return []
+    async with db.transaction():
+        # Of the whole database: several schemas of it are set up one after the other.
+        await db.run("SELECT pg_advisory_xact_lock(hashtextextended(?, 0))", (f"holdfast {db.path} {db.prefix}",))
+        return await _apply_missing(db, upto)
+
+
+async def _apply_missing(db: Connection, upto: int) -> list[int]:
+    done = await schema_version(db)
+    if done == 0:
+        await _check_free(db)
+        await db.script(f"CREATE SCHEMA IF NOT EXISTS {db.prefix[:-1]}")
+        await db.script(_LEDGER)
+    missing = [migration for migration in migrations() if done < migration.number <= upto]
+    for migration in missing:
+        await db.script(migration.sql)
+        await db.run(
+            "INSERT INTO hf.migrations VALUES (?, ?, ?, ?)",
+            (migration.number, migration.name, migration.checksum, int(time.time() * 1e6)),
+        )
+    return [migration.number for migration in missing]
+
+
+_STRANGER = (
+    "SELECT relname FROM pg_class WHERE relnamespace = to_regnamespace(?) AND relkind IN ('r', 'p', 'v') LIMIT 1"
+)
+
+
+async def _check_free(db: Connection) -> None:
+    """A schema that has tables and no ledger of ours is another program's: it is left alone."""
+    schema = db.prefix[:-1]
+    if row := await db.one(_STRANGER, (schema,)):
+        raise StoreUnavailable(
+            f"the schema {schema} of {db.path} has a table {row[0]!r} of another program; "
+            "choose another one with ?schema=",
+            store=db.path,
+        )
+
+
+async def edited_migrations(db: Connection) -> list[str]:
+    """Names of applied migrations whose file has changed since."""
+    known = {migration.number: migration.checksum for migration in migrations()}
+    applied = await db.all("SELECT number, name, checksum FROM hf.migrations")
+    return [name for number, name, checksum in applied if known.get(number) != checksum]

@@ -1,0 +1,205 @@
+"""The queue: which launcher gets which turn, and what time does to those that nobody reports of."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+
+import msgspec
+
+from holdfast.core.errors import SessionCorrupt, StoreCorrupt, TurnNotFound
+from holdfast.core.fact import Backlog
+from holdfast.core.session import Stamp
+from holdfast.core.turn import Launcher, Turn, TurnState
+from holdfast.core.work import Claim, claim
+from holdfast.ports import Claimed
+from holdfast.stores.postgres import heads, work
+from holdfast.stores.postgres.connection import Connection
+from holdfast.stores.rows import json_text, micros
+from holdfast.stores.work_rows import turn_of
+
+SIDE_BY_SIDE = 32  # claims that can be under way at once before one of them goes away empty-handed
+
+_decode_launcher = msgspec.json.Decoder(Launcher).decode
+
+
+class Wanted(msgspec.Struct, frozen=True):
+    """Whose turns a launcher can take: of these owners and agents, and of one family if it has a root."""
+
+    owners: tuple[str, ...]
+    agents: tuple[str, ...]
+    root: str | None = None
+
+
+# The oldest of each owner and agent, found through an index each; those that had to wait for a time apart. Behind what
+# others have in hand just now there must be more to choose from.
+_DUE = f"""
+SELECT w.owner, t.n FROM unnest(?1::text[]) w (owner) CROSS JOIN unnest(?2::text[]) a (agent) CROSS JOIN LATERAL (
+    SELECT * FROM (
+        SELECT n FROM hf.turns WHERE owner = w.owner AND agent = a.agent AND n > ?3
+            AND state = 'queued' AND not_before IS NULL ORDER BY n LIMIT {SIDE_BY_SIDE}
+    ) now
+    UNION ALL
+    SELECT * FROM (
+        SELECT n FROM hf.turns WHERE owner = w.owner AND agent = a.agent AND n > ?3
+            AND state = 'queued' AND not_before IS NOT NULL AND not_before <= ?4 ORDER BY n LIMIT {SIDE_BY_SIDE}
+    ) later
+) t
+"""
+# Families are small: all that is queued in one is looked at.
+_DUE_IN_FAMILY = """
+SELECT t.owner, t.n FROM hf.sessions s JOIN hf.turns t ON t.owner = s.owner AND t.root = s.pk
+WHERE s.owner = ANY(?1::text[]) AND s.id = ?5 AND t.n > ?3 AND t.state = 'queued' AND t.agent = ANY(?2::text[])
+    AND (t.not_before IS NULL OR t.not_before <= ?4)
+"""
+
+
+def _take_sql(due: str) -> str:
+    """Lock the oldest that nobody else is about to take, and read its whole session."""
+    return f"""
+    WITH taken AS (
+        SELECT t.owner, t.session, t.n FROM ({due}) due JOIN hf.turns t ON t.owner = due.owner AND t.n = due.n
+        WHERE t.state = 'queued' ORDER BY t.n LIMIT 1 FOR UPDATE OF t SKIP LOCKED
+    )
+    {work.WHOLE_VIEW.replace("SELECT s.revision", "SELECT taken.n, s.revision", 1)}
+    FROM taken JOIN hf.sessions s ON s.owner = taken.owner AND s.pk = taken.session
+    """
+
+
+_TAKE, _TAKE_OF_FAMILY = _take_sql(_DUE), _take_sql(_DUE_IN_FAMILY)
+
+
+def _values(wanted: Wanted, at: int, after: int) -> tuple[object, ...]:
+    values = (wanted.owners, wanted.agents, after, at)
+    return values if wanted.root is None else (*values, wanted.root)
+
+
+async def is_due(db: Connection, wanted: Wanted, at: int, after: int) -> bool:
+    """Whether there is a queued turn that is due and wanted, behind another."""
+    if wanted.root is not None and not heads.may_be_ref(wanted.root):
+        return False
+    sql = _DUE if wanted.root is None else _DUE_IN_FAMILY
+    return await db.one(f"{sql} LIMIT 1", _values(wanted, at, after)) is not None
+
+
+async def claim_next(db: Connection, wanted: Wanted, wish: Claim, stamp: Stamp, after: int) -> Claimed | int | None:
+    """Give the oldest turn behind `after` that can be taken to a launcher; where to go on looking, if it cannot be.
+
+    Some cannot be taken, though they are due: somebody drives their session, or it does not
+    read back whole. The first kind is put off by its rule, the second is passed by.
+    """
+    row = await db.one(_TAKE if wanted.root is None else _TAKE_OF_FAMILY, _values(wanted, micros(stamp.at), after))
+    if row is None:
+        return None
+    try:
+        seen = work.seen_of(db, row[1:])
+    except SessionCorrupt:
+        return int(row[0])
+    owner = seen.view.session.owner
+    change = await work.save(db, owner, seen, claim(seen.view, wish, stamp))
+    if not (change.turns and change.turns[0].state is TurnState.RUNNING):
+        return int(row[0])
+    return Claimed(owner, change.session, change.turns[0], change.items, change.runs)
+
+
+_OF_SESSION = "JOIN hf.sessions s ON s.owner = t.owner AND s.pk = t.session"
+_SILENT = f"""
+SELECT s.owner, s.id FROM hf.turns t {_OF_SESSION} WHERE t.state = 'running' AND t.due_at <= ? ORDER BY t.due_at LIMIT ?
+"""
+_UNTAKEN = f"""
+SELECT s.owner, s.id FROM hf.runs t {_OF_SESSION}
+WHERE t.expires_at IS NOT NULL AND t.expires_at <= ? ORDER BY t.expires_at LIMIT ?
+"""
+
+
+async def overdue(db: Connection, at: int, limit: int) -> list[tuple[str, str]]:
+    """Sessions with a turn whose launcher was silent for too long, or a run that nobody took in time."""
+    found = [(row[0], row[1]) for sql in (_SILENT, _UNTAKEN) for row in await db.all(sql, (at, limit))]
+    return list(dict.fromkeys(found))[:limit]
+
+
+_WAITING = f"""
+SELECT t.id FROM hf.turns t {_OF_SESSION}
+WHERE t.state = 'running' AND t.launcher = ? AND EXISTS (
+    SELECT 1 FROM hf.runs r
+    WHERE r.owner = s.owner AND r.parent = s.id AND r.state IN ('queued', 'running') AND r.mode = 'sync'
+) ORDER BY t.n
+"""
+
+
+async def waiting_turns(db: Connection, launcher_id: str) -> list[str]:
+    """Live turns of a launcher whose session waits for a sync child."""
+    return [row[0] for row in await db.all(_WAITING, (launcher_id,))]
+
+
+_ONE = f"SELECT t.body, t.id, s.id FROM hf.turns t {_OF_SESSION}"
+_COUNTS = """
+SELECT (SELECT count(*) FROM hf.turns WHERE state = 'queued'), (SELECT count(*) FROM hf.turns WHERE state = 'running'),
+    (SELECT count(*) FROM hf.inbox WHERE state <> 'consumed' AND state <> 'set_aside' AND kind = 'callback'),
+    (SELECT count(*) FROM hf.inbox WHERE state <> 'consumed' AND state = 'set_aside')
+"""
+
+
+async def backlog(db: Connection) -> Backlog:
+    """What waits, of all owners. Walks what waits, nothing else."""
+    [(queued, running, callbacks, set_aside)] = await db.all(_COUNTS)
+    first = await db.one(f"{_ONE} WHERE t.state = 'queued' ORDER BY t.n LIMIT 1")
+    oldest = None if first is None else turn_of(db, tuple(first)).queued_at
+    return Backlog(queued=queued, running=running, oldest_queued_at=oldest, callbacks=callbacks, set_aside=set_aside)
+
+
+_CLAIMED = f"""
+SELECT t.owner, t.body, t.id, s.id FROM hf.turns t {_OF_SESSION}
+WHERE t.state = 'running' AND t.launcher = ? ORDER BY t.n
+"""
+
+
+async def unstarted_turns(db: Connection, launcher_id: str) -> list[tuple[str, Turn]]:
+    """What a launcher has claimed and not started yet; turns that do not read back whole are passed by."""
+    found = []
+    for owner, *columns in await db.all(_CLAIMED, (launcher_id,)):
+        with suppress(SessionCorrupt):
+            found.append((owner, turn_of(db, columns)))
+    return [(owner, turn) for owner, turn in found if turn.started_at is None]
+
+
+async def find_turn(db: Connection, owner: str, turn_id: str) -> Turn:
+    """One turn by its id."""
+    known = heads.may_be_ref(turn_id)
+    row = await db.one(f"{_ONE} WHERE t.owner = ? AND t.id = ?", (owner, turn_id)) if known else None
+    if row is None:
+        raise TurnNotFound(turn_id)
+    return turn_of(db, tuple(row))
+
+
+# Launchers --------------------------------------------------------------------------------------
+
+_SAVE = """
+INSERT INTO hf.launchers (id, body) VALUES (?, ?) ON CONFLICT (id) DO UPDATE SET body = excluded.body
+RETURNING xmax::text = '0'
+"""
+
+
+async def save_launcher(db: Connection, launcher: Launcher) -> None:
+    """A launcher as it is now; whenever a new one comes, those that are forgotten go."""
+    [(is_new,)] = await db.commit_one(_SAVE, (launcher.launcher_id, json_text(launcher)))
+    if is_new:
+        await _forget(db, launcher)
+
+
+async def _forget(db: Connection, newest: Launcher) -> None:
+    forgotten = []
+    for n, body in await db.all("SELECT n, body FROM hf.launchers"):
+        with suppress(msgspec.DecodeError):  # `launchers` names it
+            if (known := _decode_launcher(body)).launcher_id != newest.launcher_id and known.is_forgotten(
+                newest.seen_at
+            ):
+                forgotten.append(n)
+    await db.run("DELETE FROM hf.launchers WHERE n = ANY(?::bigint[])", (forgotten,))
+
+
+async def launchers(db: Connection) -> list[Launcher]:
+    """All launchers that are not forgotten, newest first."""
+    try:
+        return [_decode_launcher(row[0]) for row in await db.all("SELECT body FROM hf.launchers ORDER BY n DESC")]
+    except msgspec.DecodeError as error:
+        raise StoreCorrupt(db.path, f"a launcher: {error}") from error
