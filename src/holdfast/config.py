@@ -153,7 +153,8 @@ def open_deps(url: str | None = None, *, threaded: bool, patience: float | None 
     settings = read_settings()
     store = open_store(pick_url(url), threaded=threaded, patience=patience)
     chance = DrawnEntropy() if threaded else entropy
-    return Deps(store, SystemClock(), chance, settings, find_agent)
+    clock = getattr(store, "clock", None) or SystemClock()  # a store of several machines has a clock for all of them
+    return Deps(store, clock, chance, settings, find_agent)
 
 
 def open_store(url: str, *, threaded: bool, patience: float | None = None) -> Store:
@@ -163,10 +164,15 @@ def open_store(url: str, *, threaded: bool, patience: float | None = None) -> St
         return _open_sqlite(sqlite_path(url), threaded=threaded, patience=patience)
     if scheme == "memory" and separator:
         return _open_memory(rest)
+    if is_postgres(url):
+        return _open_postgres(url, threaded=threaded, patience=patience)
     shown = without_password(url)
     if is_server(url):
         raise Unsupported(f"{shown} is a server, and this needs the store itself; use sqlite:///FILE", url=shown)
-    raise Unsupported(f"{shown!r} is not a store; use sqlite:///FILE, http://HOST:PORT or memory://", url=shown)
+    raise Unsupported(
+        f"{shown!r} is not a store; use sqlite:///FILE, postgresql://HOST/DATABASE, http://HOST:PORT or memory://",
+        url=shown,
+    )
 
 
 def sqlite_path(url: str) -> str:
@@ -208,6 +214,23 @@ def _open_sqlite(path: str, *, threaded: bool, patience: float | None) -> Store:
     if threaded:
         return SqliteStore.serve(path, find_sealer())
     return SqliteStore.open(path, patience, find_sealer())
+
+
+def _open_postgres(url: str, *, threaded: bool, patience: float | None) -> Store:
+    try:
+        from holdfast.stores.postgres.store import PostgresStore
+    except ImportError as error:
+        if error.name != "asyncpg":
+            raise
+        raise Unsupported(
+            "PostgreSQL needs the package asyncpg; run: pip install 'holdfast[postgres]'", url=without_password(url)
+        ) from None
+    store = PostgresStore(url, find_sealer(), patience=patience)
+    if threaded:
+        return store
+    from holdfast.stores.postgres.inline import InlinePostgres
+
+    return cast(Store, InlinePostgres(store))
 
 
 def _open_memory(name: str) -> Store:
@@ -255,6 +278,11 @@ def _key_file(given: object) -> str:
 
 
 # Who is calling ---------------------------------------------------------------------------------
+
+
+def is_postgres(url: str) -> bool:
+    """Whether a URL names a PostgreSQL database."""
+    return url.startswith(("postgresql://", "postgres://"))
 
 
 def is_server(url: str) -> bool:

@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterator
+from typing import cast
 
 import pytest
+from hypothesis import settings
+from hypothesis.stateful import run_state_machine_as_test
 
 from holdfast.ports import Store
+from holdfast.testing.comparison import Comparison
 from holdfast.testing.contract import StoreContract
+from holdfast.testing.model import StoreComparison
 from holdfast.testing.postgres import GivenServer, PostgresServer
-from tests.postgres.stores import Shelf
+from holdfast.testing.work_model import WorkComparison
+from tests.postgres.stores import Loop, Shelf
 
 
 @pytest.fixture(scope="session")
@@ -28,15 +34,51 @@ def oldest_shelf(oldest_postgres: PostgresServer) -> Iterator[Shelf]:
 
 class TestPostgresStore(StoreContract):
     @pytest.fixture
-    async def store(self, shelf: Shelf) -> AsyncIterator[Store]:
-        store = await shelf.store()
+    async def store(self, shelf: Shelf, request: pytest.FixtureRequest) -> AsyncIterator[Store]:
+        store = await shelf.store(is_new="size" in request.node.name)
         yield store
         await store.close()
 
 
 class TestPostgresStoreOnTheOldestVersion(StoreContract):
     @pytest.fixture
-    async def store(self, oldest_shelf: Shelf) -> AsyncIterator[Store]:
-        store = await oldest_shelf.store()
+    async def store(self, oldest_shelf: Shelf, request: pytest.FixtureRequest) -> AsyncIterator[Store]:
+        store = await oldest_shelf.store(is_new="size" in request.node.name)
         yield store
         await store.close()
+
+
+class OnPostgres(Comparison):
+    """Every run has the same database, emptied."""
+
+    shelf: Shelf
+
+    def make_store(self) -> Store:
+        self.run = Loop()  # type: ignore[method-assign]  # of its own, for as long as the comparison lasts
+        return cast(Store, self.run(self.shelf.store()))
+
+    def teardown(self) -> None:
+        try:
+            super().teardown()
+        finally:
+            cast(Loop, self.run).close()
+
+
+class PostgresAgainstTheModel(OnPostgres, StoreComparison):
+    """Everything at random."""
+
+
+class PostgresAtWorkAgainstTheModel(OnPostgres, WorkComparison):
+    """What launchers do at random."""
+
+
+@pytest.mark.parametrize("comparison", [PostgresAgainstTheModel, PostgresAtWorkAgainstTheModel])
+def test_postgres_does_what_the_model_does(shelf: Shelf, comparison: type[OnPostgres]) -> None:
+    machine = type(comparison.__name__, (comparison,), {"shelf": shelf})
+    run_state_machine_as_test(machine, settings=settings(max_examples=15, stateful_step_count=40, deadline=None))
+
+
+@pytest.mark.parametrize("comparison", [PostgresAgainstTheModel, PostgresAtWorkAgainstTheModel])
+def test_the_oldest_postgres_does_what_the_model_does(oldest_shelf: Shelf, comparison: type[OnPostgres]) -> None:
+    machine = type(comparison.__name__, (comparison,), {"shelf": oldest_shelf})
+    run_state_machine_as_test(machine, settings=settings(max_examples=8, stateful_step_count=40, deadline=None))

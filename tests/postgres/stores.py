@@ -37,8 +37,10 @@ class Shelf:
             self._name = self._server.create_database()
         return self._server.url(self._name)
 
-    async def store(self, sealer: Sealer | None = None, options: str = "") -> PostgresStore:
-        """An empty store; what others left behind is gone."""
+    async def store(self, sealer: Sealer | None = None, options: str = "", *, is_new: bool = False) -> PostgresStore:
+        """An empty store; what others left behind is gone. With `is_new`, no page of it was ever written to."""
+        if is_new:
+            self.drop()
         is_new = self._name is None
         url = self.url
         if not is_new:
@@ -49,6 +51,7 @@ class Shelf:
         """Remove the database."""
         if self._name is not None:
             self._server.drop_database(self._name)
+            self._name = None
 
 
 def with_options(url: str, options: str) -> str:

@@ -44,13 +44,19 @@ class Access:
 
     def __init__(self, options: Options, sealer: Sealer | None, prepare: Job[None]) -> None:
         self.options = options
-        self.pool = Pool(options, sealer, prepare)
+        self.pool = Pool(options, sealer, self._prepare)
         self.bus = Bus(options, self.pool)
+        self._prepare_store = prepare
         self.watcher: Callable[[int, float], None] | None = None
+
+    async def _prepare(self, db: Connection) -> None:
+        await self._prepare_store(db)
+        await self.bus.set_clock(db)
 
     async def read(self, job: Job[T]) -> T:
         """Run a job that only reads."""
         patience = Patience(self.options)
+        await self.bus.ready()
         while True:
             try:
                 async with self.pool.connection(patience) as db:

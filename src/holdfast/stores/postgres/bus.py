@@ -27,6 +27,7 @@ TELL_EVERY = 0.01  # seconds
 LOOK_EVERY = 1.0
 LOOK_EVERY_BEHIND_A_POOLER = 0.1
 AGAIN_AFTER = 0.5  # seconds after the connection broke
+CLOCK_STEP = 0.005  # seconds by which clocks may differ before it counts
 
 _LOOK = "SELECT pg_current_snapshot()::text, extract(epoch FROM clock_timestamp())::float8"
 
@@ -40,7 +41,9 @@ class Bus:
         self._waiting: set[asyncio.Event] = set()
         self._teller: asyncio.Task[None] | None = None
         self._hearer: asyncio.Task[None] | None = None
+        self._hears: asyncio.Future[None] | None = None  # done as soon as somebody listens
         self._has_news = False
+        self._own: set[int] = set()  # processes of the server that tell for us
         self.offset = 0.0  # seconds that the database's clock is ahead of ours
 
     # The pulse ----------------------------------------------------------------------------------
@@ -93,6 +96,7 @@ class Bus:
 
         with suppress(HoldfastError, LostConnection, Stale):  # those who listen look by themselves, too
             async with self._pool.connection(Patience(self._options)) as db:
+                self._own.add(db.raw.get_server_pid())
                 await db.all("SELECT pg_notify(?, '')", (self._options.channel,))
 
     # Hearing ------------------------------------------------------------------------------------
@@ -100,7 +104,16 @@ class Bus:
     def _listen(self) -> None:
         if self._hearer is None:
             with suppress(RuntimeError):  # no event loop runs here: then nobody waits, either
-                self._hearer = asyncio.get_running_loop().create_task(self._hear())
+                loop = asyncio.get_running_loop()
+                self._hears = loop.create_future()
+                self._hearer = loop.create_task(self._hear())
+
+    async def ready(self) -> None:
+        """Whoever asked for the pulse reads when somebody listens, or what is committed in between went unheard."""
+        if self._hears is not None and not self._hears.done():
+            with suppress(TimeoutError):
+                async with asyncio.timeout(1):
+                    await asyncio.shield(self._hears)
 
     async def _hear(self) -> None:
         """Keep a connection that listens and looks, for as long as the store is open."""
@@ -109,26 +122,47 @@ class Bus:
             try:
                 db = await self._pool.new(self._options.patience)
                 if not self._options.pooler:
-                    await db.raw.add_listener(self._options.channel, lambda *_: self._beat())
-                self._beat()  # what was said while nobody listened is lost
+                    await db.raw.add_listener(self._options.channel, self._told)
                 await self._look(db)
             except (HoldfastError, LostConnection, Stale, asyncpg.PostgresError, asyncpg.InterfaceError, OSError):
+                self._is_heard()
                 await asyncio.sleep(AGAIN_AFTER)
             finally:
                 if db is not None:
                     db.raw.terminate()
 
+    def _told(self, _: object, pid: int, *__: object) -> None:
+        if pid not in self._own:  # what is committed here was heard at once
+            self._beat()
+
+    def _is_heard(self) -> None:
+        assert self._hears is not None
+        if self._hears.done():
+            self._beat()  # what was said while nobody listened is lost
+        else:
+            self._hears.set_result(None)
+
     async def _look(self, db: Connection) -> None:
         seen, every = None, LOOK_EVERY_BEHIND_A_POOLER if self._options.pooler else LOOK_EVERY
         while True:
-            asked = time.time()
-            row = await db.one(_LOOK)
-            assert row is not None
-            self.offset = row[1] - (asked + time.time()) / 2
-            if seen is not None and row[0] != seen:
+            found = await self.set_clock(db)
+            if seen is None:
+                self._is_heard()
+            elif found != seen:
                 self._beat()
-            seen = row[0]
+            seen = found
             await asyncio.sleep(every)
+
+    async def set_clock(self, db: Connection) -> str:
+        """Measure how far the database's clock is ahead of ours; which transactions have ended, besides."""
+        asked = time.time()
+        row = await db.one(_LOOK)
+        assert row is not None
+        took = time.time() - asked
+        offset = row[1] - asked - took / 2
+        if abs(offset - self.offset) > took / 2 + CLOCK_STEP:  # else it is as good as it was
+            self.offset = offset
+        return str(row[0])
 
     async def close(self) -> None:
         """Tell what has not been told, and stop."""

@@ -17,7 +17,7 @@ from holdfast.stores.postgres.connection import Connection
 from holdfast.stores.rows import ENTRY, ENTRY_OF_E, Row, entry_of
 
 CHUNK_ROWS = 200  # of the feed, each some entries
-MOST_WORDS = 50_000  # of one entry: a tsvector has room for a megabyte
+MOST_ROOM = 700_000  # bytes of an entry's words, each once: a tsvector has room for a megabyte
 LONGEST_WORD = 500  # characters, of which PostgreSQL takes 2046 bytes
 MOST_PLACES = 4  # of a word in an entry: how often it comes tells how well it fits, up to here
 LAST_PLACE = 16383
@@ -77,8 +77,13 @@ def _documents(db: Connection, rows: list[Row]) -> list[tuple[int, int, int, str
 def vector_of(text: str) -> str:
     """A text's words with their places, as a tsvector is written: nothing in a word needs quoting but itself."""
     places: dict[str, list[int]] = {}
-    for place, word in enumerate(search_words(text)[:MOST_WORDS], 1):
-        known = places.setdefault(folded(word), [])
+    room = MOST_ROOM
+    for place, word in enumerate(search_words(text), 1):
+        if (known := places.get(word := folded(word))) is None:
+            room -= len(word.encode()) + 2 * MOST_PLACES
+            if room < 0:
+                break
+            known = places[word] = []
         if len(known) < MOST_PLACES:
             known.append(min(place, LAST_PLACE))
     return " ".join(f"'{word}':{','.join(map(str, at))}" for word, at in places.items())

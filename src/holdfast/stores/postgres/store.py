@@ -12,6 +12,8 @@ from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
 from functools import partial
 
+from msgspec.structs import replace
+
 from holdfast.core.approval import Approval
 from holdfast.core.bundle import Bundle
 from holdfast.core.context import ContextChange, ContextItem
@@ -76,11 +78,13 @@ class PostgresStore:
 
     capabilities = frozenset({Capability.SEARCH, Capability.PUSH})
 
-    def __init__(self, url: str, sealer: Sealer | None = None) -> None:
+    def __init__(self, url: str, sealer: Sealer | None = None, *, patience: float | None = None) -> None:
+        """The store that a URL names. With `patience`, callers wait so many seconds for it and no longer."""
         self._is_sealed = sealer is not None and sealer.seals
         if self._is_sealed:
             self.capabilities = frozenset({Capability.PUSH})
-        self._access = Access(read_url(url), sealer, prepared)
+        options = read_url(url) if patience is None else replace(read_url(url), patience=patience)
+        self._access = Access(options, sealer, prepared)
         self._groups = Groups(self._access)
         self._locks: dict[tuple[str, str], Lock] = {}
         self._queued: Wanted | None = None  # of whose turns one was given out last, so that there may be more
