@@ -9,7 +9,10 @@ import pytest
 from hypothesis import settings
 from hypothesis.stateful import run_state_machine_as_test
 
-from holdfast.ports import Store
+from holdfast.core.errors import Unsupported
+from holdfast.ports import Capability, Store
+from holdfast.stores.sealing import Sealer
+from holdfast.testing.builders import OWNER
 from holdfast.testing.comparison import Comparison
 from holdfast.testing.contract import StoreContract
 from holdfast.testing.model import StoreComparison
@@ -17,9 +20,19 @@ from holdfast.testing.postgres import GivenServer, PostgresServer
 from holdfast.testing.work_model import WorkComparison
 from tests.postgres.stores import Loop, Shelf
 
+KEYS = {"k-1": b"1" * 32}
+
 
 @pytest.fixture(scope="session")
 def shelf(postgres: GivenServer | PostgresServer) -> Iterator[Shelf]:
+    shelf = Shelf(postgres)
+    yield shelf
+    shelf.drop()
+
+
+@pytest.fixture(scope="session")
+def sealed_shelf(postgres: GivenServer | PostgresServer) -> Iterator[Shelf]:
+    """A sealed database stays so when it is emptied."""
     shelf = Shelf(postgres)
     yield shelf
     shelf.drop()
@@ -46,6 +59,21 @@ class TestPostgresStoreOnTheOldestVersion(StoreContract):
         store = await oldest_shelf.store(is_new="size" in request.node.name)
         yield store
         await store.close()
+
+
+class TestSealedPostgresStore(StoreContract):
+    """Encrypted at rest; the rules of searching are skipped here."""
+
+    @pytest.fixture
+    async def store(self, sealed_shelf: Shelf, request: pytest.FixtureRequest) -> AsyncIterator[Store]:
+        store = await sealed_shelf.store(Sealer(KEYS), is_new="size" in request.node.name)
+        yield store
+        await store.close()
+
+    async def test_says_why_it_cannot_search(self, store: Store) -> None:
+        assert store.capabilities == {Capability.PUSH}
+        with pytest.raises(Unsupported, match="encrypted at rest"):
+            await store.search(OWNER, "hello", 10)
 
 
 class OnPostgres(Comparison):

@@ -12,13 +12,13 @@ from holdfast.stores.postgres.store import PostgresStore
 from holdfast.stores.sealing import Sealer
 from holdfast.testing.postgres import Databases
 
-KEPT = ("migrations",)
 # Tables are small here: to delete rows takes a fiftieth of what TRUNCATE takes to make new files.
 _EMPTY = """
 DO $$ DECLARE each text; BEGIN
     FOR each IN SELECT relname FROM pg_class WHERE relnamespace = 'holdfast'::regnamespace AND relkind = 'r'
-        AND relname <> 'migrations'
+        AND relname NOT IN ('migrations', 'secrets')
     LOOP EXECUTE format('DELETE FROM holdfast.%I', each); END LOOP;
+    DELETE FROM holdfast.secrets WHERE purpose <> 'encryption at rest';
 END $$
 """
 
@@ -60,7 +60,7 @@ def with_options(url: str, options: str) -> str:
 
 
 async def empty(url: str) -> None:
-    """Delete everything but the schema; how a store is sealed, too."""
+    """Delete everything but the schema, and how it is sealed."""
     raw = await asyncpg.connect(url)
     try:
         if await raw.fetchval("SELECT to_regclass('holdfast.migrations')") is not None:

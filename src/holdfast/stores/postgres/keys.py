@@ -60,9 +60,7 @@ async def revoke(db: Connection, key_id: str, at: datetime, owner: str | None) -
 async def note_use(db: Connection, key_id: str, at: datetime) -> None:
     """Remember that a key was used. Within a transaction."""
     found = await find(db, key_id)
-    if found is not None and (
-        found[0].last_used_at is None or found[0].last_used_at < at
-    ):
+    if found is not None and (found[0].last_used_at is None or found[0].last_used_at < at):
         await _write(db, replace(found[0], last_used_at=at))
 
 

@@ -1,18 +1,206 @@
-"""A sealed database: what says that it is one."""
+"""A sealed database: what says that it is one, and how all of it is sealed.
+
+What says so is kept in the database itself, with fingerprints of its keys, and triggers keep
+plain bodies out: a process without the key, one that was started before, or a statement that
+forgot to seal. Bodies from before stay readable; `rewrite` seals them, some in each
+transaction, and can be interrupted and repeated.
+"""
 
 from __future__ import annotations
 
-from holdfast.stores.postgres.connection import Connection
+from collections.abc import AsyncIterator, Iterator
+from typing import Any
+
+from holdfast.core.errors import InvalidField, Unsupported
+from holdfast.stores.bodies import (
+    COLUMNS,
+    PURPOSE,
+    WHY_NO_SEARCH,
+    Body,
+    Mark,
+    Place,
+    check_keys,
+    is_as_wanted,
+    mark_of,
+    of,
+    of_context,
+    of_entry,
+    of_head,
+    of_item,
+    plain_conditions,
+    sealed_anew,
+    unopened,
+    wanted,
+)
+from holdfast.stores.postgres.connection import REFUSED_PLAIN, Connection
+from holdfast.stores.rows import Row, json_text
+from holdfast.stores.sealing import Sealer
+
+CHUNK = 200  # rows sealed in one transaction
+
+# What says that it is sealed --------------------------------------------------------------------
 
 
-async def unreadable(db: Connection) -> list[str]:
-    """Which sealed bodies do not open, in words."""
-    return []
+async def is_sealed(db: Connection) -> bool:
+    """Whether only sealed bodies may be written."""
+    mark = await _mark(db)
+    return mark is not None and mark.is_on
 
 
 async def check_searchable(db: Connection) -> None:
-    """Raise Unsupported if new bodies are sealed."""
+    """Raise Unsupported if new bodies are sealed, by whomever."""
+    if db.sealer is not None or await is_sealed(db):
+        raise Unsupported(WHY_NO_SEARCH)
 
 
 async def prepare(db: Connection) -> None:
-    """Let a database that is opened with keys say so."""
+    """Let a database that is opened with keys say so, once. Raises EncryptionKeyWrong for a key it knows otherwise."""
+    sealer = db.opener
+    assert sealer is not None
+    if is_as_wanted(await _checked(db, sealer), sealer):
+        return
+    async with db.transaction():
+        await db.run("SELECT pg_advisory_xact_lock(hashtextextended(?, 0))", (f"holdfast {db.prefix} sealing",))
+        known = await _checked(db, sealer)  # somebody may have been quicker
+        if not is_as_wanted(known, sealer):
+            await _write_mark(db, known, sealer)
+
+
+async def _mark(db: Connection) -> Mark | None:
+    return mark_of(await db.one("SELECT body FROM hf.secrets WHERE purpose = ?", (PURPOSE,)), db.path)
+
+
+async def _checked(db: Connection, sealer: Sealer) -> Mark | None:
+    mark = await _mark(db)
+    check_keys(mark, sealer, db.path)
+    return mark
+
+
+_WRITE = """
+INSERT INTO hf.secrets (purpose, body) VALUES (?, ?) ON CONFLICT (purpose) DO UPDATE SET body = excluded.body
+"""
+_REFUSE = f"""
+CREATE OR REPLACE FUNCTION hf.refuse_plain() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN RAISE EXCEPTION 'a plain body in a sealed store' USING ERRCODE = '{REFUSED_PLAIN}'; END $$
+"""
+
+
+async def _write_mark(db: Connection, known: Mark | None, sealer: Sealer) -> None:
+    await db.run(_WRITE, (PURPOSE, json_text(wanted(known, sealer))))
+    await db.script(_REFUSE)
+    for table, name, statement in _triggers():
+        await db.script(f"DROP TRIGGER IF EXISTS {name} ON hf.{table}")
+        if sealer.seals:
+            await db.script(statement)
+
+
+def _triggers() -> Iterator[tuple[str, str, str]]:
+    """Tables, names, and statements that make them."""
+    for table in COLUMNS:
+        conditions = plain_conditions(table)
+        new = " OR ".join(f"({plain})" for plain in conditions.values())
+        # One that was plain before may stay so, while something else in its row changes.
+        changed = " OR ".join(
+            f"({plain} AND NEW.{name} IS DISTINCT FROM OLD.{name})" for name, plain in conditions.items()
+        )
+        does = "EXECUTE FUNCTION hf.refuse_plain()"
+        begin = f"ON hf.{table} FOR EACH ROW WHEN"
+        yield table, "sealed", f"CREATE TRIGGER sealed BEFORE INSERT {begin} ({new}) {does}"
+        yield table, "resealed", f"CREATE TRIGGER resealed BEFORE UPDATE {begin} ({changed}) {does}"
+
+
+# Sealing what is there --------------------------------------------------------------------------
+
+
+async def rewrite(db: Connection, place: Place, after: Row | None) -> tuple[Row | None, int, list[str]]:
+    """Seal some bodies of a table with the first key, within a transaction.
+
+    Where to go on, how many rows have changed, and what does not open and stays as it is.
+    Raises EncryptionKeyMissing if something is sealed with a key that is not given.
+    """
+    keys = ", ".join(place.key)
+    where = "" if after is None else f"WHERE ({keys}) > ({', '.join('?' * len(place.key))})"
+    sql = (
+        f"SELECT {keys}, {place.columns} FROM hf.{place.table} t {where} ORDER BY {keys} LIMIT {CHUNK} FOR UPDATE OF t"
+    )
+    rows = [tuple(row) for row in await db.all(sql, after or ())]
+    changed, unread = 0, list[str]()
+    for row in rows:
+        try:
+            new = sealed_anew(needed(db), db.opener, place.bodies_in(row))
+        except ValueError as error:  # what was damaged is no better if it is lost
+            unread.append(f"{place.table} {place.name(row)}: {error}")
+            continue
+        if new:
+            await _update(db, place, row, new)
+            changed += 1
+    return rows[-1][: len(place.key)] if rows else None, changed, unread
+
+
+async def _update(db: Connection, place: Place, row: Row, new: dict[str, Any]) -> None:
+    names = ", ".join(f"{name} = ?" for name in new)
+    found = " AND ".join(f"{name} = ?" for name in place.key)
+    sql = f"UPDATE hf.{place.table} SET {names} WHERE {found}"
+    await db.run(sql, (*new.values(), *row[: len(place.key)]))
+
+
+def needed(db: Connection) -> Sealer:
+    """What bodies are sealed with."""
+    if db.sealer is None:
+        why = "has no key to seal with, or is switched off; `holdfast encryption-key` makes one, see docs/access.md"
+        raise InvalidField("encryption", why)
+    return db.sealer
+
+
+async def drop_index(db: Connection) -> None:
+    """Forget all words."""
+    await db.run("DELETE FROM hf.search")
+    await db.run("DELETE FROM hf.search_marks")
+
+
+# Where bodies are -------------------------------------------------------------------------------
+
+
+async def unreadable(db: Connection) -> list[str]:
+    """Which sealed bodies do not open, in words; and how many nobody can look at, for want of a key."""
+    if await _mark(db) is None:
+        return []
+    found = [(place.table, *each) for place in PLACES async for each in _all_bodies(db, place)]
+    return unopened(found, db.opener)
+
+
+async def count_plain(db: Connection) -> int:
+    """How many bodies `rewrite` would seal, for the first time or with another key."""
+    sealer, count = needed(db), 0
+    for place in PLACES:
+        async for _, body in _all_bodies(db, place):
+            count += not (body.is_sealed and sealer.is_newest(body.text))
+    return count
+
+
+async def _all_bodies(db: Connection, place: Place) -> AsyncIterator[tuple[str, Body]]:
+    """Which row it is in, and every body of a table."""
+    after: Row | None = None
+    keys, marks = ", ".join(place.key), ", ".join("?" * len(place.key))
+    while True:
+        where = "" if after is None else f"WHERE ({keys}) > ({marks})"
+        sql = f"SELECT {keys}, {place.columns} FROM hf.{place.table} t {where} ORDER BY {keys} LIMIT {CHUNK}"
+        rows = await db.all(sql, after or ())
+        for row in rows:
+            for body in place.bodies_in(row):
+                yield place.name(row), body
+        if not rows:
+            return
+        after = rows[-1][: len(place.key)]
+
+
+_SESSION_ID = "(SELECT s.id FROM hf.sessions s WHERE s.owner = t.owner AND s.pk = t.session)"
+PLACES = (
+    Place("sessions", ("owner", "pk"), "id, purpose, last_error, summary", of_head),
+    Place("entries", ("owner", "root", "segment", "number"), "number, kind, at, content, data", of_entry),
+    Place("context", ("owner", "session", "key"), "session, key, version, value", of_context),
+    Place("approvals", ("owner", "n"), "id, body", of("approval")),
+    Place("runs", ("owner", "n"), "id, body", of("run")),
+    Place("turns", ("owner", "n"), "id, body", of("turn")),
+    Place("inbox", ("owner", "n"), f"{_SESSION_ID}, id, body", of_item),
+)

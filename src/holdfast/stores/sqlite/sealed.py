@@ -9,51 +9,41 @@ transaction, and can be interrupted and repeated.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Any, NamedTuple
+from typing import Any
 
 import apsw
 import msgspec
 
-from holdfast.core.errors import EncryptionKeyMissing, EncryptionKeyWrong, InvalidField, StoreCorrupt, Unsupported
-from holdfast.stores import SEALED
-from holdfast.stores.rows import (
-    Row,
-    about_body,
-    about_context,
-    about_entry,
-    about_head,
-    json_text,
-    opened,
-    plain_head_text,
+from holdfast.core.errors import InvalidField, Unsupported
+from holdfast.stores.bodies import (
+    COLUMNS,
+    PURPOSE,
+    WHY_NO_SEARCH,
+    Body,
+    Mark,
+    Place,
+    check_keys,
+    is_as_wanted,
+    mark_of,
+    of,
+    of_context,
+    of_entry,
+    of_head,
+    of_item,
+    plain_conditions,
+    sealed_anew,
+    unopened,
+    wanted,
 )
+from holdfast.stores.rows import Row, json_text
 from holdfast.stores.sealing import Sealer
 from holdfast.stores.sqlite.connection import REFUSED_PLAIN, Connection, translating
 
 CHUNK = 200  # rows sealed in one transaction: the write lock is held for milliseconds
-WHY_NO_SEARCH = "this store is encrypted at rest: an index of its words would tell what is in it, so there is no search"
-_PURPOSE = "encryption at rest"  # in the table `secrets`
-# Every column that has a body, by its table. An entry's text is sealed in `data`.
-COLUMNS = {
-    "sessions": ("purpose", "last_error", "summary"),
-    "entries": ("data",),
-    "context": ("value",),
-    "approvals": ("body",),
-    "runs": ("body",),
-    "turns": ("body",),
-    "inbox": ("body",),
-}
-
 Progress = Callable[[int], None]  # how many bodies were looked at
 
 
 # What says that it is sealed --------------------------------------------------------------------
-
-
-class _Mark(msgspec.Struct, frozen=True):
-    """What a database says of how it is sealed."""
-
-    is_on: bool
-    keys: dict[str, str]  # fingerprints, by key id
 
 
 def is_sealed(db: Connection) -> bool:
@@ -67,44 +57,27 @@ def prepare(db: Connection) -> None:
     sealer = db.opener
     assert sealer is not None
     known = _checked(db, sealer)
-    if _is_as_wanted(known, sealer):
+    if is_as_wanted(known, sealer):
         return
     with translating(db.path), db.transaction():
         known = _checked(db, sealer)  # somebody may have been quicker
-        if not _is_as_wanted(known, sealer):
+        if not is_as_wanted(known, sealer):
             _write_mark(db, known, sealer)
 
 
-def _is_as_wanted(known: _Mark | None, sealer: Sealer) -> bool:
-    if not sealer.seals:
-        return known is None or not known.is_on
-    return known is not None and known.is_on and sealer.key_id in known.keys
+def _mark(db: Connection) -> Mark | None:
+    return mark_of(db.one("SELECT body FROM secrets WHERE purpose = ?", (PURPOSE,)), db.path)
 
 
-def _mark(db: Connection) -> _Mark | None:
-    row = db.one("SELECT body FROM secrets WHERE purpose = ?", (_PURPOSE,))
-    try:
-        return None if row is None else msgspec.json.decode(row[0], type=_Mark)
-    except msgspec.DecodeError as error:
-        raise StoreCorrupt(db.path, f"how it is sealed: {error}") from error
-
-
-def _checked(db: Connection, sealer: Sealer) -> _Mark | None:
+def _checked(db: Connection, sealer: Sealer) -> Mark | None:
     mark = _mark(db)
-    if mark is None:
-        return None
-    for key_id, fingerprint in sealer.fingerprints().items():
-        if mark.keys.get(key_id, fingerprint) != fingerprint:
-            raise EncryptionKeyWrong(key_id, db.path)
+    check_keys(mark, sealer, db.path)
     return mark
 
 
-def _write_mark(db: Connection, known: _Mark | None, sealer: Sealer) -> None:
-    keys = {} if known is None else dict(known.keys)
-    if sealer.seals:
-        keys[sealer.key_id] = sealer.fingerprints()[sealer.key_id]
+def _write_mark(db: Connection, known: Mark | None, sealer: Sealer) -> None:
     sql = "INSERT INTO secrets VALUES (?, ?) ON CONFLICT (purpose) DO UPDATE SET body = excluded.body"
-    db.execute(sql, (_PURPOSE, json_text(_Mark(sealer.seals, keys))))
+    db.execute(sql, (PURPOSE, json_text(wanted(known, sealer))))
     for name, statement in _triggers():
         db.execute(f"DROP TRIGGER IF EXISTS {name}")
         if sealer.seals:
@@ -113,12 +86,8 @@ def _write_mark(db: Connection, known: _Mark | None, sealer: Sealer) -> None:
 
 def _triggers() -> Iterator[tuple[str, str]]:
     """Names, and statements that make them."""
-    for table, columns in COLUMNS.items():
-        conditions = {
-            name: f"NEW.{name} IS NOT NULL AND substr(NEW.{name}, 1, {len(SEALED)}) <> '{SEALED}'" for name in columns
-        }
-        if table == "entries":
-            conditions["content"] = "NEW.content IS NOT NULL"
+    for table in COLUMNS:
+        conditions = plain_conditions(table)
         new = " OR ".join(f"({plain})" for plain in conditions.values())
         # One that was plain before may stay so, while something else in its row changes.
         changed = " OR ".join(f"({plain} AND NEW.{name} IS NOT OLD.{name})" for name, plain in conditions.items())
@@ -149,28 +118,6 @@ class Rewritten(msgspec.Struct, frozen=True, kw_only=True):
     left: list[str]  # what does not open or read, and stays as it is
     plain_tables: list[str]  # of an older orchestrator: they are kept as they were
     is_compact: bool  # whether what was plain is gone from the file's free pages, too
-
-
-class _Body(NamedTuple):
-    """A body, and what it belongs to."""
-
-    column: str
-    text: str  # as stored, but for what only keeps a plain one from being taken for a sealed one
-    about: str
-    is_sealed: bool
-
-    def plain(self, sealer: Sealer | None) -> str:
-        """What it says. Raises EncryptionKeyMissing, or ValueError if it does not open."""
-        return opened(sealer, self.text, self.about) if self.is_sealed else self.text
-
-
-class _Place(NamedTuple):
-    """How the bodies of a table are found."""
-
-    table: str
-    key: tuple[str, ...]  # columns that tell rows apart and put them in order
-    columns: str
-    bodies: Callable[[Row], list[_Body]]
 
 
 def rewrite(db: Connection, progress: Progress | None = None) -> Rewritten:
@@ -224,7 +171,7 @@ def _drop_index(db: Connection) -> None:
         db.execute("DELETE FROM search_purges")
 
 
-def _rewritten(db: Connection, place: _Place) -> Iterator[tuple[int, int, list[str]]]:
+def _rewritten(db: Connection, place: Place) -> Iterator[tuple[int, int, list[str]]]:
     """Walk a table; how many rows each transaction has seen, and changed, and what it had to leave."""
     last: tuple[Any, ...] | None = None
     keys, marks = ", ".join(place.key), ", ".join("?" * len(place.key))
@@ -240,31 +187,21 @@ def _rewritten(db: Connection, place: _Place) -> Iterator[tuple[int, int, list[s
         yield len(rows), changed, unread
 
 
-def _seal_rows(db: Connection, place: _Place, rows: list[Row]) -> tuple[int, list[str]]:
+def _seal_rows(db: Connection, place: Place, rows: list[Row]) -> tuple[int, list[str]]:
     changed, unread = 0, []
     found = " AND ".join(f"{name} = ?" for name in place.key)
     for row in rows:
         key = row[: len(place.key)]
         try:
-            new = _sealed_anew(db, place.bodies(row))
+            new = sealed_anew(_needed(db), db.opener, place.bodies_in(row))
         except ValueError as error:  # what was damaged is no better if it is lost
-            unread.append(f"{place.table} {_name(place, row)}: {error}")
+            unread.append(f"{place.table} {place.name(row)}: {error}")
             continue
         if new:
             names = ", ".join(f"{name} = ?" for name in new)
             db.execute(f"UPDATE {place.table} SET {names} WHERE {found}", (*new.values(), *key))
             changed += 1
     return changed, unread
-
-
-def _sealed_anew(db: Connection, bodies: list[_Body]) -> dict[str, str | None]:
-    """What changes, by column."""
-    assert db.sealer is not None
-    new: dict[str, str | None] = {}
-    for body in bodies:
-        if not (body.is_sealed and db.sealer.is_newest(body.text)):
-            new[body.column] = db.sealer.seal(body.plain(db.opener), body.about)
-    return {**new, "content": None} if "data" in new else new
 
 
 def _compact(db: Connection) -> bool:
@@ -282,71 +219,23 @@ def _compact(db: Connection) -> bool:
 
 def unreadable(db: Connection) -> list[str]:
     """Which sealed bodies do not open, in words; and how many nobody can look at, for want of a key."""
-    problems, missing = [], dict[str, int]()
-    for place in _PLACES if _mark(db) is not None else ():
-        for key, body in _all_bodies(db, place):
-            try:
-                body.plain(db.opener)
-            except EncryptionKeyMissing as error:
-                missing[error.key_id] = missing.get(error.key_id, 0) + 1
-            except ValueError as error:
-                problems.append(f"{place.table} {key}: {error}")
-    for key_id, count in missing.items():
-        problems.append(f"{count} bodies are sealed with encryption key {key_id!r}, which is not configured")
-    return problems
+    places = _PLACES if _mark(db) is not None else ()
+    return unopened(((place.table, *found) for place in places for found in _all_bodies(db, place)), db.opener)
 
 
-def _all_bodies(db: Connection, place: _Place) -> Iterator[tuple[str, _Body]]:
-    """Every body of a table, and which row it is in."""
+def _all_bodies(db: Connection, place: Place) -> Iterator[tuple[str, Body]]:
+    """Which row it is in, and every body of a table."""
     for row in db.execute(f"SELECT {', '.join(place.key)}, {place.columns} FROM {place.table}"):
-        for body in place.bodies(row):
-            yield _name(place, row), body
-
-
-def _name(place: _Place, row: Row) -> str:
-    return "/".join(map(str, row[: len(place.key)]))
-
-
-def _body(column: str, text: str | None, about: str) -> list[_Body]:
-    return [] if text is None else [_Body(column, text, about, text.startswith(SEALED))]
-
-
-def _of_head(row: Row) -> list[_Body]:
-    _, id_, *texts = row
-    found = [
-        body
-        for column, text in zip(COLUMNS["sessions"], texts, strict=True)
-        for body in _body(column, text, about_head(id_, column))
-    ]
-    return [body if body.is_sealed else body._replace(text=plain_head_text(body.text)) for body in found]
-
-
-def _of_entry(row: Row) -> list[_Body]:
-    _, number, kind, at, content, data = row
-    text = data if data is not None or content is None else json_text(content)
-    return _body("data", text, about_entry(number, kind, at))
-
-
-def _of_context(row: Row) -> list[_Body]:
-    session, key, version, value = row
-    return _body("value", value, about_context(session, key, version))
-
-
-def _of_item(row: Row) -> list[_Body]:
-    _, session, id_, body = row
-    return _body("body", body, about_body("item", f"{session} {id_}"))
-
-
-def _of(what: str) -> Callable[[Row], list[_Body]]:
-    return lambda row: _body("body", row[2], about_body(what, row[1]))
+        for body in place.bodies_in(row):
+            yield place.name(row), body
 
 
 _PLACES = (
-    _Place("sessions", ("pk",), "id, purpose, last_error, summary", _of_head),
-    _Place("entries", ("id",), "number, kind, at, content, data", _of_entry),
-    _Place("context", ("session", "key"), "version, value", _of_context),
-    _Place("approvals", ("n",), "id, body", _of("approval")),
-    _Place("runs", ("n",), "id, body", _of("run")),
-    _Place("turns", ("n",), "id, body", _of("turn")),
-    _Place("inbox", ("n",), "(SELECT id FROM sessions WHERE pk = session), id, body", _of_item),
+    Place("sessions", ("pk",), "id, purpose, last_error, summary", of_head),
+    Place("entries", ("id",), "number, kind, at, content, data", of_entry),
+    Place("context", ("session", "key"), "session, key, version, value", of_context),
+    Place("approvals", ("n",), "id, body", of("approval")),
+    Place("runs", ("n",), "id, body", of("run")),
+    Place("turns", ("n",), "id, body", of("turn")),
+    Place("inbox", ("n",), "(SELECT id FROM sessions WHERE pk = session), id, body", of_item),
 )
