@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from msgspec.structs import replace
 
-from holdfast.core.approval import Approval, ApprovalState
+from holdfast.core.approval import Approval
 from holdfast.core.entry import Kind
 from holdfast.core.errors import (
     ApprovalNotFound,
@@ -270,7 +270,7 @@ async def approvals(db: Connection, owner: str, ref: str | None, pending_only: b
         where.append("session = ?")
         values.append((await key_of(db, owner, ref)).pk)
     if pending_only:
-        where.append(f"state = '{ApprovalState.PENDING.value}'")
+        where.append("(state = 'pending') IS TRUE" if ref is None else "state = 'pending'")
     sql = f"SELECT body, id FROM hf.approvals WHERE {' AND '.join(where)} ORDER BY n LIMIT ?"
     return [await _approval_of(db, owner, row) for row in await db.all(sql, (*values, limit))]
 

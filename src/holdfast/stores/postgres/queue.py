@@ -1,4 +1,10 @@
-"""The queue: which launcher gets which turn, and what time does to those that nobody reports of."""
+"""The queue: which launcher gets which turn, and what time does to those that nobody reports of.
+
+A claim reads the oldest turn and takes it with the statement that commits, which is refused if
+somebody else was faster. Those of one process do not get in each other's way: what one has in hand,
+the others pass by. Where other processes do, the turn is locked while it is read, and what others
+have locked is skipped.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +20,7 @@ from holdfast.core.work import Claim, claim
 from holdfast.ports import Claimed
 from holdfast.stores.postgres import heads, work
 from holdfast.stores.postgres.connection import Connection
-from holdfast.stores.rows import json_text, micros
+from holdfast.stores.rows import Row, json_text, micros
 from holdfast.stores.work_rows import turn_of
 
 SIDE_BY_SIDE = 32  # claims that can be under way at once before one of them goes away empty-handed
@@ -40,56 +46,101 @@ SELECT w.owner, t.n FROM unnest(?1::text[]) w (owner) CROSS JOIN unnest(?2::text
     ) now
     UNION ALL
     SELECT * FROM (
-        SELECT n FROM hf.turns WHERE owner = w.owner AND agent = a.agent AND n > ?3
-            AND state = 'queued' AND not_before IS NOT NULL AND not_before <= ?4 ORDER BY n LIMIT {SIDE_BY_SIDE}
+        SELECT n FROM hf.turns WHERE owner = w.owner AND agent = a.agent AND n > ?3 AND state = 'queued'
+            AND not_before IS NOT NULL AND not_before <= ?4 ORDER BY not_before LIMIT {SIDE_BY_SIDE}
     ) later
 ) t
 """
 # Families are small: all that is queued in one is looked at.
 _DUE_IN_FAMILY = """
 SELECT t.owner, t.n FROM hf.sessions s JOIN hf.turns t ON t.owner = s.owner AND t.root = s.pk
-WHERE s.owner = ANY(?1::text[]) AND s.id = ?5 AND t.n > ?3 AND t.state = 'queued' AND t.agent = ANY(?2::text[])
-    AND (t.not_before IS NULL OR t.not_before <= ?4)
+WHERE s.owner = ANY(?1::text[]) AND s.id = ?ROOT AND t.n > ?3 AND (t.state = 'queued') IS TRUE
+    AND t.agent = ANY(?2::text[]) AND (t.not_before IS NULL OR t.not_before <= ?4)
 """
 
 
-def _take_sql(due: str) -> str:
-    """Lock the oldest that nobody else is about to take, and read its whole session."""
+def _take_sql(due: str, lock: str) -> str:
+    """Read the whole session of the oldest that nobody else is about to take."""
     return f"""
-    WITH taken AS (
-        SELECT t.owner, t.session, t.n FROM ({due}) due JOIN hf.turns t ON t.owner = due.owner AND t.n = due.n
-        WHERE t.state = 'queued' ORDER BY t.n LIMIT 1 FOR UPDATE OF t SKIP LOCKED
+    WITH due AS MATERIALIZED (
+        SELECT * FROM ({due}) each WHERE n <> ALL(?5::bigint[]) ORDER BY n
+    ), taken AS (
+        SELECT t.* FROM due CROSS JOIN LATERAL (
+            SELECT owner, session, n, state FROM hf.turns WHERE owner = due.owner AND n = due.n {lock}
+        ) t
+        WHERE t.state = 'queued' LIMIT 1
     )
     {work.WHOLE_VIEW.replace("SELECT s.revision", "SELECT taken.n, s.revision", 1)}
     FROM taken JOIN hf.sessions s ON s.owner = taken.owner AND s.pk = taken.session
     """
 
 
-_TAKE, _TAKE_OF_FAMILY = _take_sql(_DUE), _take_sql(_DUE_IN_FAMILY)
+_SKIP_LOCKED, _AS_IT_IS = "FOR UPDATE SKIP LOCKED", "OFFSET 0"  # the latter keeps it one look for each
+_TAKE = {  # by whether it is of one family, and whether it locks
+    (is_family, locks): _take_sql(due, _SKIP_LOCKED if locks else _AS_IT_IS)
+    for is_family, due in ((False, _DUE), (True, _DUE_IN_FAMILY.replace("?ROOT", "?6")))
+    for locks in (False, True)
+}
 
 
-def _values(wanted: Wanted, at: int, after: int) -> tuple[object, ...]:
-    values = (wanted.owners, wanted.agents, after, at)
-    return values if wanted.root is None else (*values, wanted.root)
+class Hands:
+    """Turns that this process is about to take; and whether others lately were faster."""
+
+    LOCKED_FOR = 50  # claims, after one that somebody else got ahead of
+
+    def __init__(self) -> None:
+        self.turns: set[int] = set()
+        self._left = 0
+
+    @property
+    def must_lock(self) -> bool:
+        """Whether to lock at once."""
+        return self._left > 0
+
+    def note(self, *, has_collided: bool) -> None:
+        """Remember how a claim went."""
+        self._left = self.LOCKED_FOR if has_collided else max(0, self._left - 1)
+
+
+def _values(wanted: Wanted, at: int, after: int, *rest: object) -> tuple[object, ...]:
+    return (wanted.owners, wanted.agents, after, at, *rest, *([] if wanted.root is None else [wanted.root]))
 
 
 async def is_due(db: Connection, wanted: Wanted, at: int, after: int) -> bool:
     """Whether there is a queued turn that is due and wanted, behind another."""
     if wanted.root is not None and not heads.may_be_ref(wanted.root):
         return False
-    sql = _DUE if wanted.root is None else _DUE_IN_FAMILY
+    sql = _DUE if wanted.root is None else _DUE_IN_FAMILY.replace("?ROOT", "?5")
     return await db.one(f"{sql} LIMIT 1", _values(wanted, at, after)) is not None
 
 
-async def claim_next(db: Connection, wanted: Wanted, wish: Claim, stamp: Stamp, after: int) -> Claimed | int | None:
+async def claim_next(
+    db: Connection, wanted: Wanted, wish: Claim, stamp: Stamp, after: int, hands: Hands
+) -> Claimed | int | None:
     """Give the oldest turn behind `after` that can be taken to a launcher; where to go on looking, if it cannot be.
 
     Some cannot be taken, though they are due: somebody drives their session, or it does not
     read back whole. The first kind is put off by its rule, the second is passed by.
     """
-    row = await db.one(_TAKE if wanted.root is None else _TAKE_OF_FAMILY, _values(wanted, micros(stamp.at), after))
+    row = await _next(db, wanted, micros(stamp.at), after, hands)
     if row is None:
         return None
+    hands.turns.add(row[0])
+    try:
+        return await _claim(db, row, wish, stamp)
+    finally:
+        hands.turns.discard(row[0])
+
+
+async def _next(db: Connection, wanted: Wanted, at: int, after: int, hands: Hands) -> Row | None:
+    sql = _TAKE[wanted.root is not None, db.is_locking]
+    while row := await db.one(sql, _values(wanted, at, after, list(hands.turns))):
+        if row[0] not in hands.turns:  # else somebody here was faster by a moment
+            return row
+    return None
+
+
+async def _claim(db: Connection, row: Row, wish: Claim, stamp: Stamp) -> Claimed | int:
     try:
         seen = work.seen_of(db, row[1:])
     except SessionCorrupt:
@@ -134,8 +185,8 @@ async def waiting_turns(db: Connection, launcher_id: str) -> list[str]:
 _ONE = f"SELECT t.body, t.id, s.id FROM hf.turns t {_OF_SESSION}"
 _COUNTS = """
 SELECT (SELECT count(*) FROM hf.turns WHERE state = 'queued'), (SELECT count(*) FROM hf.turns WHERE state = 'running'),
-    (SELECT count(*) FROM hf.inbox WHERE state <> 'consumed' AND state <> 'set_aside' AND kind = 'callback'),
-    (SELECT count(*) FROM hf.inbox WHERE state <> 'consumed' AND state = 'set_aside')
+    (SELECT count(*) FROM hf.inbox WHERE (state <> 'consumed') IS TRUE AND state <> 'set_aside' AND kind = 'callback'),
+    (SELECT count(*) FROM hf.inbox WHERE (state <> 'consumed') IS TRUE AND state = 'set_aside')
 """
 
 

@@ -108,14 +108,14 @@ async def _items(db: Connection, filters: dict[str, Any], states: tuple[str, ...
     if not known:
         return []
     where = [*filters, _of_states(known)]
-    if ItemState.CONSUMED.value not in known:
-        where.append("state <> 'consumed'")  # in the words of the index: little of all that ever was in an inbox
+    if ItemState.CONSUMED.value not in known:  # in the words of the indexes: little of all that ever was in an inbox
+        where.append("state <> 'consumed'" if "session = ?" in filters else "(state <> 'consumed') IS TRUE")
     return await db.all(f"{_WITH_IDS} WHERE {' AND '.join(where)} ORDER BY n LIMIT {limit}", [*filters.values()])
 
 
 async def item(db: Connection, owner: str, item_id: str) -> Item:
     """One item that is not consumed, by its id."""
-    sql = f"{_WITH_IDS} WHERE owner = ? AND state <> 'consumed' AND id = ? LIMIT 1"
+    sql = f"{_WITH_IDS} WHERE owner = ? AND (state <> 'consumed') IS TRUE AND id = ? LIMIT 1"
     row = await db.one(sql, (owner, item_id)) if heads.may_be_ref(item_id) else None
     if row is None:
         raise ItemNotFound(item_id)

@@ -120,10 +120,8 @@ async def rewrite(db: Connection, place: Place, after: Row | None) -> tuple[Row 
     """
     keys = ", ".join(place.key)
     where = "" if after is None else f"WHERE ({keys}) > ({', '.join('?' * len(place.key))})"
-    sql = (
-        f"SELECT {keys}, {place.columns} FROM hf.{place.table} t {where} ORDER BY {keys} LIMIT {CHUNK} FOR UPDATE OF t"
-    )
-    rows = [tuple(row) for row in await db.all(sql, after or ())]
+    sql = f"SELECT {keys}, {place.columns} FROM hf.{place.table} t {where} ORDER BY {keys} LIMIT {CHUNK}"
+    rows = [tuple(row) for row in await db.all(f"{sql} FOR UPDATE OF t", after or ())]
     changed, unread = 0, list[str]()
     for row in rows:
         try:

@@ -42,6 +42,7 @@ from holdfast.stores.postgres.connection import Connection
 from holdfast.stores.postgres.groups import Groups
 from holdfast.stores.postgres.migrate import migrate
 from holdfast.stores.postgres.options import read_url
+from holdfast.stores.postgres.queue import Hands
 from holdfast.stores.rows import micros, micros_or_none
 
 TYPE_CHECKING = False
@@ -87,6 +88,7 @@ class PostgresStore:
         self._access = Access(options, sealer, prepared)
         self._groups = Groups(self._access)
         self._locks: dict[tuple[str, str], Lock] = {}
+        self._hands = Hands()
         self._queued: Wanted | None = None  # of whose turns one was given out last, so that there may be more
         self.clock = DatabaseClock(self._access.bus)
 
@@ -297,10 +299,23 @@ class PostgresStore:
         found: Claimed | int | None = 0
         while isinstance(found, int):  # the place to go on looking from
             look = partial(queue.is_due, wanted=wanted, at=micros(stamp.at), after=found)
-            take = partial(queue.claim_next, wanted=wanted, wish=wish, stamp=stamp, after=found)
+            take = partial(queue.claim_next, wanted=wanted, wish=wish, stamp=stamp, after=found, hands=self._hands)
             is_likely = found == 0 and self._queued == wanted
-            found = await self._access.transact(take) if is_likely or await self._access.read(look) else None
+            found = await self._claimed(take) if is_likely or await self._access.read(look) else None
         self._queued = None if found is None else wanted
+        return found
+
+    async def _claimed(self, take: Job[Claimed | int | None]) -> Claimed | int | None:
+        tries = 0
+
+        async def job(db: Connection) -> Claimed | int | None:
+            nonlocal tries
+            tries += 1
+            return await take(db)
+
+        must_lock = self._hands.must_lock
+        found = await (self._access.transact(job) if must_lock else self._access.write(job))
+        self._hands.note(has_collided=tries > 1)
         return found
 
     async def overdue(self, at: datetime, limit: int) -> list[tuple[str, str]]:

@@ -74,14 +74,12 @@ def _view_sql(items: str, settled: str = "") -> str:
         ) END,
         CASE WHEN {_BUSY} THEN (SELECT json_agg(row ORDER BY n) FROM ({items}) i) END,
         CASE WHEN {_BUSY} THEN (
-            SELECT json_agg(json_build_array(parent_run, children, joined)) FROM (
-                SELECT c.parent_run, count(*) AS children, count(*) FILTER (WHERE c.is_joined) AS joined
-                FROM hf.runs c
-                WHERE c.owner = s.owner AND c.{OPEN} AND c.mode = 'async_callback' {settled} AND c.parent_run IN (
-                    SELECT id FROM hf.runs WHERE {_OURS} AND {OPEN}
-                )
-                GROUP BY c.parent_run
+            SELECT json_agg(json_build_array(mine.id, below.children, below.joined)) FROM hf.runs mine
+            CROSS JOIN LATERAL (
+                SELECT count(*) AS children, count(*) FILTER (WHERE c.is_joined) AS joined FROM hf.runs c
+                WHERE c.owner = s.owner AND c.parent_run = mine.id AND c.{OPEN} AND c.mode = 'async_callback' {settled}
             ) below
+            WHERE mine.owner = s.owner AND mine.session = s.pk AND mine.{OPEN} AND below.children > 0
         ) END
     """
 
