@@ -70,7 +70,9 @@ async def test_readers_that_race_give_every_event_one_cursor(postgres_url: str) 
 
     async with asyncio.timeout(60):
         writing = [write(stores[number % 3], number) for number in range(8)]
-        *read_by, _ = await asyncio.gather(*(read(store) for store in stores), asyncio.gather(*writing))
+        written = asyncio.gather(*writing)
+        read_by = await asyncio.gather(*(read(store) for store in stores))
+        await written
     assert [number for number, _ in read_by[0]] == list(range(1, 89))
     assert read_by[0] == read_by[1] == read_by[2]
     for store in stores:

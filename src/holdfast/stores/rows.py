@@ -232,6 +232,8 @@ def entries_of(rows: list[Row], session_id: str, task_id: str, sealer: Sealer | 
 def _decoded(session_id: str, number: int, role: str | None, content: Any, data: str) -> tuple[Any, Any]:
     """Content and data of an entry that is more than text."""
     try:
+        if role is not None and data[:1] == '"':  # only text, but none that this store could keep as such
+            return _decode_any(data), None
         return (content, _decode_object(data)) if role is None else (_decode_parts(data), None)
     except msgspec.DecodeError as error:
         raise SessionCorrupt(session_id, f"entry {number}: {error}") from error
@@ -245,8 +247,6 @@ def _opened_entry(
         body = opened(sealer, sealed, about_entry(*place))
     except ValueError as error:
         raise SessionCorrupt(session_id, f"entry {place[0]}: {error}") from error
-    if role is not None and body.startswith('"'):
-        return _decode_any(body), None
     return _decoded(session_id, place[0], role, None, body)
 
 

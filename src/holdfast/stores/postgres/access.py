@@ -35,6 +35,7 @@ T = TypeVar("T")
 Job = Callable[[Connection], Awaitable[T]]
 
 MOST_TRIES = 40  # of a change that others keep getting ahead of
+MOST_BROKEN_RULES = 5  # tries of one that the database's rules refuse
 FIRST_BACKOFF, LONGEST_BACKOFF = 0.02, 1.0  # seconds between looks at a database that is away
 _NEVER_MIND = ("28", "3D", "42")  # no such user, password, database: waiting does not help
 
@@ -89,10 +90,10 @@ class Access:
                 async with self.pool.connection(patience) as db:
                     result = await (_locked(db, job) if locks_at_once or tries > 1 else job(db))
                     if db.has_written:
-                        self._committed(began)
+                        self._committed(db.changes, began)
                     return result
             except Stale as error:
-                if tries >= MOST_TRIES:
+                if tries >= (MOST_BROKEN_RULES if error.is_rule else MOST_TRIES):
                     raise StoreUnavailable(
                         f"{self.options.shown} refuses it ({error})", store=self.options.shown
                     ) from error
@@ -101,10 +102,10 @@ class Access:
                     raise unknown(self.options.shown, error) from error
                 await patience.wait(error)
 
-    def _committed(self, began: float) -> None:
+    def _committed(self, changes: int, began: float) -> None:
         self.bus.committed()
         if self.watcher is not None:
-            self.watcher(1, time.monotonic() - began)
+            self.watcher(changes, time.monotonic() - began)
 
     async def close(self) -> None:
         """Let go of everything."""
@@ -162,7 +163,7 @@ class Pool:
     async def connection(self, patience: Patience) -> AsyncIterator[Connection]:
         """A connection for a while. Raises StoreBusy if all stay in use, LostConnection if there is none to be had."""
         db = await self._taken(patience)
-        db.has_written = False
+        db.has_written, db.changes = False, 1
         try:
             yield db
         except BaseException as error:

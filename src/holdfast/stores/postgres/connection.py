@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 REFUSED_PLAIN = "HF006"  # what the triggers of a sealed store say
 STALE = "HF001"
 _AGAIN = frozenset({"40001", "40P01", "23505", "23503", STALE})  # somebody was faster: look again, then decide anew
+_RULES = frozenset({"23505", "23503"})  # two at once; or what is wanted breaks a rule of the database, whenever
 _GOING = ("57P", "08")  # the server shuts down, or starts, or cut us off
 _BUSY = frozenset({"55P03", "57014", "53300"})
 _NO_TEXT = frozenset({"22021", "22P05"})
@@ -50,6 +51,10 @@ class LostConnection(Exception):
 
 class Stale(Exception):
     """Somebody else changed what a decision was made on; nothing was written."""
+
+    def __init__(self, why: str, code: str = "HF001") -> None:
+        super().__init__(why)
+        self.is_rule = code in _RULES
 
 
 class Statements:
@@ -88,6 +93,7 @@ class Connection:
         self.opener = sealer  # opens what is sealed, whether or not new bodies are
         self.sealer = sealer if sealer is not None and sealer.seals else None
         self.has_written = False  # since it was taken
+        self.changes = 1  # that its next commit stands for
         self.is_locking = False  # whether sessions are locked as they are read
         self._in_transaction = False
         self._is_committing = False
@@ -193,7 +199,7 @@ class Connection:
                 return StoreUnavailable(f"{self.path} cannot be used ({error})", store=self.path)
             return LostConnection(error, is_certain=not self._is_committing)
         if code in _AGAIN:
-            return Stale(code, str(error))
+            return Stale(str(error), code)
         if code.startswith(_GOING) and code != "57014":
             return LostConnection(error, is_certain=True)  # the server says itself that it did not
         return translated(error, self.path)

@@ -41,6 +41,11 @@ class Groups:
         self._send()
         return await future
 
+    async def finish(self) -> None:
+        """Send what waits, and wait for it."""
+        while self._senders:
+            await asyncio.wait(self._senders)
+
     def _send(self) -> None:
         while len(self._senders) < AT_ONCE and (group := self._next_group()):
             sender = asyncio.create_task(self._commit(group))

@@ -20,7 +20,6 @@ from holdfast.stores.rows import (
     Row,
     entries_of,
     entry_of,
-    entry_row,
     micros,
     stored_kinds,
     tombstone_of,
@@ -78,7 +77,8 @@ class Appending:
 
 async def append_all(db: Connection, group: Sequence[Appending]) -> list[list[Entry] | None]:
     """Add plain messages to several sessions, all different; None for those that were refused."""
-    heads_of, entries = _rows(group)
+    heads_of, entries = _rows(db, group)
+    db.changes = len(group)
     rows = await db.commit_one(_APPEND, (*zip(*heads_of, strict=True), *zip(*entries, strict=True)))
     done: list[list[Entry] | None] = [None] * len(group)
     for place, last, task in rows:
@@ -87,7 +87,7 @@ async def append_all(db: Connection, group: Sequence[Appending]) -> list[list[En
     return done
 
 
-def _rows(group: Sequence[Appending]) -> tuple[list[Row], list[Row]]:
+def _rows(db: Connection, group: Sequence[Appending]) -> tuple[list[Row], list[Row]]:
     asked, rows = list[Row](), list[Row]()
     for place, one in enumerate(group, 1):
         at = micros(one.stamp.at)
@@ -95,7 +95,7 @@ def _rows(group: Sequence[Appending]) -> tuple[list[Row], list[Row]]:
         has_pins = any(message.role == "system" for message in one.messages)
         asked.append((one.owner, one.ref, len(one.messages), at, one.token, hold_until, has_pins))
         for step, entry in enumerate(message_entries(one.messages, one.stamp, 1, one.ref, ""), 1):
-            rows.append((place, step, *entry_row(entry, 0, at, None)[2:9]))
+            rows.append((place, step, *writes.row_of(entry, db)[1:8]))
     return asked, rows
 
 

@@ -460,6 +460,7 @@ class PostgresStore:
         return await self._access.bus.wait(seen, timeout)
 
     async def close(self) -> None:
+        await self._groups.finish()
         await self._access.close()
 
     async def _snapshot(self, job: Job[T]) -> T:

@@ -15,6 +15,7 @@ from holdfast.core.session import Change, Session, View
 from holdfast.stores.postgres.connection import Connection, Refused
 from holdfast.stores.rows import (
     ENTRY,
+    Row,
     about_context,
     entry_row,
     head_texts,
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
 
 FEED_CHUNK = 500  # entries one row of the feed stands for, so that reading a page of it stays small
 _ENTRY = ENTRY.split(", ")
+_CONTENT = _ENTRY.index("content")  # and `data` right behind it
 _encode = msgspec.json.Encoder().encode
 
 Written = dict[str, Any]  # one session's part of a commit
@@ -163,9 +165,17 @@ def _has_pins(rows: Iterable[Mapping[str, Any]]) -> bool:
 
 def entries(db: Connection, new: Sequence[Entry]) -> Written:
     """Entries with consecutive numbers, and their place in the feed."""
-    rows = [dict(zip(_ENTRY, entry_row(entry, 0, micros(entry.at), db.sealer)[1:], strict=True)) for entry in new]
+    rows = [dict(zip(_ENTRY, row_of(entry, db), strict=True)) for entry in new]
     chunks = [new[start : start + FEED_CHUNK] for start in range(0, len(new), FEED_CHUNK)]
     return {"entries": rows, "arrivals": [(chunk[-1].number, len(chunk)) for chunk in chunks]}
+
+
+def row_of(entry: Entry, db: Connection) -> Row:
+    """An entry as the columns of ENTRY. PostgreSQL has no text with NUL in it: where one comes, it is kept as JSON."""
+    row = entry_row(entry, 0, micros(entry.at), db.sealer)[1:]
+    if row[_CONTENT] is not None and "\0" in row[_CONTENT]:
+        row = (*row[:_CONTENT], None, json_text(row[_CONTENT]), *row[_CONTENT + 2 :])
+    return row
 
 
 def approvals(db: Connection, changed: Iterable[Approval]) -> list[dict[str, Any]]:

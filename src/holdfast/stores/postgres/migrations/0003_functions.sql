@@ -77,6 +77,11 @@ DECLARE
     new_name CONSTANT text := head ->> 'name';
     other text;
 BEGIN
+    -- A name must not be another's id: no index says that, so those who want the same word wait for each other.
+    PERFORM pg_advisory_xact_lock(word) FROM (
+        SELECT DISTINCT hashtextextended('hf. ' || who || ' ' || each, 0) AS word
+        FROM unnest(ARRAY[new_id, new_name]) each WHERE each IS NOT NULL ORDER BY 1
+    ) words;
     IF EXISTS (SELECT 1 FROM hf.tombstones WHERE owner = who AND id = new_id) THEN
         RAISE EXCEPTION 'spent' USING ERRCODE = 'HF003', DETAIL = 'spent';
     END IF;

@@ -1,0 +1,155 @@
+"""Several servers on one database: what only one of them may do, one does; what all of them do, is all there."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import suppress
+
+import pytest
+
+from holdfast.core.errors import Conflict, EncryptionKeyMissing, EncryptionKeyWrong, HeldByAnother, Unsupported
+from holdfast.core.run import Join
+from holdfast.stores.postgres.store import PostgresStore
+from holdfast.stores.sealing import Sealer
+from holdfast.testing.builders import OWNER, a_session, a_stamp, said, updated, whole_log
+from holdfast.testing.work import a_child_run, finish, launch, start, take, taken
+
+KEYS = {"k-1": b"1" * 32}
+
+
+@pytest.fixture
+async def stores(postgres_url: str) -> AsyncIterator[list[PostgresStore]]:
+    stores = [PostgresStore(f"{postgres_url}&pool=4") for _ in range(4)]
+    yield stores
+    for store in stores:
+        await store.close()
+
+
+async def test_changes_of_one_session_queue_up_and_all_land(stores: list[PostgresStore]) -> None:
+    await stores[0].create(OWNER, a_session("s-1"))
+
+    async def write(store: PostgresStore) -> None:
+        for number in range(10):
+            await store.apply(OWNER, "s-1", updated(error=str(number)))
+            await store.append(OWNER, "s-1", said(str(number)), a_stamp())
+
+    await asyncio.gather(*(write(store) for store in stores for _ in range(2)))
+    session = await stores[0].get(OWNER, "s-1")
+    assert (session.version, session.error_count, session.last_entry) == (81, 80, 161)
+    assert [entry.number for entry in await whole_log(stores[1], "s-1")] == list(range(1, 162))
+
+
+async def test_one_of_several_who_resume_wins(stores: list[PostgresStore]) -> None:
+    await stores[0].create(OWNER, a_session("s-1"))
+    tries = [
+        store.apply(OWNER, "s-1", lambda view, n=n: view.session.resume(f"holder-{n}", f"token-{n}", a_stamp()))  # type: ignore[misc]
+        for n, store in enumerate(stores)
+    ]
+    answers = await asyncio.gather(*tries, return_exceptions=True)
+    assert sum(isinstance(answer, HeldByAnother) for answer in answers) == len(stores) - 1
+
+
+async def test_a_message_sent_twice_at_once_is_said_once(stores: list[PostgresStore]) -> None:
+    await stores[0].create(OWNER, a_session("s-1"))
+    sent = [store.append(OWNER, "s-1", said("hello", key="k"), a_stamp()) for store in stores]
+    assert {entry.number for [entry] in await asyncio.gather(*sent)} == {2}
+
+
+async def test_an_id_or_a_name_wanted_by_several_at_once_is_one_sessions(stores: list[PostgresStore]) -> None:
+    for number in range(5):
+        wanted = [
+            stores[0].create(OWNER, a_session(f"word-{number}")),
+            stores[1].create(OWNER, a_session(f"word-{number}")),
+            stores[2].create(OWNER, a_session(f"a-{number}", name=f"word-{number}")),
+            stores[3].create(OWNER, a_session(f"b-{number}", name=f"word-{number}")),
+        ]
+        answers = await asyncio.gather(*wanted, return_exceptions=True)
+        assert sum(isinstance(answer, Conflict) for answer in answers) == 3, answers
+
+
+async def test_every_turn_is_taken_once(stores: list[PostgresStore]) -> None:
+    for number in range(24):
+        await launch(stores[0], f"s-{number}", f"run-{number}")
+
+    async def work(store: PostgresStore, launcher: str) -> list[str]:
+        done = []
+        while (claimed := await take(store, launcher)) is not None:
+            done.append(claimed.session.session_id)
+            await finish(store, claimed)
+        return done
+
+    taken_by = await asyncio.gather(*(work(store, f"l-{n}-{k}") for n, store in enumerate(stores) for k in range(2)))
+    assert sorted(each for some in taken_by for each in some) == sorted(f"s-{n}" for n in range(24))
+    assert await stores[0].check() == []
+
+
+async def test_siblings_that_end_at_the_same_moment_call_back_together(stores: list[PostgresStore]) -> None:
+    await launch(stores[0], "parent", "run-0")
+    parent = await taken(stores[0])
+    await start(stores[0], parent)
+    for number in range(8):
+        run = a_child_run(f"run-c{number}", "parent", "run-0", join=Join.ALL)
+        await launch(stores[0], f"child-{number}", run, parent="parent")
+    children = [await taken(stores[0]) for _ in range(8)]
+    await asyncio.gather(*(finish(stores[n % 4], child) for n, child in enumerate(children)))
+    await finish(stores[0], parent)
+
+    assert len((await taken(stores[1])).items) == 8, "none waits for a sibling that has ended"
+    assert await stores[0].check() == []
+
+
+async def test_a_message_with_nul_in_it_is_kept_and_spoils_no_other(stores: list[PostgresStore]) -> None:
+    for number in range(4):
+        await stores[0].create(OWNER, a_session(f"s-{number}"))
+    texts = ["plain", "binary \0 output", "\0", "plain again"]
+    await asyncio.gather(*(stores[0].append(OWNER, f"s-{n}", said(text), a_stamp()) for n, text in enumerate(texts)))
+
+    kept = [(await whole_log(stores[1], f"s-{number}"))[-1].content for number in range(4)]
+    assert kept == texts
+    assert [hit.session_id for hit in await stores[1].search(OWNER, "binary", 5)] == ["s-1"]
+    assert await stores[0].check() == []
+
+
+async def test_what_was_asked_before_the_end_is_done(postgres_url: str) -> None:
+    store = PostgresStore(postgres_url)
+    for number in range(20):
+        await store.create(OWNER, a_session(f"s-{number}"))
+    sent = [asyncio.ensure_future(store.append(OWNER, f"s-{n}", said("x"), a_stamp())) for n in range(20)]
+    await asyncio.sleep(0)  # they are on their way
+    await store.close()
+    assert [entry.number for [entry] in await asyncio.gather(*sent)] == [2] * 20
+
+
+# Encryption at rest -----------------------------------------------------------------------------
+
+
+async def test_a_sealed_database_keeps_plain_bodies_out_and_those_from_before_readable(postgres_url: str) -> None:
+    plain = PostgresStore(postgres_url)
+    await plain.create(OWNER, a_session("s-1", purpose="before"))
+    await plain.append(OWNER, "s-1", said("before"), a_stamp())
+    sealed = PostgresStore(postgres_url, Sealer(KEYS))
+    await sealed.append(OWNER, "s-1", said("after"), a_stamp())
+
+    assert [entry.content for entry in (await whole_log(sealed, "s-1"))[1:]] == ["before", "after"]
+    with pytest.raises(EncryptionKeyMissing):
+        await plain.append(OWNER, "s-1", said("plain"), a_stamp())
+    with pytest.raises(EncryptionKeyMissing, match="k-1"):
+        await whole_log(plain, "s-1")
+    with pytest.raises(Unsupported, match="encrypted at rest"):
+        await plain.search(OWNER, "before", 5)
+    assert await sealed.check() == []
+    with suppress(EncryptionKeyMissing):
+        assert "k-1" in " ".join(await plain.check())
+    await plain.close()
+    await sealed.close()
+
+
+async def test_another_key_under_a_known_id_is_refused(postgres_url: str) -> None:
+    store = PostgresStore(postgres_url, Sealer(KEYS))
+    await store.create(OWNER, a_session("s-1"))
+    await store.close()
+    wrong = PostgresStore(postgres_url, Sealer({"k-1": b"2" * 32}))
+    with pytest.raises(EncryptionKeyWrong):
+        await wrong.get(OWNER, "s-1")
+    await wrong.close()
