@@ -84,6 +84,7 @@ EXAMPLES: tuple[tuple[str, HoldfastError], ...] = (
     ("forbidden", errors.Forbidden("approve")),
     ("out_of_reach", errors.OutOfReach("s-1")),
     ("rate_limited", errors.RateLimited(1.5)),
+    ("outcome_unknown", errors.OutcomeUnknown("postgresql://db/app", "connection reset")),
     ("server_unreachable", errors.ServerUnreachable("http://127.0.0.1:8765", "connection refused")),
     ("session_corrupt", errors.SessionCorrupt("s-1", "entry 3")),
     ("store_busy", errors.StoreBusy("holdfast.db")),

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import subprocess
+import sys
 from collections.abc import AsyncIterator, Iterator
 
 import asyncpg
@@ -234,6 +236,19 @@ async def test_a_wait_goes_on_through_a_restart(restarting: tuple[PostgresServer
             seen = await there.wait(seen, 5)
     await here.close()
     await there.close()
+
+
+def test_without_the_driver_it_says_what_to_install() -> None:
+    code = (
+        "import sys; sys.modules['asyncpg'] = None\n"
+        "import holdfast.sync\n"
+        "try: holdfast.sync.connect('postgresql://u:secret@h/d')\n"
+        "except holdfast.HoldfastError as error: print(error.code, error)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
+    assert done.stdout.startswith("unsupported ")
+    assert "pip install 'holdfast[postgres]'" in done.stdout
+    assert "secret" not in done.stdout
 
 
 # Without an event loop --------------------------------------------------------------------------

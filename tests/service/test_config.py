@@ -194,7 +194,7 @@ def test_settings_of_the_file_count(home: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "url", ["", "mysql://x", "sqlite", "sqlite:", "file.db", "postgres://u:secret@h/d", "://", "http"]
+    "url", ["", "mysql://x", "sqlite", "sqlite:", "file.db", "oracle://u:secret@h/d", "://", "http"]
 )
 def test_an_unknown_store_is_refused_without_telling_its_password(url: str) -> None:
     with pytest.raises(HoldfastError) as refused:

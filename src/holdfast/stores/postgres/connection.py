@@ -194,7 +194,7 @@ class Connection:
         code = getattr(error, "sqlstate", None) or ""
         if not isinstance(error, asyncpg.PostgresError) or isinstance(error, asyncpg.PostgresConnectionError):
             if isinstance(error, (asyncpg.DataError, UnicodeEncodeError)):
-                return InvalidField("value", f"cannot be kept ({error})")
+                return InvalidField("text", f"cannot be kept ({error})")
             if isinstance(error, asyncpg.InterfaceError) and not self.raw.is_closed():
                 return StoreUnavailable(f"{self.path} cannot be used ({error})", store=self.path)
             return LostConnection(error, is_certain=not self._is_committing)

@@ -18,7 +18,7 @@ _STATUS = {
     "idle": "state = 'active' AND pending_approvals = 0 AND live_turn IS NULL",
     "suspended": "state = 'suspended' AND pending_approvals = 0 AND live_turn IS NULL",
 }
-_EQUAL = (("project_dir", "project_dir"), ("agent", "agent"), ("task", "task"), ("phase", "phase"))
+_EQUAL = ("project_dir", "agent", "task", "phase", "interface")
 _TIMES = (
     ("created_after", "created_at > ?"),
     ("created_before", "created_at < ?"),
@@ -58,9 +58,9 @@ class _Where:
         self.values: list[Any] = [owner]
         if (position := query.position()) is not None:
             self.add("pk < ?" if query.newest_first else "pk > ?", position)
-        for name, column in _EQUAL:
+        for name in _EQUAL:
             if (value := getattr(query, name)) is not None:
-                self.add(f"{column} = ?", value)
+                self.add(f"{name} = ?", value)
         for name, condition in _TIMES:
             if (at := getattr(query, name)) is not None:
                 self.add(condition, micros(at))

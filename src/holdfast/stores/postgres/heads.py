@@ -37,7 +37,7 @@ Segment = tuple[int, int, int, int]  # root, segment, and the numbers of it that
 # Finding ----------------------------------------------------------------------------------------
 
 _HEAD = f"SELECT revision, {HEAD_WITH_PK} FROM hf.sessions"
-_KEY = "SELECT pk, id, task, shared_upto, has_pins, coalesce(root, pk) FROM hf.sessions"
+KEY = "SELECT pk, id, task, shared_upto, has_pins, coalesce(root, pk) FROM hf.sessions"
 _TO_READ = f"SELECT coalesce(root, pk), shared_upto, has_pins, {HEAD_WITH_PK} FROM hf.sessions"
 _BY_ID = "WHERE owner = ?1 AND id = ?2"
 _BY_NAME = "WHERE owner = ?1 AND name = ?2 ORDER BY finalized_at IS NULL DESC, pk DESC LIMIT 1"
@@ -88,7 +88,7 @@ async def by_id(db: Connection, owner: str, session_id: str) -> Head | None:
 
 async def key_of(db: Connection, owner: str, ref: str) -> Key:
     """The key of a session."""
-    return Key(*await _found(db, _KEY, owner, ref))
+    return Key(*await _found(db, KEY, owner, ref))
 
 
 async def _found(db: Connection, select: str, owner: str, ref: str) -> Row:

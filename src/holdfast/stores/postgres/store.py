@@ -175,6 +175,32 @@ class PostgresStore:
     async def _number(self, owner: str) -> None:
         await self._access.read(lambda db: log.number(db, owner))
 
+    # Of many sessions at once --------------------------------------------------------------------
+
+    async def get_many(self, owner: str, session_ids: list[str]) -> list[Session | None]:
+        from holdfast.stores.postgres import many  # only servers ask for that
+
+        return await self._access.read(lambda db: many.get_many(db, owner, session_ids))
+
+    async def find_many(self, owner: str, queries: list[SessionQuery]) -> list[Page[Session]]:
+        from holdfast.stores.postgres import many
+
+        return await self._snapshot(lambda db: many.find_many(db, owner, queries))
+
+    async def tails(
+        self, owner: str, session_ids: list[str], limit: int, pins: int = 100, *, before: int | None = None
+    ) -> list[Tail]:
+        from holdfast.stores.postgres import many
+
+        return await self._snapshot(lambda db: many.tails(db, owner, session_ids, limit, pins, before))
+
+    async def approvals_of(
+        self, owner: str, session_ids: list[str], *, pending_only: bool = True, limit: int = 100
+    ) -> list[list[Approval]]:
+        from holdfast.stores.postgres import many
+
+        return await self._access.read(lambda db: many.approvals_of(db, owner, session_ids, pending_only, limit))
+
     # Families -----------------------------------------------------------------------------------
 
     async def ancestors(self, owner: str, ref: str) -> list[Session]:

@@ -87,7 +87,8 @@ def _view_sql(items: str, settled: str = "") -> str:
 _FROM = "FROM hf.sessions s WHERE s.owner = ?1 AND s.id = ?2"
 _VIEW = f"{_view_sql(_ITEMS)} {_FROM}"
 WHOLE_VIEW = _view_sql(_WHOLE_ITEMS)
-_PARENT_VIEW = f"{_view_sql(_TO_DELIVER, 'AND c.id <> ALL(?3::text[])')} {_FROM}"
+_OVER = f"(SELECT json_build_array(body, id) FROM hf.runs WHERE owner = s.owner AND id = ?4 AND NOT {OPEN})"
+_PARENT_VIEW = f"{_view_sql(_TO_DELIVER, 'AND c.id <> ALL(?3::text[])')}, {_OVER} {_FROM}"
 _decode = msgspec.json.Decoder(list[Any]).decode
 
 
@@ -258,7 +259,10 @@ async def _parent(db: Connection, owner: str, callback: Callback, settled: list[
     if db.is_locking and await heads.by_id(db, owner, parent_id) is None:
         return None
     row = await db.one(_PARENT_VIEW, (owner, parent_id, settled, callback.run_id))
-    return None if row is None else seen_of(db, row)
+    if row is None:
+        return None
+    seen, over = seen_of(db, row[:-1]), row[-1]
+    return seen if over is None else seen._replace(view=replace(seen.view, run=run_of(db, (*_decode(over), parent_id))))
 
 
 def _delivery(parent: Seen, callback: Callback) -> Change:
