@@ -15,6 +15,13 @@ from holdfast.stores.sealing import Sealer
 from holdfast.testing.builders import OWNER
 from holdfast.testing.comparison import Comparison
 from holdfast.testing.contract import StoreContract
+from holdfast.testing.contract.approvals import ApprovalRules
+from holdfast.testing.contract.callbacks import CallbackRules
+from holdfast.testing.contract.context import ContextRules
+from holdfast.testing.contract.forks import ForkRules
+from holdfast.testing.contract.log import LogRules
+from holdfast.testing.contract.runs import RunRules
+from holdfast.testing.contract.transfer import TransferRules
 from holdfast.testing.model import StoreComparison
 from holdfast.testing.postgres import GivenServer, PostgresServer
 from holdfast.testing.work_model import WorkComparison
@@ -61,8 +68,8 @@ class TestPostgresStoreOnTheOldestVersion(StoreContract):
         await store.close()
 
 
-class TestSealedPostgresStore(StoreContract):
-    """Encrypted at rest; the rules of searching are skipped here."""
+class TestSealedPostgresStore(LogRules, ForkRules, ContextRules, ApprovalRules, TransferRules, RunRules, CallbackRules):
+    """Encrypted at rest: the rules about what is sealed."""
 
     @pytest.fixture
     async def store(self, sealed_shelf: Shelf, request: pytest.FixtureRequest) -> AsyncIterator[Store]:

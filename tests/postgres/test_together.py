@@ -10,9 +10,10 @@ import pytest
 
 from holdfast.core.errors import Conflict, EncryptionKeyMissing, EncryptionKeyWrong, HeldByAnother, Unsupported
 from holdfast.core.run import Join
+from holdfast.stores.postgres.connection import Connection
 from holdfast.stores.postgres.store import PostgresStore
 from holdfast.stores.sealing import Sealer
-from holdfast.testing.builders import OWNER, a_session, a_stamp, said, updated, whole_log
+from holdfast.testing.builders import NOON, OWNER, a_session, a_stamp, dump, remembering, said, updated, whole_log
 from holdfast.testing.work import a_child_run, finish, launch, start, take, taken
 
 KEYS = {"k-1": b"1" * 32}
@@ -143,6 +144,34 @@ async def test_a_sealed_database_keeps_plain_bodies_out_and_those_from_before_re
         assert "k-1" in " ".join(await plain.check())
     await plain.close()
     await sealed.close()
+
+
+async def test_everything_that_is_there_can_be_sealed_and_sealed_with_another_key(postgres_url: str) -> None:
+    plain = PostgresStore(postgres_url)
+    await launch(plain, "s-1", "run-1", purpose="to be hidden")
+    await plain.append(OWNER, "s-1", said("hidden, too"), a_stamp())
+    await plain.write_context(OWNER, "s-1", remembering("word", "hidden"), NOON)
+    before = await dump(plain)
+    await plain.search(OWNER, "hidden", 5)
+    await plain.close()
+    newer = {"k-2": b"2" * 32}
+    for keys in (KEYS, {**newer, **KEYS}):
+        sealed = PostgresStore(postgres_url, Sealer(keys))
+        changed, left = await sealed.seal()
+        assert (changed > 5, left) == (True, [])
+        assert (await sealed.seal())[0] == 0, "twice is harmless"
+        await sealed.close()
+
+    only_newer = PostgresStore(postgres_url, Sealer(newer))
+    assert await dump(only_newer) == before
+    assert await only_newer.check() == []
+
+    async def everything(db: Connection) -> str:
+        tables = ("sessions", "entries", "context", "runs", "turns", "inbox", "search")
+        return "".join([str(await db.all(f"SELECT t::text FROM hf.{table} t")) for table in tables])
+
+    assert "hidden" not in await only_newer._access.read(everything)
+    await only_newer.close()
 
 
 async def test_another_key_under_a_known_id_is_refused(postgres_url: str) -> None:

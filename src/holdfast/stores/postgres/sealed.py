@@ -8,8 +8,9 @@ transaction, and can be interrupted and repeated.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterator
-from typing import Any
+from collections.abc import AsyncIterator, Callable, Iterator
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 from holdfast.core.errors import InvalidField, Unsupported
 from holdfast.stores.bodies import (
@@ -36,7 +37,11 @@ from holdfast.stores.postgres.connection import REFUSED_PLAIN, Connection
 from holdfast.stores.rows import Row, json_text
 from holdfast.stores.sealing import Sealer
 
+if TYPE_CHECKING:
+    from holdfast.stores.postgres.access import Access
+
 CHUNK = 200  # rows sealed in one transaction
+Progress = Callable[[int], None]  # how many rows were looked at
 
 # What says that it is sealed --------------------------------------------------------------------
 
@@ -112,7 +117,27 @@ def _triggers() -> Iterator[tuple[str, str, str]]:
 # Sealing what is there --------------------------------------------------------------------------
 
 
-async def rewrite(db: Connection, place: Place, after: Row | None) -> tuple[Row | None, int, list[str]]:
+async def rewrite(access: Access, progress: Progress | None = None) -> tuple[int, list[str]]:
+    """Seal every body with the first key, and forget all words: how many rows have changed, and what had to be left.
+
+    What was plain stays in free space of the tables, and in backups, until they are written anew.
+    """
+    changed, left, looked_at = 0, list[str](), 0
+    await access.transact(_drop_index)
+    for place in PLACES:
+        after: Row | None = None
+        while True:
+            after, some, unread = await access.transact(partial(_rewrite_some, place=place, after=after))
+            changed, looked_at = changed + some, looked_at + CHUNK
+            left += unread
+            if progress is not None:
+                progress(looked_at)
+            if after is None:
+                break
+    return changed, left
+
+
+async def _rewrite_some(db: Connection, place: Place, after: Row | None) -> tuple[Row | None, int, list[str]]:
     """Seal some bodies of a table with the first key, within a transaction.
 
     Where to go on, how many rows have changed, and what does not open and stays as it is.
@@ -125,7 +150,7 @@ async def rewrite(db: Connection, place: Place, after: Row | None) -> tuple[Row 
     changed, unread = 0, list[str]()
     for row in rows:
         try:
-            new = sealed_anew(needed(db), db.opener, place.bodies_in(row))
+            new = sealed_anew(_needed(db), db.opener, place.bodies_in(row))
         except ValueError as error:  # what was damaged is no better if it is lost
             unread.append(f"{place.table} {place.name(row)}: {error}")
             continue
@@ -142,7 +167,7 @@ async def _update(db: Connection, place: Place, row: Row, new: dict[str, Any]) -
     await db.run(sql, (*new.values(), *row[: len(place.key)]))
 
 
-def needed(db: Connection) -> Sealer:
+def _needed(db: Connection) -> Sealer:
     """What bodies are sealed with."""
     if db.sealer is None:
         why = "has no key to seal with, or is switched off; `holdfast encryption-key` makes one, see docs/access.md"
@@ -150,7 +175,7 @@ def needed(db: Connection) -> Sealer:
     return db.sealer
 
 
-async def drop_index(db: Connection) -> None:
+async def _drop_index(db: Connection) -> None:
     """Forget all words."""
     await db.run("DELETE FROM hf.search")
     await db.run("DELETE FROM hf.search_marks")
@@ -169,7 +194,7 @@ async def unreadable(db: Connection) -> list[str]:
 
 async def count_plain(db: Connection) -> int:
     """How many bodies `rewrite` would seal, for the first time or with another key."""
-    sealer, count = needed(db), 0
+    sealer, count = _needed(db), 0
     for place in PLACES:
         async for _, body in _all_bodies(db, place):
             count += not (body.is_sealed and sealer.is_newest(body.text))

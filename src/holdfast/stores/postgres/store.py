@@ -7,7 +7,7 @@ when it is first used, and brings its schema up to date then.
 from __future__ import annotations
 
 from asyncio import Lock
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
 from functools import partial
@@ -475,6 +475,12 @@ class PostgresStore:
 
     async def restore(self, owner: str, bundle: Bundle) -> bool:
         return await self._access.write(lambda db: transfer.restore(db, owner, bundle))
+
+    async def seal(self, progress: Callable[[int], None] | None = None) -> tuple[int, list[str]]:
+        """Seal what is there with the first key; how many rows have changed, and what had to be left."""
+        from holdfast.stores.postgres import sealed
+
+        return await sealed.rewrite(self._access, progress)
 
     async def check(self) -> list[str]:
         return await self._snapshot(transfer.check)
