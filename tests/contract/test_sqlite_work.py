@@ -13,6 +13,7 @@ from holdfast.core.run import Join
 from holdfast.stores.sqlite import work
 from holdfast.stores.sqlite.connection import Connection
 from holdfast.stores.sqlite.store import SqliteStore
+from holdfast.stores.work_rows import item_of
 from holdfast.testing.builders import OWNER, a_session, a_stamp, said
 from holdfast.testing.work import a_child_run, finish, launch, start, take, taken
 
@@ -29,7 +30,7 @@ async def store(tmp_path: Path) -> AsyncIterator[SqliteStore]:
 @pytest.fixture
 def items_read(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The ids of the inbox items that were read."""
-    reading, read = work.item_of, list[str]()
+    reading, read = item_of, list[str]()
 
     def noting(db: Connection, row: Any, session_id: str) -> Any:
         read.append(row[0])

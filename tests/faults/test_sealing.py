@@ -23,6 +23,7 @@ from holdfast.core.errors import (
 )
 from holdfast.ports import Capability
 from holdfast.stores import SEALED
+from holdfast.stores.bodies import COLUMNS
 from holdfast.stores.sealing import SealBroken, Sealer, read_keys, written_key
 from holdfast.stores.sqlite import sealed
 from holdfast.stores.sqlite.store import SqliteStore, prepared
@@ -166,11 +167,11 @@ def test_every_text_column_that_is_not_sealed_is_known(filled: Path) -> None:
     with closing(apsw.Connection(str(filled))) as raw:
         found = {
             (table, column)
-            for table in sealed.COLUMNS
+            for table in COLUMNS
             for column, kind in raw.execute("SELECT name, type FROM pragma_table_info(?)", (table,))
             if kind == "TEXT"
         }
-    assert found - {(table, name) for table, names in sealed.COLUMNS.items() for name in names} == PLAIN
+    assert found - {(table, name) for table, names in COLUMNS.items() for name in names} == PLAIN
 
 
 PLAIN = {
@@ -188,7 +189,7 @@ PLAIN = {
 
 def test_every_body_says_its_key(filled: Path) -> None:
     with closing(apsw.Connection(str(filled))) as raw:
-        for table, columns in sealed.COLUMNS.items():
+        for table, columns in COLUMNS.items():
             for column in columns:
                 values = [row[0] for row in raw.execute(f"SELECT {column} FROM {table} WHERE {column} IS NOT NULL")]
                 assert values, f"{table}.{column} is not written to by `fill`"
@@ -287,7 +288,7 @@ def test_nothing_plain_is_written_into_a_sealed_store(
 
 def _count(path: Path) -> list[Any]:
     with closing(apsw.Connection(str(path))) as raw:
-        return [raw.execute(f"SELECT count(*) FROM {table}").get for table in sealed.COLUMNS]
+        return [raw.execute(f"SELECT count(*) FROM {table}").get for table in COLUMNS]
 
 
 async def test_a_server_refuses_plain_bodies_one_by_one(path: Path) -> None:
@@ -308,7 +309,7 @@ def test_rotated_keys_open_the_old_and_seal_with_the_new(filled: Path) -> None:
     done = seal_all(filled, NEW)
     assert (done.key_id, done.left) == ("k-2", [])
     with closing(apsw.Connection(str(filled))) as raw:
-        for table, columns in sealed.COLUMNS.items():
+        for table, columns in COLUMNS.items():
             for column in columns:
                 assert raw.execute(f"SELECT count(*) FROM {table} WHERE {column} LIKE '~sealed1:k-1:%'").get == 0
     with _closing(open_with(filled, Sealer({"k-2": TWO}))) as store:
