@@ -56,7 +56,7 @@ def _head_line(session: Session) -> str:
 
 
 def _last_lines(bundle: Bundle, entries: int) -> Iterator[str]:
-    for key, item in bundle.context.items():
+    for key, item in sorted(bundle.context.items()):  # stores keep them in orders of their own
         yield encode_text({"type": "context", "key": key, "item": item})
     for approval in bundle.approvals:
         yield encode_text({"type": "approval", "approval": approval})
