@@ -262,11 +262,11 @@ class Loop:
 
     def _renewing(self, owner: str, turn: Turn, carrier: Carrier) -> _Later:
         """Renewals from a third of the lease on, or from when somebody wants the turn to stop."""
-        third = turn.lease.total_seconds() / 3
+        third, seen = turn.lease.total_seconds() / 3, self._desk.pulse()
         first = min(third, LOOK_FOR_STOPS)
 
         async def renew() -> None:
-            if not await self._desk.is_unwanted(owner, turn):  # it may be since before the agent was started
+            if self._desk.pulse() == seen or not await self._desk.is_unwanted(owner, turn):
                 await self._sleep_unless_unwanted(owner, turn, third - first)
             await self._renew(owner, turn, carrier, third)
 
