@@ -1,4 +1,4 @@
-"""One conversation across doors: begun at a terminal, gone on with over REST and from Python, all in one log.
+"""One conversation across doors: begun at a terminal, gone on with over REST and GraphQL and from Python.
 
 A door joins in with one line in LEGS: its name as the log has it, and a function that says something in a session and
 gives what the agent answered.
@@ -70,9 +70,23 @@ def by_python(address: str, session_id: str, words: str) -> str:
     return asyncio.run(ask())
 
 
+def by_graphql(address: str, session_id: str, words: str) -> str:
+    answer = httpx2.post(
+        f"{address}/graphql",
+        json={
+            "query": "mutation ($id: ID!, $words: String!)"
+            " { sendMessageToSession(sessionId: $id, message: $words, wait: 30) { reply { text } } }",
+            "variables": {"id": session_id, "words": words},
+        },
+        timeout=PATIENCE,
+    )
+    return str(answer.json()["data"]["sendMessageToSession"]["reply"]["text"])
+
+
 LEGS: list[tuple[str, Leg]] = [
     ("rest", by_rest),
     ("rest", by_the_earlier_api),
+    ("graphql", by_graphql),
     ("python", by_python),
 ]
 
