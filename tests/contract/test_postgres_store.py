@@ -110,10 +110,10 @@ class PostgresAtWorkAgainstTheModel(OnPostgres, WorkComparison):
 @pytest.mark.parametrize("comparison", [PostgresAgainstTheModel, PostgresAtWorkAgainstTheModel])
 def test_postgres_does_what_the_model_does(shelf: Shelf, comparison: type[OnPostgres]) -> None:
     machine = type(comparison.__name__, (comparison,), {"shelf": shelf})
-    run_state_machine_as_test(machine, settings=settings(max_examples=15, stateful_step_count=40, deadline=None))
+    run_state_machine_as_test(machine, settings=settings(max_examples=10, stateful_step_count=40, deadline=None))
 
 
 @pytest.mark.parametrize("comparison", [PostgresAgainstTheModel, PostgresAtWorkAgainstTheModel])
 def test_the_oldest_postgres_does_what_the_model_does(oldest_shelf: Shelf, comparison: type[OnPostgres]) -> None:
     machine = type(comparison.__name__, (comparison,), {"shelf": oldest_shelf})
-    run_state_machine_as_test(machine, settings=settings(max_examples=8, stateful_step_count=40, deadline=None))
+    run_state_machine_as_test(machine, settings=settings(max_examples=6, stateful_step_count=40, deadline=None))

@@ -8,6 +8,7 @@ from contextlib import suppress
 
 import pytest
 
+from holdfast.core import work
 from holdfast.core.errors import Conflict, EncryptionKeyMissing, EncryptionKeyWrong, HeldByAnother, Unsupported
 from holdfast.core.run import Join
 from holdfast.stores.postgres.connection import Connection
@@ -97,6 +98,16 @@ async def test_siblings_that_end_at_the_same_moment_call_back_together(stores: l
     await finish(stores[0], parent)
 
     assert len((await taken(stores[1])).items) == 8, "none waits for a sibling that has ended"
+    assert await stores[0].check() == []
+
+
+async def test_a_session_that_asked_itself_hears_what_became_of_it(stores: list[PostgresStore]) -> None:
+    await launch(stores[0], "s-1", "run-0")
+    run, message = a_child_run("run-1", "s-1", "run-0"), said("more")[0]
+    await stores[0].apply(OWNER, "s-1", lambda view: work.ask(view, run, message, a_stamp()))
+    await stores[0].apply(OWNER, "s-1", lambda view: work.stop(view, None, a_stamp()))
+
+    assert (await stores[0].run(OWNER, "run-1")).callback == "delivered"
     assert await stores[0].check() == []
 
 

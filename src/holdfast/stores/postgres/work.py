@@ -231,11 +231,11 @@ async def _save_with_callbacks(db: Connection, owner: str, seen: Seen, change: C
         change, runs=tuple(replace(run, callback=fates.get(run.run_id, run.callback)) for run in change.runs)
     )
     parents = [(callback, parent) for callback, _, parent in looked if parent is not None]
-    if len({parent.pk for _, parent in parents}) == len(parents):
+    if len({seen.pk, *(parent.pk for _, parent in parents)}) == 1 + len(parents):
         delivered = [_written(db, parent, _delivery(parent, callback)) for callback, parent in parents]
         await writes.commit(db, owner, [_written(db, seen, change), *delivered], change.once)
         return change
-    if not db.is_locking:  # one parent hears of several: each time as it is then, within a transaction
+    if not db.is_locking:  # one hears of several, or of itself: each time as it is then, within a transaction
         raise Stale("several callbacks to one parent")
     await writes.commit(db, owner, [_written(db, seen, change)], change.once)
     for callback, _ in parents:
