@@ -35,6 +35,7 @@ if TYPE_CHECKING:  # only whoever starts agents needs them
     from holdfast.core.inbox import Item
     from holdfast.core.key import Key
     from holdfast.core.once import Once
+    from holdfast.core.record import Record
     from holdfast.core.run import Run, RunQuery
     from holdfast.core.token import SigningSecret
     from holdfast.core.turn import Launcher, Turn
@@ -418,6 +419,19 @@ class Store(Protocol):
 
         Its parent must be there or None. Raises SessionGone for a spent id, NameTaken.
         """
+
+    async def dump(self, kind: str, limit: int, cursor: str | None = None) -> Page[Record]:
+        """Records of a kind (see `core.record`), of all owners, a page at a time: what another store can take in."""
+
+    async def load(self, records: list[Record], mark: str | None) -> None:
+        """Take records in as they are, and remember how far this has come, in one commit; None: it is done.
+
+        They are new here, and come in the order in which another store gave them. What the store counts up
+        by itself (serial numbers, cursors of the feed) goes on behind the highest that came in.
+        """
+
+    async def load_mark(self) -> str | None:
+        """How far taking in has come, if it has begun and is not done."""
 
     async def check(self) -> list[str]:
         """What is wrong with the stored data, in words; empty if nothing is."""

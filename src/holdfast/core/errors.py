@@ -47,6 +47,9 @@
     │   ├── KeyReused             the key came before, with something else            key_reused
     │   ├── HasChildren           deletion without cascade                            has_children
     │   ├── FamilyLimit           tree too deep or too wide                           too_deep, too_many_children
+    │   ├── StoreInUse            a store that must be still for this is not          store_in_use
+    │   ├── StoreNotEmpty         a store that must be empty for this is not          store_not_empty
+    │   ├── CopyDiffers           two stores that should be the same are not          copy_differs
     │   ├── AlreadyDecided        the approval has another answer                     already_decided
     │   └── ApprovalClosed        expired or withdrawn                       approval_expired, approval_withdrawn
     ├── AccessError               not with this key, or not now
@@ -643,6 +646,39 @@ class FamilyLimit(Conflict):
     def __init__(self, code: str, message: str, limit: int) -> None:
         self.code = code
         super().__init__(message, limit=limit)
+
+
+class StoreInUse(Conflict):
+    """A store that has to be still is not."""
+
+    code = "store_in_use"
+
+    def __init__(self, why: str) -> None:
+        super().__init__(f"the store is in use: {why}; stop what uses it and try again, or say --force", why=why)
+
+
+class StoreNotEmpty(Conflict):
+    """A store that has to be empty is not."""
+
+    code = "store_not_empty"
+
+    def __init__(self, why: str) -> None:
+        super().__init__(f"the store to copy into must be empty, but {why}; name another one", why=why)
+
+
+class CopyDiffers(Conflict):
+    """A copy is not what it was made from."""
+
+    code = "copy_differs"
+
+    def __init__(self, kind: str, expected: int, found: int) -> None:
+        super().__init__(
+            f"the two stores differ in what they have of kind {kind!r} ({expected} and {found}): somebody wrote to one "
+            "of them meanwhile; stop what uses them and copy into an empty store again",
+            kind=kind,
+            expected=expected,
+            found=found,
+        )
 
 
 class AlreadyDecided(Conflict):

@@ -26,9 +26,11 @@ from holdfast.core.fact import SessionFact
 from holdfast.core.family import FamilyLimits, Member, NewSession, Tombstone, born, check_deletion, forked
 from holdfast.core.inbox import ItemState
 from holdfast.core.query import Page, SessionQuery
+from holdfast.core.record import KINDS
 from holdfast.core.run import RunQuery
 from holdfast.core.session import Birth, Change, Session, Stamp, Update, View
 from holdfast.ports import BirthDecision, ContextDecision, Decision, DeletionDecision, ForkDecision, Store
+from holdfast.service.copying import all_records
 
 T = TypeVar("T")
 
@@ -287,6 +289,13 @@ async def dump(store: Store, owner: str = OWNER, at: datetime = NOON) -> dict[st
         "inbox": _plain((await store.inbox(owner, states=tuple(ItemState), limit=MANY)).items),
         "facts": sorted(_plain(await all_facts(store, owner)), key=lambda fact: str(fact["session_id"])),
     }
+
+
+async def copied(source: Store, target: Store) -> Store:
+    """The target, with everything from the source in it."""
+    for kind in KINDS:
+        await target.load([record async for record in all_records(source, kind)], None)
+    return target
 
 
 @asynccontextmanager

@@ -15,7 +15,7 @@ from holdfast.core.errors import HoldfastError
 from holdfast.core.session import Stamp
 from holdfast.ports import Decision, Store
 from holdfast.stores.memory.store import MemoryStore
-from holdfast.testing.builders import OTHER, OWNER, FakeClock, a_stamp, drive, dump
+from holdfast.testing.builders import OTHER, OWNER, FakeClock, a_stamp, copied, drive, dump
 
 Runner = Callable[[Coroutine[Any, Any, Any]], Any]
 Call = Callable[[Store], Coroutine[Any, Any, Any]]
@@ -51,6 +51,10 @@ class Comparison(RuleBasedStateMachine):
     def teardown(self) -> None:
         """Everything that can be seen must be the same in both."""
         try:
+            self.both(lambda store: dump(store, OWNER, self.clock.now()))
+            self.both(lambda store: dump(store, OTHER, self.clock.now()))
+            copy = self.run(copied(self.other, MemoryStore()))
+            self.model = copy  # whatever came of it, moved elsewhere it is the same
             self.both(lambda store: dump(store, OWNER, self.clock.now()))
             self.both(lambda store: dump(store, OTHER, self.clock.now()))
             assert self.run(self.other.check()) == []

@@ -100,17 +100,35 @@ def duration_text(seconds: float) -> str:
     return f"{seconds:g}s"
 
 
-@command("migrate", examples=("holdfast migrate --dry-run", "holdfast migrate", "holdfast migrate --seal"))
-@click.option("--dry-run", is_flag=True, help="Only say what is missing.")
+@command(
+    "migrate",
+    examples=(
+        "holdfast migrate --dry-run",
+        "holdfast migrate --seal",
+        "holdfast migrate --from sqlite:///holdfast.db --to sqlite:///elsewhere.db",
+    ),
+)
+@click.option("--dry-run", is_flag=True, help="Only say what is missing, or what would be copied.")
 @click.option("--seal", is_flag=True, help="Then seal everything that is there with the first encryption key.")
+@click.option("--from", "source", metavar="URL", help="Copy this whole store instead …")
+@click.option("--to", "target", metavar="URL", help="… into this empty one.")
+@click.option("--force", is_flag=True, help="Copy although a server uses the store, or turns run in it.")
 @pass_app
-def migrate(app: App, dry_run: bool, seal: bool) -> None:
-    """Bring the database to the newest schema. Twice is harmless.
+def migrate(app: App, dry_run: bool, seal: bool, source: str | None, target: str | None, force: bool) -> None:
+    """Bring the database to the newest schema, or move everything into another store. Twice is harmless.
 
     Every command does so by itself; this one tells what it did. The database of an older
     orchestrator is brought in: its sessions become ours, its own tables are kept beside them.
     To seal goes in small steps, and may be interrupted and repeated; the search index goes.
+
+    With --from and --to, everything one store has is copied into another, as it is, while the first stays
+    readable; both are compared in the end. Cut off, the same command goes on where it was.
     """
+    if source is not None or target is not None:
+        from holdfast.doors.cli.copying import copy
+
+        copy(app, source, target, force=force, dry_run=dry_run)
+        return
     from holdfast.stores.sqlite.migrate import LATEST
 
     brought_in = _bring_in_older(sqlite_file(app), dry_run)

@@ -23,6 +23,18 @@ def counting(doing: str) -> Iterator[Callable[[int], None] | None]:
 
 
 @contextmanager
+def stating(doing: str) -> Iterator[Callable[[str], None] | None]:
+    """Give a function that shows a line on how it stands; None without a terminal."""
+    if not sys.stderr.isatty():
+        yield None
+        return
+    from rich.console import Console
+
+    with Console(stderr=True).status(f"{doing} …") as status:
+        yield status.update
+
+
+@contextmanager
 def reading(doing: str) -> Iterator[Callable[[int, int], None] | None]:
     """Give a function that shows how much is read, and of how much; None without a terminal."""
     if not sys.stderr.isatty():

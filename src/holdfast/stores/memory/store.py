@@ -50,6 +50,7 @@ from holdfast.core.inbox import OPEN_ITEMS, Item, ItemKind, ItemState, inbox_fin
 from holdfast.core.key import Key
 from holdfast.core.once import Once
 from holdfast.core.query import MAX_POSITION, Page, SessionQuery, make_cursor, read_cursor
+from holdfast.core.record import KeyRecord, LauncherRecord, Record, SecretRecord, SessionRecord
 from holdfast.core.run import Run, RunQuery, RunState
 from holdfast.core.session import Birth, Callback, Change, Session, Stamp, State, View
 from holdfast.core.token import SigningSecret
@@ -68,6 +69,7 @@ from holdfast.ports import (
     SweepDecision,
     Tail,
 )
+from holdfast.stores.memory.records import put, records_of
 from holdfast.stores.memory.work import Desk
 from holdfast.stores.one_by_one import OneByOne
 
@@ -97,21 +99,23 @@ class MemoryStore(OneByOne):
     def __init__(self) -> None:
         self._lock = threading.RLock()
         self._committed = threading.Condition(self._lock)
-        self._shelves: dict[str, _Shelf] = {}
+        self._shelves: dict[str, Shelf] = {}
         self._launchers: dict[str, bytes] = {}  # in the order they came
         self._keys: dict[str, tuple[bytes, str]] = {}  # with the digests of their secrets, in the order they came
         self._signing_secret: SigningSecret | None = None
         self._beats: dict[str, datetime] = {}  # when each server was last heard of
         self._numbers = count(1)  # of runs, turns and items
+        self._serials = Serials()
+        self._load_mark: str | None = None
         self._wakers: set[Callable[[], object]] = set()
         self._pulse = 0
 
     @contextmanager
-    def _opened(self, owner: str) -> Iterator[_Shelf]:
+    def _opened(self, owner: str) -> Iterator[Shelf]:
         """The owner's shelf, with nobody else near it; who waits is told if something was written."""
         with self._lock:
             if owner not in self._shelves:
-                self._shelves[owner] = _Shelf(owner, Desk(self._numbers))
+                self._shelves[owner] = Shelf(owner, Desk(self._numbers), self._serials)
             shelf = self._shelves[owner]
             before = shelf.writes
             yield shelf
@@ -625,6 +629,51 @@ class MemoryStore(OneByOne):
             shelf.restore(bundle)
             return True
 
+    async def dump(self, kind: str, limit: int, cursor: str | None = None) -> Page[Record]:
+        """Records of a kind, of all owners, a page at a time."""
+        seen = int(cursor or 0)
+        with self._lock:
+            found = self._records(kind)
+        page = found[seen : seen + limit]
+        return Page(page, str(seen + limit) if len(found) > seen + limit else None)
+
+    def _records(self, kind: str) -> list[Record]:
+        if kind == "launcher":
+            return [LauncherRecord(_read_launcher(kept)) for kept in self._launchers.values()]
+        if kind == "key":
+            return [KeyRecord(_read_key(body), digest) for body, digest in self._keys.values()]
+        if kind == "secret":
+            return [] if self._signing_secret is None else [SecretRecord(self._signing_secret)]
+        return records_of(list(self._shelves.values()), kind)
+
+    async def load(self, records: list[Record], mark: str | None) -> None:
+        """Take records in as they are, and remember how far this has come."""
+        with self._lock:
+            for record in records:
+                if isinstance(record, SessionRecord):
+                    with self._opened(record.session.owner) as shelf:
+                        shelf.check_free(record.session)
+            for record in records:
+                self._load(record)
+            self._load_mark = mark
+            self._tell()
+
+    def _load(self, record: Record) -> None:
+        if isinstance(record, LauncherRecord):
+            self._launchers[record.launcher.launcher_id] = encode(record.launcher)
+        elif isinstance(record, KeyRecord):
+            self._keys[record.key.key_id] = (encode(record.key), record.digest)
+        elif isinstance(record, SecretRecord):
+            self._signing_secret = record.secret
+        else:
+            owner = record.session.owner if isinstance(record, SessionRecord) else record.owner
+            with self._opened(owner) as shelf:
+                put(shelf, record)
+
+    async def load_mark(self) -> str | None:
+        """How far taking in has come, if it has begun and is not done."""
+        return self._load_mark
+
     async def check(self) -> list[str]:
         """Nothing can be wrong with values that nobody else can reach."""
         return []
@@ -762,11 +811,27 @@ class _Record:
         return _read_approval(self.approvals[approval_id])
 
 
-class _Shelf:
+class Serials:
+    """The serial numbers of all owners' sessions."""
+
+    def __init__(self) -> None:
+        self._last = 0
+
+    def next(self) -> int:
+        """One that was never given."""
+        self._last += 1
+        return self._last
+
+    def reach(self, serial: int) -> None:
+        """That one is taken."""
+        self._last = max(self._last, serial)
+
+
+class Shelf:
     """All that one owner has. Whoever uses it holds the store's lock."""
 
-    def __init__(self, owner: str, desk: Desk) -> None:
-        self.owner, self.desk = owner, desk
+    def __init__(self, owner: str, desk: Desk, serials: Serials) -> None:
+        self.owner, self.desk, self.serials = owner, desk, serials
         self.writes = 0  # grows with every change
         self.records: dict[int, _Record] = {}  # by serial number, in order of creation
         self.by_id: dict[str, _Record] = {}
@@ -778,7 +843,6 @@ class _Shelf:
         self.feed_end = 0
         self.delegated: dict[str, bytes] = {}  # delegations by id, in the order they were recorded
         self.requests: dict[tuple[str, str], Once] = {}  # made under a key, by operation and key
-        self._last_serial = 0
 
     # Finding ------------------------------------------------------------------------------------
 
@@ -875,16 +939,21 @@ class _Shelf:
 
     def add(self, head: Session, entries: Iterable[Entry], inherited: tuple[Part, ...] = ()) -> _Record:
         """Put a new session on the shelf."""
-        self._last_serial += 1
+        record = self.shelve(head, inherited, self.serials.next())
+        self.save(record, head, entries)
+        return record
+
+    def shelve(self, head: Session, inherited: tuple[Part, ...], serial: int) -> _Record:
+        """Put a session in its place, without its entries."""
+        self.serials.reach(serial)
         parent = None if head.parent_session_id is None else self.by_id[head.parent_session_id]
-        record = _Record(self._last_serial, head, inherited, parent)
+        record = _Record(serial, head, inherited, parent)
         self.records[record.serial] = self.by_id[record.session_id] = record
         self.segments[record.serial] = {}
         if record.name is not None:
             self.by_name.setdefault(record.name, []).append(record)
         if parent is not None:
             parent.children.append(record)
-        self.save(record, head, entries)
         return record
 
     def fork(self, source: _Record, at: int | None, decide: ForkDecision) -> _Record:

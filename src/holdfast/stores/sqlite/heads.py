@@ -402,7 +402,7 @@ def _hold_columns(hold: Hold | None) -> tuple[str | None, int | None, str | None
     return (None, None, None) if hold is None else (hold.holder, micros(hold.until), str(hold.token))
 
 
-_INSERT_ENTRY = f"INSERT INTO entries (segment, {ENTRY}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
+INSERT_ENTRY = f"INSERT INTO entries (segment, {ENTRY}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
 
 
 def add_entries(db: Connection, pk: int, owner: str, entries: Sequence[Entry]) -> None:
@@ -410,7 +410,7 @@ def add_entries(db: Connection, pk: int, owner: str, entries: Sequence[Entry]) -
     if not entries:
         return
     rows = [entry_row(entry, pk, micros(entry.at), db.sealer) for entry in entries]
-    db.executemany(_INSERT_ENTRY, rows)
+    db.executemany(INSERT_ENTRY, rows)
     for row in rows:
         if row[2] in ("system", "summary"):
             db.execute("UPDATE sessions SET has_pins = 1 WHERE pk = ?", (pk,))

@@ -14,7 +14,7 @@ from holdfast.stores.rows import json_text
 from holdfast.stores.sqlite import heads
 from holdfast.stores.sqlite.connection import Connection
 
-_SIGNING = "session tokens"
+SIGNING = "session tokens"
 
 _decode_key = msgspec.json.Decoder(Key).decode
 _decode_secret = msgspec.json.Decoder(SigningSecret).decode
@@ -29,7 +29,7 @@ def save(db: Connection, key: Key, digest: str) -> None:
 def find(db: Connection, key_id: str) -> tuple[Key, str] | None:
     """A key by its id, and the digest of its secret."""
     row = db.one("SELECT body, digest FROM keys WHERE id = ?", (key_id,)) if heads.may_be_ref(key_id) else None
-    return None if row is None else (_key_of(db, row[0]), row[1])
+    return None if row is None else (key_of(db, row[0]), row[1])
 
 
 def keys(db: Connection, owner: str | None) -> list[Key]:
@@ -38,7 +38,7 @@ def keys(db: Connection, owner: str | None) -> list[Key]:
         rows = db.all("SELECT body FROM keys ORDER BY n")
     else:
         rows = db.all("SELECT body FROM keys WHERE owner = ? ORDER BY n", (owner,))
-    return [_key_of(db, row[0]) for row in rows]
+    return [key_of(db, row[0]) for row in rows]
 
 
 def exist(db: Connection) -> bool:
@@ -65,7 +65,8 @@ def _write(db: Connection, key: Key) -> Key:
     return key
 
 
-def _key_of(db: Connection, body: str) -> Key:
+def key_of(db: Connection, body: str) -> Key:
+    """A key from its body; StoreCorrupt if it makes none."""
     try:
         return _decode_key(body)
     except msgspec.DecodeError as error:
@@ -77,7 +78,7 @@ def _key_of(db: Connection, body: str) -> Key:
 
 def signing_secret(db: Connection) -> SigningSecret | None:
     """The secret of this store; None if nobody needed one yet."""
-    row = db.one("SELECT body FROM secrets WHERE purpose = ?", (_SIGNING,))
+    row = db.one("SELECT body FROM secrets WHERE purpose = ?", (SIGNING,))
     try:
         return None if row is None else _decode_secret(row[0])
     except msgspec.DecodeError as error:
@@ -87,5 +88,5 @@ def signing_secret(db: Connection) -> SigningSecret | None:
 def keep_signing_secret(db: Connection, proposed: SigningSecret) -> SigningSecret:
     """The secret of this store, which is this one if nobody was faster."""
     sql = "INSERT INTO secrets (purpose, body) VALUES (?, ?) ON CONFLICT (purpose) DO NOTHING"
-    db.execute(sql, (_SIGNING, json_text(proposed)))
+    db.execute(sql, (SIGNING, json_text(proposed)))
     return signing_secret(db) or proposed

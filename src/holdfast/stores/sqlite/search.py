@@ -56,7 +56,7 @@ def catch_up(db: Connection, owner: str) -> None:
     if rows:
         documents = _documents(db, rows)
         db.executemany("INSERT INTO search (rowid, text) VALUES (?, ?)", documents)
-        newest = max((entry_id for entry_id, _ in documents), default=newest)
+        newest = max([newest, *(entry_id for entry_id, _ in documents)])
         db.execute("INSERT OR REPLACE INTO search_marks VALUES (?, ?, ?)", (number, rows[-1][0], newest))
 
 

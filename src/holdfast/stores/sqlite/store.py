@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from holdfast.core.inbox import Item
     from holdfast.core.key import Key
     from holdfast.core.once import Once
+    from holdfast.core.record import Record
     from holdfast.core.run import Run, RunQuery
     from holdfast.core.token import SigningSecret
     from holdfast.core.turn import Launcher, Turn
@@ -437,6 +438,21 @@ class SqliteStore:
 
     async def restore(self, owner: str, bundle: Bundle) -> bool:
         return await self._access.write(lambda db: transfer.restore(db, owner, bundle))
+
+    async def dump(self, kind: str, limit: int, cursor: str | None = None) -> Page[Record]:
+        from holdfast.stores.sqlite import records  # who moves everything has the time
+
+        return await self._snapshot(lambda db: records.dump(db, kind, limit, cursor))
+
+    async def load(self, records: list[Record], mark: str | None) -> None:
+        from holdfast.stores.sqlite import records as taking_in
+
+        await self._access.write(lambda db: taking_in.load(db, records, mark))
+
+    async def load_mark(self) -> str | None:
+        from holdfast.stores.sqlite import records
+
+        return await self._access.read(records.mark)
 
     async def check(self) -> list[str]:
         return await self._snapshot(transfer.check)

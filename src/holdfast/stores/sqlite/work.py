@@ -102,9 +102,9 @@ def write(db: Connection, owner: str, pk: int, view: View, change: Change) -> Ch
     """The runs, turns and items of a change, and its callbacks delivered; the change with what became of those."""
     fates = {callback.child_run_id: _fate(db, owner, callback) for callback in change.callbacks}
     runs = tuple(replace(run, callback=fates.get(run.run_id, run.callback)) for run in change.runs)
-    _write_runs(db, owner, pk, runs, {run.run_id for run in view.work.runs})
-    _write_turns(db, owner, pk, change.turns, {turn.turn_id for turn in _turns_in(view)})
-    _write_items(db, owner, pk, change.items, {item.item_id for item in _items_in(view)})
+    write_runs(db, owner, pk, runs, {run.run_id for run in view.work.runs})
+    write_turns(db, owner, pk, change.turns, {turn.turn_id for turn in _turns_in(view)})
+    write_items(db, owner, pk, change.items, {item.item_id for item in _items_in(view)})
     for callback in change.callbacks:
         if fates[callback.child_run_id] == DELIVERED:
             _deliver(db, owner, callback)
@@ -127,7 +127,8 @@ VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 """
 
 
-def _write_runs(db: Connection, owner: str, pk: int, runs: Iterable[Run], known: set[str]) -> None:
+def write_runs(db: Connection, owner: str, pk: int, runs: Iterable[Run], known: set[str]) -> None:
+    """Runs of a session, those among `known` in the place of what was there."""
     for run in runs:
         untaken = run.state is RunState.QUEUED and not run.turns
         body = kept(db.sealer, json_text(run), "run", run.run_id)
@@ -150,7 +151,8 @@ VALUES (?1, (SELECT coalesce(root, pk) FROM sessions WHERE pk = ?1), ?2, ?3, ?4,
 """
 
 
-def _write_turns(db: Connection, owner: str, pk: int, turns: Iterable[Turn], known: set[str]) -> None:
+def write_turns(db: Connection, owner: str, pk: int, turns: Iterable[Turn], known: set[str]) -> None:
+    """Turns of a session, likewise."""
     for turn in turns:
         body = kept(db.sealer, json_text(turn), "turn", turn.turn_id)
         moving = (turn.state.value, turn.launcher_id, micros_or_none(turn.not_before), due_at(turn), body)
@@ -162,7 +164,8 @@ def _write_turns(db: Connection, owner: str, pk: int, turns: Iterable[Turn], kno
             known.add(turn.turn_id)
 
 
-def _write_items(db: Connection, owner: str, pk: int, items: Iterable[Item], known: set[str]) -> None:
+def write_items(db: Connection, owner: str, pk: int, items: Iterable[Item], known: set[str]) -> None:
+    """Items of a session, likewise; the body of a known one stays."""
     for item in items:
         moving = (item.state.value, item.given, item.turn_id, item.run_id)
         if item.item_id in known:

@@ -19,6 +19,7 @@ from holdfast.testing.contract.log import LogRules
 from holdfast.testing.contract.many import ManyRules
 from holdfast.testing.contract.once import OnceRules
 from holdfast.testing.contract.owners import OwnerRules
+from holdfast.testing.contract.records import RecordRules
 from holdfast.testing.contract.runs import RunRules
 from holdfast.testing.contract.searching import SearchRules
 from holdfast.testing.contract.servers import ServerRules
@@ -44,6 +45,7 @@ class StoreContract(
     CountingRules,
     SearchRules,
     TransferRules,
+    RecordRules,
     RunRules,
     TurnRules,
     CallbackRules,
