@@ -43,7 +43,10 @@ NOT_LOOKED_INTO = (".git", "node_modules")
 MAX_STATE = 16 * 1024 * 1024
 CONVERSATION = "conversation_history.json"  # of a task, in its folder `agent`
 TASK_AGENT = "agent"
-UNKNOWN = "neither an export of Holdfast, nor a state.json, nor a transcript of Claude Code, nor a list of messages"
+UNKNOWN = (
+    "neither an export of Holdfast, nor a state.json, nor a transcript of Claude Code, nor a list of messages, nor rows "
+    "of session_id and context"
+)
 
 _is_transcript = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}\.jsonl").fullmatch
 _is_subagent = re.compile(r"agent-[A-Za-z0-9_-]+\.jsonl").fullmatch

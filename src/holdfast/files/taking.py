@@ -10,7 +10,8 @@ from holdfast.core.bundle import Bundle
 from holdfast.core.errors import InvalidImport
 from holdfast.files.finding import MAX_STATE, Found, Source, find
 from holdfast.service.deps import Caller, Deps
-from holdfast.service.histories.kinds import HOLDFAST, OPENAI, STATE
+from holdfast.service.histories.context_rows import read_rows
+from holdfast.service.histories.kinds import CONTEXTS, HOLDFAST, OPENAI, STATE
 from holdfast.service.histories.message_lists import read_messages
 from holdfast.service.histories.state_files import read_state
 from holdfast.service.histories.transcripts import Transcripts
@@ -144,6 +145,10 @@ class _Run:
 
     async def take_history(self, file: Found, report: ImportReport, advance: Advance) -> None:
         """Bring in what somebody else wrote."""
+        if file.kind == CONTEXTS and file.problem is None:
+            async for some in self._each(read_rows(file.name, file.lines(advance), self._now)):
+                await self._taker.history(some, report)
+            return
         await self._taker.history(await self.aside(lambda: self._history(file, advance)), report)
 
     def _history(self, file: Found, advance: Advance) -> History:

@@ -174,15 +174,17 @@ def _is_sound(bundle: Bundle, history: History) -> bool:
 
 
 async def _as_our_own(deps: Deps, caller: Caller, bundle: Bundle, notes: Notes) -> Bundle:
-    """The session without secrets in its metadata, and with its parent's task, as if created here."""
+    """The session without secrets in its metadata and context, and with its parent's task, as if created here."""
     session = bundle.session
     metadata, redacted = deps.redactor.clean(session.metadata)
-    notes.pass_over("secret", len(redacted))
+    values, forgotten = deps.redactor.clean({key: item.value for key, item in bundle.context.items()})
+    context = {key: replace(item, value=values[key]) for key, item in bundle.context.items()}
+    notes.pass_over("secret", len(redacted) + len(forgotten))
     task_id = session.task_id
     if session.parent_session_id is not None:
         with suppress(NotFound):
             task_id = (await deps.store.get(caller.owner, session.parent_session_id)).task_id
-    return replace(bundle, session=replace(session, metadata=metadata, task_id=task_id))
+    return replace(bundle, session=replace(session, metadata=metadata, task_id=task_id), context=context)
 
 
 async def _placed(deps: Deps, caller: Caller, session: Session, *, detach: bool) -> Session:

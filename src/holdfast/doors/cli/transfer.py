@@ -11,6 +11,7 @@ from typing import IO, Any
 
 import click
 
+from holdfast.config import without_password
 from holdfast.core.codec import decode
 from holdfast.core.errors import InvalidField, NotFound
 from holdfast.core.query import MAX_LIMIT
@@ -140,24 +141,39 @@ def _write_whole(path: str, lines: Iterable[str]) -> int:
         "holdfast import ~/.claude/projects/my-project",
         "holdfast import chat.json --from openai",
         "holdfast export plan-prod | holdfast --url sqlite:///copy.db import -",
+        "holdfast import --postgres-table sessions --database postgresql:///agent_platform",
     ),
 )
-@click.argument("paths", type=click.Path(exists=True, allow_dash=True), nargs=-1, required=True, metavar="PATH|-...")
+@click.argument("paths", type=click.Path(exists=True, allow_dash=True), nargs=-1, metavar="PATH|-...")
 @click.option(
     "--from", "source", type=click.Choice(SOURCES), default=AUTO, show_default=True, help="Who wrote it, if you know."
 )
 @click.option("--dry-run", is_flag=True, help="Only say what would come in.")
 @click.option("--detach", is_flag=True, help="Make sessions whose parent is not there roots.")
+@click.option("--postgres-table", "table", metavar="TABLE", help="Rows of a table: session_id, context, updated_at.")
+@click.option("--database", metavar="URL", help="The table's database, if it is not that of the store.")
 @pass_app
 @click.pass_context
-def import_(ctx: click.Context, app: App, paths: tuple[str, ...], source: str, dry_run: bool, detach: bool) -> None:
-    """Bring sessions in: exports, state.json files, transcripts of Claude Code, lists of messages; whole folders too.
+def import_(
+    ctx: click.Context,
+    app: App,
+    paths: tuple[str, ...],
+    source: str,
+    dry_run: bool,
+    detach: bool,
+    table: str | None,
+    database: str | None,
+) -> None:
+    """Bring sessions in: exports, state.json files, transcripts of Claude Code, lists of messages; folders; a table.
 
     Importing twice changes nothing. An export is read to its end before anything is written, and one that
     was cut short changes nothing. Of what others kept, everything sound comes in; what was left out is
     told, and the exit code is 1.
     """
-    with _opened(paths) as sources, reading("Importing") as progress:
+    if not paths and table is None:
+        raise UsageProblem("say what to import: files, folders, or --postgres-table")
+    with _opened(paths) as sources, _rows_of(app, table, database) as rows, reading("Importing") as progress:
+        sources += rows
         report = app.hf.import_files(sources, source=source, detach=detach, dry_run=dry_run, progress=progress)
     app.show(report, lambda: _show_report(report, dry_run))
     ctx.exit(NO if report.left_out_total else 0)
@@ -175,6 +191,26 @@ def _opened(paths: tuple[str, ...]) -> Iterator[list[str | IO[bytes]]]:
     with TemporaryFile() as copy:
         copyfileobj(sys.stdin.buffer, copy)
         yield [copy if path == STDIN else path for path in dict.fromkeys(paths)]
+
+
+@contextmanager
+def _rows_of(app: App, table: str | None, database: str | None) -> Iterator[list[str | IO[bytes]]]:
+    """The rows of a table in a file, which is called like the table."""
+    if table is None:
+        if database is not None:
+            raise UsageProblem("--database goes with --postgres-table")
+        yield []
+        return
+    url = database or app.full_url
+    if not url.startswith(("postgresql://", "postgres://")):
+        raise UsageProblem(f"{without_password(url)} is no PostgreSQL database; name that of the table with --database")
+    from tempfile import TemporaryFile
+
+    from holdfast.files.tables import write_rows
+
+    with TemporaryFile() as rows:
+        rows.raw.name = table  # type: ignore[attr-defined]  # so the report calls it
+        yield [rows] if write_rows(url, table, rows) else []
 
 
 def _show_report(report: ImportReport, dry_run: bool) -> None:

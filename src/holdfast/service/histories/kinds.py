@@ -17,7 +17,8 @@ HOLDFAST = "holdfast"
 STATE = "state"
 CLAUDE_CODE = "claude-code"
 OPENAI = "openai"
-KINDS = (HOLDFAST, STATE, CLAUDE_CODE, OPENAI)
+CONTEXTS = "contexts"
+KINDS = (HOLDFAST, STATE, CLAUDE_CODE, OPENAI, CONTEXTS)
 LOOK_AT = 200  # lines: a transcript may begin with much that the host keeps for itself
 
 
@@ -32,6 +33,8 @@ class _Sign(Struct, rename="camel"):
     leaf_uuid: Any = None
     role: Any = None
     messages: Any = None
+    row_id: Any = field(default=None, name="session_id")
+    context: Any = field(default=None)
 
     @property
     def is_state(self) -> bool:
@@ -50,6 +53,11 @@ class _Sign(Struct, rename="camel"):
             {**as_item, "messages": self.messages}
         )
 
+    @property
+    def is_context(self) -> bool:
+        """Whether this is a row of a table that keeps contexts by session."""
+        return isinstance(self.row_id, str) and isinstance(self.context, (str, dict))
+
 
 _signs = msgspec.json.Decoder(_Sign)
 _NOT_JSON = (msgspec.DecodeError, UnicodeError, RecursionError)
@@ -67,6 +75,8 @@ def kind_of_lines(lines: Iterable[str | bytes]) -> str | None:
             return CLAUDE_CODE
         if sign.is_message:
             return OPENAI
+        if sign.is_context:
+            return CONTEXTS
     return None
 
 
