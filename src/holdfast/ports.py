@@ -354,6 +354,9 @@ class Store(Protocol):
     async def last_beat(self) -> datetime | None:
         """When a server last lived."""
 
+    async def count_servers(self, since: datetime) -> int:
+        """How many servers have lived since then."""
+
     async def extend_leases(self, at: datetime, by: timedelta) -> int:
         """Let no running turn be silent or lost, and no hold of one end, before so long has passed; how many it helped.
 

@@ -29,6 +29,11 @@ async def arrive(deps: Deps, server_id: str, lost_after: timedelta = LOST_AFTER)
     return helped
 
 
+async def living(deps: Deps) -> int:
+    """How many servers there are, this one among them."""
+    return max(1, await deps.store.count_servers(deps.clock.now() - SILENT_AFTER))
+
+
 async def beat(deps: Deps, server_id: str, lost_after: timedelta = LOST_AFTER) -> int:
     """A server still serves; call it every few seconds. How many turns got more time: it may have been frozen."""
     return await arrive(deps, server_id, lost_after)

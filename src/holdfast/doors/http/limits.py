@@ -1,4 +1,8 @@
-"""How often a visitor may ask: a bucket that fills at a steady rate and holds a burst."""
+"""How often a visitor may ask: a bucket that fills at a steady rate and holds a burst.
+
+Several servers of one store part the rate between them, evenly, so that together they allow no more than it
+says. None has to ask another for each request; who always comes to the same one gets a share only.
+"""
 
 from __future__ import annotations
 
@@ -14,8 +18,13 @@ class Rates:
     """Buckets by visitor."""
 
     def __init__(self, per_second: float, burst: float) -> None:
-        self._per_second, self._burst = per_second, burst
+        self._per_second, self._burst = self._whole = per_second, burst
         self._buckets: OrderedDict[str, tuple[float, float]] = OrderedDict()  # what is left, and since when
+
+    def share(self, servers: int) -> None:
+        """So many servers part what a visitor may ask for; each allows a request at a time, however many there are."""
+        per_second, burst = self._whole
+        self._per_second, self._burst = per_second / servers, max(1.0, burst / servers)
 
     def take(self, visitor: str) -> None:
         """Count one request. Raises RateLimited, which says when to come back."""

@@ -72,14 +72,15 @@ async def serve(options: Options) -> None:
         traces, heart = open_traces(), Heart()
         if traces is not None:
             stack.push_async_callback(asyncio.to_thread, traces.close)
-        door = make_door(deps, await _gate(deps, options), traces=traces, stop=stop, heart=heart)
+        rates = Rates(deps.settings.server.rate, deps.settings.server.burst)
+        door = make_door(deps, await _gate(deps, options, rates), traces=traces, stop=stop, heart=heart)
         server = _Server(_configured(door), stop)
         server_id = deps.new_id()
         if helped := await servers.arrive(deps, server_id):
             log.warning("no server was here for a while: %d turns got more time to be heard of", helped)
         work: list[Coroutine[Any, Any, None]] = [
             Sweeper(deps, Caller(by="holdfast"), stop).run(),
-            _beat(deps, server_id, heart, stop),
+            _beat(deps, server_id, heart, rates, stop),
             _close(door, stop),
         ]
         if options.launches:
@@ -128,10 +129,8 @@ def make_door(
     return door
 
 
-async def _gate(deps: Deps, options: Options) -> Gate:
+async def _gate(deps: Deps, options: Options, rates: Rates) -> Gate:
     """Open on this machine as long as there is no key; elsewhere nobody gets in without one, unless told so loudly."""
-    settings = deps.settings.server
-    rates = Rates(settings.rate, settings.burst)
     if is_loopback(options.host):
         return Gate(deps, hosts=frozenset({options.host.strip("[]").lower()}), rates=rates)
     if options.open_to_all:
@@ -146,8 +145,9 @@ async def _gate(deps: Deps, options: Options) -> Gate:
     return Gate(deps, closed=True, rates=rates)
 
 
-async def _beat(deps: Deps, server_id: str, heart: Heart, stop: asyncio.Event) -> None:
+async def _beat(deps: Deps, server_id: str, heart: Heart, rates: Rates, stop: asyncio.Event) -> None:
     """Say every few seconds that there is a server, so that launchers are not given more time than they need."""
+    rates.share(await servers.living(deps))
     while not stop.is_set():
         with suppress(TimeoutError):
             async with asyncio.timeout(servers.BEAT_EVERY.total_seconds()):
@@ -156,6 +156,7 @@ async def _beat(deps: Deps, server_id: str, heart: Heart, stop: asyncio.Event) -
         try:
             await servers.beat(deps, server_id)
             heart.beat()
+            rates.share(await servers.living(deps))
         except StoreError as error:
             log.warning("the store cannot be reached, trying again: %s", error)
 

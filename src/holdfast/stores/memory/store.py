@@ -491,6 +491,11 @@ class MemoryStore(OneByOne):
         with self._lock:
             return max(self._beats.values(), default=None)
 
+    async def count_servers(self, since: datetime) -> int:
+        """How many servers have lived since then."""
+        with self._lock:
+            return sum(beat >= since for beat in self._beats.values())
+
     async def extend_leases(self, at: datetime, by: timedelta) -> int:
         """Let every running turn have until then, and its session's hold."""
         with self._lock:

@@ -23,6 +23,12 @@ def last_beat(db: Connection) -> datetime | None:
     return None if row is None else instant_or_none(row[0])
 
 
+def count(db: Connection, since: int) -> int:
+    """How many have lived since then."""
+    row = db.one("SELECT count(*) FROM servers WHERE beat_at >= ?", (since,))
+    return int(row[0]) if row else 0
+
+
 def beat(db: Connection, server_id: str, at: int) -> datetime | None:
     """Remember that a server lives; when one last did so before."""
     before = last_beat(db)

@@ -347,6 +347,11 @@ class SqliteStore:
 
         return await self._access.read(servers.last_beat)
 
+    async def count_servers(self, since: datetime) -> int:
+        from holdfast.stores.sqlite import servers
+
+        return await self._access.read(lambda db: servers.count(db, micros(since)))
+
     async def extend_leases(self, at: datetime, by: timedelta) -> int:
         from holdfast.stores.sqlite import servers
 

@@ -28,6 +28,15 @@ HOUR = timedelta(hours=1)
 class ServerRules:
     """Rules of `owners`, `backlog`, `beat`, `last_beat` and `extend_leases`."""
 
+    async def test_servers_are_counted_by_when_they_last_lived(self, store: Store) -> None:
+        assert await store.count_servers(NOON) == 0
+        await store.beat("one", NOON)
+        await store.beat("other", after(2))
+        assert await store.count_servers(NOON) == 2
+        assert await store.count_servers(after(1)) == 1
+        await store.beat("one", after(3))
+        assert await store.count_servers(after(1)) == 2
+
     async def test_backlog_of_an_empty_store_is_nothing(self, store: Store) -> None:
         assert await store.backlog() == Backlog()
 

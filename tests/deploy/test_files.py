@@ -1,0 +1,145 @@
+"""What is in deploy/ says only what there is: flags, settings, files; and other programs can read it."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import shutil
+import subprocess
+from collections.abc import Iterator
+from configparser import ConfigParser
+from pathlib import Path
+from typing import Any
+
+import click
+import pytest
+import yaml
+
+from holdfast.doors.cli.app import cli
+
+ROOT = Path(__file__).parents[2]
+DEPLOY = ROOT / "deploy"
+UNITS = sorted((DEPLOY / "systemd").glob("*.service"))
+SETTINGS = (ROOT / "docs" / "reference" / "configuration.md").read_text(encoding="utf-8")
+COMPOSE: dict[str, Any] = yaml.safe_load((DEPLOY / "compose.yaml").read_text(encoding="utf-8"))
+SERVICES: dict[str, dict[str, Any]] = COMPOSE["services"]
+
+
+def parsed(command: list[str]) -> click.Context:
+    """A command line of ours, as far as it can be read without being run."""
+    assert Path(command[0]).name == "holdfast"
+    group: click.Command = cli
+    words = command[1:]
+    context = click.Context(cli)
+    while isinstance(group, click.Group):
+        found = group.get_command(context, words[0])
+        assert found is not None, f"there is no command {words[0]}"
+        group, words = found, words[1:]
+    return group.make_context(command[0], list(words))
+
+
+def unit(path: Path) -> ConfigParser:
+    read = ConfigParser(strict=False, interpolation=None)
+    read.optionxform = str  # type: ignore[assignment, method-assign]  # names are written as they are
+    read.read_string(path.read_text(encoding="utf-8"))
+    return read
+
+
+def told_commands() -> Iterator[list[str]]:
+    """The commands that comments tell a person to type."""
+    for path in (DEPLOY / "compose.yaml", *UNITS):
+        for line in re.findall(r"^# +.*?(holdfast (?:keys|serve|launcher) [^#\n]*)", path.read_text(), flags=re.M):
+            yield shlex.split(line)
+
+
+# Compose ----------------------------------------------------------------------------------------
+
+
+def test_compose_starts_what_there_is() -> None:
+    assert parsed(SERVICES["server"]["command"]).params["launcher"] is False
+    assert parsed(SERVICES["launcher"]["command"]).params["slots"] == 8
+
+
+def test_compose_refers_to_nothing_that_is_missing() -> None:
+    for name, service in SERVICES.items():
+        assert set(service.get("depends_on", {})) <= SERVICES.keys(), name
+        for volume in service.get("volumes", ()):
+            source = volume.split(":")[0]
+            assert (DEPLOY / source).exists() if source.startswith(".") else source in COMPOSE["volumes"], volume
+        assert "image" in service, name
+    assert (DEPLOY / SERVICES["server"]["build"] / "Dockerfile").is_file()
+
+
+def test_compose_sets_only_settings_that_are_documented() -> None:
+    named = {name for service in SERVICES.values() for name in service.get("environment", {})}
+    ours = {name for name in named if name.startswith("HOLDFAST_")}
+    assert ours == {"HOLDFAST_URL", "HOLDFAST_KEY"}
+    assert [name for name in ours if f"`{name}`" not in SETTINGS] == []
+
+
+def test_nobody_outside_this_machine_reaches_a_port_unasked() -> None:
+    ports = [port for service in SERVICES.values() for port in service.get("ports", ())]
+    assert ports
+    assert all(port.startswith("127.0.0.1:") for port in ports)
+
+
+def test_every_service_waits_longer_for_an_end_than_the_server_takes() -> None:
+    from holdfast.doors.http.serve import FINISH_WITHIN
+
+    assert int(SERVICES["server"]["stop_grace_period"].removesuffix("s")) > FINISH_WITHIN
+
+
+def test_the_commands_in_comments_can_be_read() -> None:
+    commands = list(told_commands())
+    assert len(commands) >= 2
+    for command in commands:
+        parsed(command)
+
+
+def test_the_image_starts_what_there_is() -> None:
+    text = (DEPLOY / "Dockerfile").read_text(encoding="utf-8")
+    (command,) = re.findall(r"^CMD (\[.*\])$", text, flags=re.M)
+    parsed(yaml.safe_load(command))
+    assert "holdfast[all]" in text
+    assert re.search(r"^USER (?!root)", text, flags=re.M)
+
+
+# systemd ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("path", UNITS, ids=lambda path: path.name)
+def test_a_unit_starts_what_there_is(path: Path) -> None:
+    command = shlex.split(unit(path)["Service"]["ExecStart"].replace("%i", "build-box"))
+    parsed(command)
+
+
+def test_agents_outlive_their_launcher() -> None:
+    assert unit(DEPLOY / "systemd" / "holdfast-launcher@.service")["Service"]["KillMode"] == "process"
+
+
+@pytest.mark.parametrize("path", UNITS, ids=lambda path: path.name)
+def test_systemd_understands_a_unit(path: Path, tmp_path: Path) -> None:
+    systemd = shutil.which("systemd-analyze")
+    if systemd is None:
+        pytest.skip("there is no systemd-analyze on this machine")
+    program = tmp_path / "holdfast"
+    program.write_text("#!/bin/sh\n")
+    program.chmod(0o755)
+    copy = tmp_path / path.name.replace("@", "@one")
+    copy.write_text(path.read_text().replace("/opt/holdfast/bin/holdfast", str(program)))
+    done = subprocess.run(
+        [systemd, "verify", "--man=no", copy], capture_output=True, text=True, check=False, timeout=60
+    )
+    told = [line for line in done.stderr.splitlines() if path.name.partition(".")[0].partition("@")[0] in line]
+    assert told == []
+
+
+# nginx ------------------------------------------------------------------------------------------
+
+
+def test_nginx_buffers_no_stream_and_waits_longer_than_the_longest_poll() -> None:
+    text = (DEPLOY / "nginx.conf").read_text(encoding="utf-8")
+    assert "proxy_buffering off;" in text
+    (seconds,) = re.findall(r"proxy_read_timeout (\d+)s;", text)
+    assert int(seconds) > 60
+    assert text.count("{") == text.count("}")
