@@ -136,16 +136,7 @@ async def _items(page: Awaitable[Any]) -> list[Any]:
 
 OWNERLESS = {"check", "size", "pulse", "wait", "close", "overdue", "waiting_turns", "save_launcher", "launchers"}
 OWNERLESS |= {"purge", "save_key", "key", "keys", "has_keys", "revoke_key", "note_key_use", "signing_secret"}
-OWNERLESS |= {
-    "owners",
-    "beat",
-    "last_beat",
-    "count_servers",
-    "extend_leases",
-    "backlog",
-    "on_commit",
-    "unstarted_turns",
-}
+OWNERLESS |= {"owners", "beat", "last_beat", "extend_leases", "backlog", "on_commit", "unstarted_turns"}
 OWNERLESS |= {"count_servers", "dump", "load", "load_mark"}
 TESTED_APART = {"restore", "record_delegation", "once"}
 
