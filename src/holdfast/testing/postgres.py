@@ -162,7 +162,8 @@ class PostgresServer(_Sql):
     """A server with a folder of its own.
 
     One that is not `durable` forgives a killed client but not a killed server: it syncs nothing. `settings`
-    go into its configuration; with `tcp` it listens on the loopback address besides its socket.
+    go into its configuration; with `tcp` it listens on the loopback address besides its socket. With
+    `backup`, a folder that pg_basebackup made, it begins with that, and recovers as its settings say.
     """
 
     def __init__(
@@ -172,6 +173,7 @@ class PostgresServer(_Sql):
         durable: bool = False,
         tcp: bool = False,
         settings: Mapping[str, str] | None = None,
+        backup: Path | None = None,
     ) -> None:
         found = which or installation()
         self.version = found.version
@@ -184,8 +186,12 @@ class PostgresServer(_Sql):
         self._psql = self.programs / "psql"
         self._guard = self._set_guard()
         self._postmaster: subprocess.Popen[bytes] | None = None
-        self._initialize()
-        self.start()
+        try:
+            self._initialize(backup)
+            self.start()
+        except BaseException:
+            self.close()
+            raise
 
     @property
     def data(self) -> Path:
@@ -297,8 +303,13 @@ class PostgresServer(_Sql):
             start_new_session=True,
         )
 
-    def _initialize(self) -> None:
-        self.run("initdb", "-D", self.data, "-U", USER, "--auth=trust", "--encoding=UTF8", "--locale=C", "--no-sync")
+    def _initialize(self, backup: Path | None) -> None:
+        if backup is None:
+            options = ("--auth=trust", "--encoding=UTF8", "--locale=C", "--no-sync")
+            self.run("initdb", "-D", self.data, "-U", USER, *options)
+        else:
+            subprocess.run(["cp", "-a", backup, self.data], check=True)  # with its owner
+            (self.data / "recovery.signal").touch()
         listen = "127.0.0.1" if self._tcp else ""
         settings = {"listen_addresses": listen, "unix_socket_permissions": "0700", **self._settings}
         with (self.data / "postgresql.conf").open("a") as file:
