@@ -2,8 +2,8 @@
 
 They come kind by kind, in the order of `KINDS`: what is referred to comes first. Sessions
 keep their serial numbers, because segments of the log are named by them, even when the
-session that wrote one is gone; everything else is named by ids. Within a kind the order
-tells what came first, so a store that takes records in that order needs no other number.
+session that wrote one is gone; everything else is named by ids. Of one owner the order within a
+kind tells what came first; turns have a number besides, because launchers take the oldest of several owners.
 
 What is sealed at rest comes out open and is sealed anew where it goes in. Which servers live is
 not part of it, nor how far search has come.
@@ -39,7 +39,7 @@ class TombstoneRecord(Struct, frozen=True, tag="tombstone"):
 
 
 class SessionRecord(Struct, frozen=True, tag="session"):
-    """A head; in the order of creation, which is that of the serial numbers."""
+    """A head. A lower serial number was created earlier; of one owner they come in that order."""
 
     serial: int
     session: Session
@@ -78,9 +78,10 @@ class RunRecord(Struct, frozen=True, tag="run"):
 
 
 class TurnRecord(Struct, frozen=True, tag="turn"):
-    """A turn; in the order they were queued."""
+    """A turn. A lower number was queued earlier, whoever's it is."""
 
     owner: str
+    number: int
     turn: Turn
 
 

@@ -91,7 +91,7 @@ def _runs(shelf: Shelf) -> Numbered:
 def _turns(shelf: Shelf) -> Numbered:
     for record in shelf.records.values():
         for number, turn in shelf.desk.case(record.session_id).turns.all():
-            yield (number,), TurnRecord(shelf.owner, turn)
+            yield (number,), TurnRecord(shelf.owner, number, turn)
 
 
 def _items(shelf: Shelf) -> Numbered:
@@ -152,8 +152,8 @@ def put(shelf: Shelf, record: Record) -> None:
             shelf.by_id[approval.session_id].approvals[approval.approval_id] = encode(approval)
         case RunRecord(_, run):
             shelf.desk.write(run.session_id, Change(session=shelf.by_id[run.session_id].head, runs=(run,)))
-        case TurnRecord(_, turn):
-            shelf.desk.write(turn.session_id, Change(session=shelf.by_id[turn.session_id].head, turns=(turn,)))
+        case TurnRecord(_, number, turn):
+            shelf.desk.write_turn(turn, number)
         case ItemRecord(_, item):
             shelf.desk.write(item.session_id, Change(session=shelf.by_id[item.session_id].head, items=(item,)))
         case FeedRecord():

@@ -18,7 +18,7 @@ import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from datetime import datetime, timedelta
-from itertools import chain, count, dropwhile, islice
+from itertools import chain, dropwhile, islice
 
 from msgspec.json import Decoder
 from msgspec.structs import replace
@@ -70,7 +70,7 @@ from holdfast.ports import (
     Tail,
 )
 from holdfast.stores.memory.records import put, records_of
-from holdfast.stores.memory.work import Desk
+from holdfast.stores.memory.work import Desk, Numbers
 from holdfast.stores.one_by_one import OneByOne
 
 TYPE_CHECKING = False
@@ -104,8 +104,8 @@ class MemoryStore(OneByOne):
         self._keys: dict[str, tuple[bytes, str]] = {}  # with the digests of their secrets, in the order they came
         self._signing_secret: SigningSecret | None = None
         self._beats: dict[str, datetime] = {}  # when each server was last heard of
-        self._numbers = count(1)  # of runs, turns and items
-        self._serials = Serials()
+        self._numbers = Numbers()  # of runs, turns and items
+        self._serials = Numbers()  # of sessions
         self._load_mark: str | None = None
         self._wakers: set[Callable[[], object]] = set()
         self._pulse = 0
@@ -816,26 +816,10 @@ class _Record:
         return _read_approval(self.approvals[approval_id])
 
 
-class Serials:
-    """The serial numbers of all owners' sessions."""
-
-    def __init__(self) -> None:
-        self._last = 0
-
-    def next(self) -> int:
-        """One that was never given."""
-        self._last += 1
-        return self._last
-
-    def reach(self, serial: int) -> None:
-        """That one is taken."""
-        self._last = max(self._last, serial)
-
-
 class Shelf:
     """All that one owner has. Whoever uses it holds the store's lock."""
 
-    def __init__(self, owner: str, desk: Desk, serials: Serials) -> None:
+    def __init__(self, owner: str, desk: Desk, serials: Numbers) -> None:
         self.owner, self.desk, self.serials = owner, desk, serials
         self.writes = 0  # grows with every change
         self.records: dict[int, _Record] = {}  # by serial number, in order of creation

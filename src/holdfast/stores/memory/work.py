@@ -6,7 +6,7 @@ something comes, says what is older.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from datetime import datetime
 from typing import Any, Generic, TypeVar
 
@@ -21,6 +21,22 @@ from holdfast.core.session import Change, Work
 from holdfast.core.turn import Turn, TurnState
 
 T = TypeVar("T")
+
+
+class Numbers:
+    """Numbers that only grow."""
+
+    def __init__(self) -> None:
+        self._last = 0
+
+    def next(self) -> int:
+        """One that was never given."""
+        self._last += 1
+        return self._last
+
+    def reach(self, number: int) -> None:
+        """That one is taken."""
+        self._last = max(self._last, number)
 
 
 class Pile(Generic[T]):
@@ -53,7 +69,7 @@ class Case:
 class Desk:
     """The work of all sessions of an owner."""
 
-    def __init__(self, numbers: Iterator[int]) -> None:
+    def __init__(self, numbers: Numbers) -> None:
         self._numbers = numbers  # of all owners, so that the oldest turn of several can be told
         self._cases: dict[str, Case] = {}  # by session
         self._run_sessions: dict[str, str] = {}  # by run: whose it is
@@ -180,16 +196,21 @@ class Desk:
             return
         case = self._cases.setdefault(session_id, Case())
         for run in change.runs:
-            case.runs.put(run.run_id, run, next(self._numbers))
+            case.runs.put(run.run_id, run, self._numbers.next())
             self._run_sessions[run.run_id] = session_id
             self._note(run)
         for turn in change.turns:
-            case.turns.put(turn.turn_id, turn, next(self._numbers))
-            self._turn_sessions[turn.turn_id] = session_id
-            _keep(self._live, turn.turn_id, turn.state in (TurnState.QUEUED, TurnState.RUNNING))
+            self.write_turn(turn, self._numbers.next())
         for item in change.items:
             kept = case.items.get(item.item_id)  # its body never changes, and a decision does not see it
-            case.items.put(item.item_id, item if kept is None else replace(item, body=kept.body), next(self._numbers))
+            case.items.put(item.item_id, item if kept is None else replace(item, body=kept.body), self._numbers.next())
+
+    def write_turn(self, turn: Turn, number: int) -> None:
+        """Keep a turn; one that was here before keeps its number."""
+        self._numbers.reach(number)
+        self._cases.setdefault(turn.session_id, Case()).turns.put(turn.turn_id, turn, number)
+        self._turn_sessions[turn.turn_id] = turn.session_id
+        _keep(self._live, turn.turn_id, turn.state in (TurnState.QUEUED, TurnState.RUNNING))
 
     def _note(self, run: Run) -> None:
         _keep(self._open, run.run_id, not run.is_settled)

@@ -14,7 +14,7 @@ from holdfast.stores.postgres import heads
 from holdfast.stores.postgres.connection import Connection
 from holdfast.stores.rows import json_text
 
-_SIGNING = "session tokens"
+SIGNING = "session tokens"
 
 _decode_key = msgspec.json.Decoder(Key).decode
 _decode_secret = msgspec.json.Decoder(SigningSecret).decode
@@ -32,7 +32,7 @@ async def find(db: Connection, key_id: str) -> tuple[Key, str] | None:
         return None
     lock = " FOR UPDATE" if db.is_locking else ""
     row = await db.one(f"SELECT body, digest FROM hf.keys WHERE id = ?{lock}", (key_id,))
-    return None if row is None else (_key_of(db, row[0]), row[1])
+    return None if row is None else (key_of(db, row[0]), row[1])
 
 
 async def keys(db: Connection, owner: str | None) -> list[Key]:
@@ -41,7 +41,7 @@ async def keys(db: Connection, owner: str | None) -> list[Key]:
         rows = await db.all("SELECT body FROM hf.keys ORDER BY n")
     else:
         rows = await db.all("SELECT body FROM hf.keys WHERE owner = ? ORDER BY n", (owner,))
-    return [_key_of(db, row[0]) for row in rows]
+    return [key_of(db, row[0]) for row in rows]
 
 
 async def exist(db: Connection) -> bool:
@@ -69,7 +69,8 @@ async def _write(db: Connection, key: Key) -> Key:
     return key
 
 
-def _key_of(db: Connection, body: str) -> Key:
+def key_of(db: Connection, body: str) -> Key:
+    """A key from its body; StoreCorrupt if it makes none."""
     try:
         return _decode_key(body)
     except msgspec.DecodeError as error:
@@ -81,7 +82,7 @@ def _key_of(db: Connection, body: str) -> Key:
 
 async def signing_secret(db: Connection) -> SigningSecret | None:
     """The secret of this store; None if nobody needed one yet."""
-    row = await db.one("SELECT body FROM hf.secrets WHERE purpose = ?", (_SIGNING,))
+    row = await db.one("SELECT body FROM hf.secrets WHERE purpose = ?", (SIGNING,))
     try:
         return None if row is None else _decode_secret(row[0])
     except msgspec.DecodeError as error:
@@ -91,5 +92,5 @@ async def signing_secret(db: Connection) -> SigningSecret | None:
 async def keep_signing_secret(db: Connection, proposed: SigningSecret) -> SigningSecret:
     """The secret of this store, which is this one if nobody was faster."""
     sql = "INSERT INTO hf.secrets (purpose, body) VALUES (?, ?) ON CONFLICT (purpose) DO NOTHING"
-    await db.run(sql, (_SIGNING, json_text(proposed)))
+    await db.run(sql, (SIGNING, json_text(proposed)))
     return await signing_secret(db) or proposed

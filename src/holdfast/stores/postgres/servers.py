@@ -33,6 +33,12 @@ async def last_beat(db: Connection) -> datetime | None:
     return None if row is None else instant_or_none(row[0])
 
 
+async def count(db: Connection, since: int) -> int:
+    """How many have lived since then."""
+    row = await db.one("SELECT count(*) FROM hf.servers WHERE beat_at >= ?", (since,))
+    return int(row[0]) if row else 0
+
+
 _BEAT = """
 WITH before AS (SELECT max(beat_at) AS at FROM hf.servers), beaten AS (
     INSERT INTO hf.servers (id, beat_at) VALUES (?, ?) ON CONFLICT (id) DO UPDATE SET beat_at = excluded.beat_at

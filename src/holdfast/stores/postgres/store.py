@@ -51,6 +51,7 @@ if TYPE_CHECKING:
     from holdfast.core.inbox import Item
     from holdfast.core.key import Key
     from holdfast.core.once import Once
+    from holdfast.core.record import Record
     from holdfast.core.run import Run, RunQuery
     from holdfast.core.token import SigningSecret
     from holdfast.core.turn import Launcher, Turn
@@ -386,6 +387,11 @@ class PostgresStore:
 
         return await self._access.read(servers.last_beat)
 
+    async def count_servers(self, since: datetime) -> int:
+        from holdfast.stores.postgres import servers
+
+        return await self._access.read(lambda db: servers.count(db, micros(since)))
+
     async def extend_leases(self, at: datetime, by: timedelta) -> int:
         from holdfast.stores.postgres import servers
 
@@ -481,6 +487,23 @@ class PostgresStore:
         from holdfast.stores.postgres import sealed
 
         return await sealed.rewrite(self._access, progress)
+
+    async def dump(self, kind: str, limit: int, cursor: str | None = None) -> Page[Record]:
+        from holdfast.stores.postgres import records  # who moves everything has the time
+
+        if kind == "feed" and cursor is None:
+            await self._access.write(records.number_all)
+        return await self._access.read(lambda db: records.dump(db, kind, limit, cursor))
+
+    async def load(self, records: list[Record], mark: str | None) -> None:
+        from holdfast.stores.postgres import records as taking_in
+
+        await self._access.transact(lambda db: taking_in.load(db, records, mark))
+
+    async def load_mark(self) -> str | None:
+        from holdfast.stores.postgres import records
+
+        return await self._access.read(records.mark)
 
     async def check(self) -> list[str]:
         return await self._snapshot(transfer.check)

@@ -176,9 +176,9 @@ _LISTS = {
         lambda db, row: RunRecord(row[0], run_of(db, row[1:])),
     ),
     "turn": _List(
-        f"{_WORK.format(table='turns')} WHERE {{behind}}",
+        f"{_WORK.format(table='turns').replace('t.n, ', 't.n, t.n, ')} WHERE {{behind}}",
         ("t.n",),
-        lambda db, row: TurnRecord(row[0], turn_of(db, row[1:])),
+        lambda db, row: TurnRecord(row[1], row[0], turn_of(db, row[2:])),
     ),
     "item": _List(_ITEMS, ("t.n",), lambda db, row: ItemRecord(row[0], inbox_item_of(db, row[2:], row[1]))),
     "feed": _List(_FEED, ("f.id",), _feed),
@@ -237,14 +237,13 @@ def _load_tombstones(db: Connection, records: list[TombstoneRecord]) -> None:
 def _load_sessions(db: Connection, records: list[SessionRecord]) -> None:
     for serial, session, lineage in ((one.serial, one.session, one.lineage) for one in records):
         db.new_owner_no(session.owner)
-        db.execute("UPDATE spent_keys SET pk = ?", (serial - 1,))  # so that this is the next one
         parent = _pk(db, session.owner, session.parent_session_id)
         root = _pk(db, session.owner, session.root_session_id)
         shared_upto = lineage[-1][1] if lineage else 0
-        heads.insert(db, session, family=(parent, root), shared_upto=shared_upto)
+        pk = heads.insert(db, session, family=(parent, root), shared_upto=shared_upto)
         db.execute(
-            "UPDATE sessions SET live_turn = ?, epoch = ?, has_pins = ? WHERE pk = ?",
-            (session.live_turn, session.epoch, int(bool(lineage)), serial),
+            "UPDATE sessions SET pk = ?, live_turn = ?, epoch = ?, has_pins = ? WHERE pk = ?",
+            (serial, session.live_turn, session.epoch, int(bool(lineage)), pk),
         )
         db.executemany("INSERT INTO lineage VALUES (?, ?, ?)", [(serial, *part) for part in lineage])
 
@@ -283,6 +282,9 @@ def _load_turns(db: Connection, records: list[TurnRecord]) -> None:
     for record in records:
         pk = heads.key_of(db, record.owner, record.turn.session_id)[0]
         work.write_turns(db, record.owner, pk, [record.turn], set())
+        db.execute(
+            "UPDATE turns SET n = ? WHERE owner = ? AND id = ?", (record.number, record.owner, record.turn.turn_id)
+        )
 
 
 def _load_items(db: Connection, records: list[ItemRecord]) -> None:
