@@ -22,7 +22,7 @@ SET timezone = 'UTC';
 CREATE TABLE sessions (session_id text PRIMARY KEY, context {type}, updated_at {time});
 INSERT INTO sessions
     SELECT 's-' || n, ('{{"n": ' || n || ', "é": "\\u00e9"}}')::{type}, '2026-01-08 18:05:30+00'::{time}
-    FROM generate_series(1, 700) n;
+    FROM generate_series(1, 20) n;
 INSERT INTO sessions VALUES ('not an id', '{{}}', now()), ('no-object', '[1]', now()), ('empty', NULL, NULL)
 """
 
@@ -58,14 +58,23 @@ def test_every_row_that_is_sound_comes_in(
 
     assert done.returncode == 1, done.stderr  # something was left out
     report: dict[str, Any] = json.loads(done.stdout)
-    assert len(report["imported"]) == len(json.loads(rehearsed.stdout)["imported"]) == 701
+    assert len(report["imported"]) == len(json.loads(rehearsed.stdout)["imported"]) == 21
     assert sorted(left["reason"].split()[0] for left in report["left_out"]) == ["not", "session_id"]
     assert {left["file"] for left in report["left_out"]} == {"sessions"}
-    assert len(json.loads(again.stdout)["already_there"]) == 701
-    assert json.loads(holdfast_command("context", "get", "s-700", "--json").stdout) == {"n": 700, "é": "é"}
+    assert len(json.loads(again.stdout)["already_there"]) == 21
+    assert json.loads(holdfast_command("context", "get", "s-20", "--json").stdout) == {"n": 20, "é": "é"}
     head = json.loads(holdfast_command("get", "s-7", "--json").stdout)
     assert head["updated_at"] == "2026-01-08T18:05:30Z"
     assert postgres.sql("SELECT md5(string_agg(sessions::text, '')) FROM sessions", name) == before
+
+
+def test_a_table_beside_our_own_is_found_in_the_database_of_the_store(
+    postgres: Server, postgres_url: str, holdfast_command: Command
+) -> None:
+    make(postgres, postgres_url)
+    command = ("import", "--postgres-table", "sessions", "--url", postgres_url, "--json")
+    assert len(json.loads(holdfast_command(*command).stdout)["imported"]) == 21
+    assert len(json.loads(holdfast_command(*command).stdout)["already_there"]) == 21
 
 
 def test_a_table_that_is_not_there_is_told(postgres_url: str, holdfast_command: Command) -> None:

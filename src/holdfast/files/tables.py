@@ -51,5 +51,7 @@ async def _lines(url: str, table: str) -> AsyncIterator[str]:
 
 
 def _quoted(table: str) -> str:
-    """A name as SQL has it; a dot parts the schema from the table."""
+    """A name as SQL has it; a dot parts the schema from the table. Without one it is a table of `public`: for a user
+    who is called like our own schema, PostgreSQL would find our own table first."""
+    table = table if "." in table else f"public.{table}"
     return ".".join('"' + part.replace('"', '""') + '"' for part in table.split("."))

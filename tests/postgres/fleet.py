@@ -1,0 +1,210 @@
+"""Servers and launchers as processes on one database, to be killed, frozen and cut off, and what their agents do."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from functools import partial
+from pathlib import Path
+from types import TracebackType
+
+import holdfast.sync
+from holdfast.core.errors import HoldfastError
+from holdfast.testing.proxy import Proxy
+
+PATIENCE = 120.0
+PARENT = """\
+import os, subprocess, sys
+prompt = sys.stdin.read()
+open({journal!r}, "a").write(f"{{os.getpid()}}\\n")
+if "Callbacks" in prompt:
+    print("heard")
+else:
+    for number in range({children}):
+        key = os.environ["AGENT_RUN_ID"] + str(number)
+        ask = ["run", "child", str(number), "--mode", "async_callback", "--idempotency-key", key]
+        subprocess.run([sys.executable, "-m", "holdfast", *ask], check=True, stdout=subprocess.DEVNULL)
+    print("waiting")
+"""
+CHILD = """\
+import os, sys, time
+prompt = sys.stdin.read()
+open({journal!r}, "a").write(f"{{os.getpid()}}\\n")
+time.sleep(0.1)
+print("did " + prompt)
+"""
+
+
+class Machine:
+    """A process that can be killed, frozen and started again."""
+
+    def __init__(self, name: str, command: list[str], environment: dict[str, str], log: Path) -> None:
+        self.name, self._command, self._environment, self._log = name, command, environment, log
+        self.process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> None:
+        with self._log.open("ab") as log:
+            self.process = subprocess.Popen(
+                [sys.executable, "-m", "holdfast", *self._command], env=self._environment, stdout=log, stderr=log
+            )
+
+    def kill(self) -> None:
+        """As kill -9 does; then it comes back."""
+        assert self.process is not None
+        self.process.kill()
+        self.process.wait()
+        self.start()
+
+    def freeze(self, seconds: float) -> None:
+        assert self.process is not None
+        self.process.send_signal(signal.SIGSTOP)
+        time.sleep(seconds)
+        self.process.send_signal(signal.SIGCONT)
+
+    def restart(self) -> None:
+        """Told to stop, waited for, started again."""
+        self.end()
+        self.start()
+
+    def end(self) -> None:
+        if self.process is None:
+            return
+        self.process.send_signal(signal.SIGCONT)
+        self.process.terminate()
+        try:
+            self.process.wait(40)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
+
+    @property
+    def log(self) -> str:
+        return self._log.read_text(errors="replace")
+
+
+class Fleet:
+    """Some servers on one store, each with a launcher of its own behind a network that can be broken."""
+
+    def __init__(self, store: str, folder: Path, count: int = 3, children: int = 2, options: list[str] | None = None):
+        self.store, self.folder = store, folder
+        self.journal = folder / "journal"
+        self.journal.touch()
+        home = folder / "home"
+        for name, code in (("parent", PARENT), ("child", CHILD)):
+            self._define(home, name, code.format(journal=str(self.journal), children=children))
+        self.ports = [_free_port() for _ in range(count)]
+        self.networks = [Proxy(("127.0.0.1", port)) for port in self.ports]  # between launchers and servers
+        self.servers = [self._server(number, home, options or []) for number in range(count)]
+        self.launchers = [self._launcher(number, folder / f"launcher-{number}") for number in range(count)]
+
+    @property
+    def urls(self) -> list[str]:
+        return [f"http://127.0.0.1:{port}" for port in self.ports]
+
+    @property
+    def machines(self) -> list[Machine]:
+        return [*self.servers, *self.launchers]
+
+    def start(self) -> None:
+        for machine in self.machines:
+            machine.start()
+        for port in self.ports:
+            until(partial(_answers, port))
+
+    def end(self) -> None:
+        for machine in self.machines[::-1]:
+            with suppress(ProcessLookupError):
+                machine.end()
+        for network in self.networks:
+            network.close()
+
+    def __enter__(self) -> Fleet:
+        self.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.end()
+
+    def ask(self, number: int) -> str:
+        """Ask whichever server answers for a run of a family; its id, once somebody has acknowledged it."""
+        deadline, server = time.monotonic() + PATIENCE, number
+        while True:
+            with holdfast.sync.connect(self.urls[server % len(self.urls)], deadline=5) as hf:
+                try:
+                    key = f"family-{number}"
+                    return hf.run("parent", str(number), mode="async_poll", idempotency_key=key).run.run_id
+                except HoldfastError:
+                    server += 1
+                    if time.monotonic() > deadline:
+                        raise
+
+    def is_quiet(self) -> bool:
+        """Whether nothing is asked for and nothing waits any more."""
+        for url in self.urls:
+            with suppress(HoldfastError), holdfast.sync.connect(url, deadline=5) as hf:
+                return not hf.runs(open_only=True).items and not hf.inbox().items
+        return False
+
+    def left_behind(self) -> list[int]:
+        """Agents that still live."""
+        return [int(line) for line in self.journal.read_text().split() if _is_alive(int(line))]
+
+    def _define(self, home: Path, name: str, code: str) -> None:
+        script = self.folder / f"{name}.py"
+        script.write_text(code)
+        agents = home / "agents"
+        agents.mkdir(parents=True, exist_ok=True)
+        definition = f'[agent]\nname = "{name}"\nkind = "command"\nretry = "always"\n'
+        (agents / f"{name}.toml").write_text(f'{definition}command = ["{sys.executable}", "{script}"]\n')
+
+    def _server(self, number: int, home: Path, options: list[str]) -> Machine:
+        command = ["serve", "--store", self.store, "--port", str(self.ports[number]), "--no-launcher", *options]
+        return Machine(f"server-{number}", command, _environment(home), self.folder / f"server-{number}.log")
+
+    def _launcher(self, number: int, home: Path) -> Machine:
+        url = f"http://127.0.0.1:{self.networks[number].port}"
+        command = ["launcher", "--url", url, "--name", f"launcher-{number}", "--slots", "6"]
+        limits = ["--lease", "1s", "--lost-after", "5s"]
+        return Machine(
+            f"launcher-{number}", [*command, *limits], _environment(home), self.folder / f"launcher-{number}.log"
+        )
+
+
+def until(holds: Callable[[], bool], within: float = PATIENCE) -> None:
+    """Wait for something, and not for ever."""
+    deadline = time.monotonic() + within
+    while not holds():
+        assert time.monotonic() < deadline, "it never came true"
+        time.sleep(0.05)
+
+
+def _environment(home: Path) -> dict[str, str]:
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(("HOLDFAST_", "AGENT_"))}
+    return {**kept, "HOLDFAST_HOME": str(home), "PYTHONDONTWRITEBYTECODE": "1"}
+
+
+def _free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        port: int = probe.getsockname()[1]
+        return port
+
+
+def _answers(port: int) -> bool:
+    with socket.socket() as probe:
+        return probe.connect_ex(("127.0.0.1", port)) == 0
+
+
+def _is_alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return True
