@@ -91,17 +91,17 @@ class Machine:
 class Fleet:
     """Some servers on one store, each with a launcher of its own behind a network that can be broken."""
 
-    def __init__(self, store: str, folder: Path, count: int = 3, children: int = 2, options: list[str] | None = None):
+    def __init__(self, store: str, folder: Path, count: int = 3, children: int = 2, *, launches: bool = True) -> None:
         self.store, self.folder = store, folder
         self.journal = folder / "journal"
         self.journal.touch()
-        home = folder / "home"
+        self.home = folder / "home"
         for name, code in (("parent", PARENT), ("child", CHILD)):
-            self._define(home, name, code.format(journal=str(self.journal), children=children))
+            self._define(self.home, name, code.format(journal=str(self.journal), children=children))
         self.ports = [_free_port() for _ in range(count)]
         self.networks = [Proxy(("127.0.0.1", port)) for port in self.ports]  # between launchers and servers
-        self.servers = [self._server(number, home, options or []) for number in range(count)]
-        self.launchers = [self._launcher(number, folder / f"launcher-{number}") for number in range(count)]
+        self.servers = [self.server(number) for number in range(count)]
+        self.launchers = [self._launcher(number, folder / f"launcher-{number}") for number in range(count * launches)]
 
     @property
     def urls(self) -> list[str]:
@@ -114,8 +114,12 @@ class Fleet:
     def start(self) -> None:
         for machine in self.machines:
             machine.start()
+        self.wait()
+
+    def wait(self) -> None:
+        """Wait until every server answers."""
         for port in self.ports:
-            until(partial(_answers, port))
+            until(partial(answers, port))
 
     def end(self) -> None:
         for machine in self.machines[::-1]:
@@ -165,9 +169,11 @@ class Fleet:
         definition = f'[agent]\nname = "{name}"\nkind = "command"\nretry = "always"\n'
         (agents / f"{name}.toml").write_text(f'{definition}command = ["{sys.executable}", "{script}"]\n')
 
-    def _server(self, number: int, home: Path, options: list[str]) -> Machine:
-        command = ["serve", "--store", self.store, "--port", str(self.ports[number]), "--no-launcher", *options]
-        return Machine(f"server-{number}", command, _environment(home), self.folder / f"server-{number}.log")
+    def server(self, number: int, **environment: str) -> Machine:
+        """A server at the address of that number."""
+        command = ["serve", "--store", self.store, "--port", str(self.ports[number]), "--no-launcher"]
+        log = self.folder / f"server-{number}.log"
+        return Machine(f"server-{number}", command, {**_environment(self.home), **environment}, log)
 
     def _launcher(self, number: int, home: Path) -> Machine:
         url = f"http://127.0.0.1:{self.networks[number].port}"
@@ -197,7 +203,7 @@ def _free_port() -> int:
         return port
 
 
-def _answers(port: int) -> bool:
+def answers(port: int) -> bool:
     with socket.socket() as probe:
         return probe.connect_ex(("127.0.0.1", port)) == 0
 

@@ -147,7 +147,8 @@ async def _gate(deps: Deps, options: Options, rates: Rates) -> Gate:
 
 async def _beat(deps: Deps, server_id: str, heart: Heart, rates: Rates, stop: asyncio.Event) -> None:
     """Say every few seconds that there is a server, so that launchers are not given more time than they need."""
-    rates.share(await servers.living(deps))
+    with suppress(StoreError):
+        rates.share(await servers.living(deps))
     while not stop.is_set():
         with suppress(TimeoutError):
             async with asyncio.timeout(servers.BEAT_EVERY.total_seconds()):

@@ -1,13 +1,18 @@
 """Migrations: numbered SQL files, forward only, each applied once, safe to race for.
 
 A file that has been applied is never edited; its checksum is kept in the database, so
-that an edited one is noticed. A schema from a newer Holdfast is refused. Whoever starts first
-does the work, behind an advisory lock of the schema's own; the others wait and find it done.
+that an edited one is noticed. Whoever starts first does the work, behind an advisory lock of the
+schema's own; the others wait and find it done.
+
+Servers are upgraded one by one, so a release has to work on the schema of the next. A migration that only adds
+(expands) says on its first line which schema a release must know at least: `-- needs 3`. One that takes away what
+an older release uses (contracts) says nothing, and from then on older ones are refused.
 """
 
 from __future__ import annotations
 
 import os
+import re
 import time
 from typing import NamedTuple
 from zlib import crc32
@@ -19,7 +24,8 @@ LATEST = 3  # the newest migration in this release; a test compares it with the 
 
 _LEDGER = """
 CREATE TABLE IF NOT EXISTS hf.migrations (
-    number bigint PRIMARY KEY, name text NOT NULL, checksum bigint NOT NULL, applied_at bigint NOT NULL
+    number bigint PRIMARY KEY, name text NOT NULL, checksum bigint NOT NULL, applied_at bigint NOT NULL,
+    needs bigint NOT NULL
 )
 """
 
@@ -35,6 +41,12 @@ class Migration(NamedTuple):
     def checksum(self) -> int:
         """Changes when the file does."""
         return crc32(self.sql.encode())
+
+    @property
+    def needs(self) -> int:
+        """Which schema a release has to know at least to work on what this makes of it."""
+        said = re.match(r"-- needs (\d+)\n", self.sql)
+        return int(said[1]) if said else self.number
 
 
 def migrations() -> list[Migration]:
@@ -61,13 +73,20 @@ async def migrate(db: Connection, upto: int = LATEST) -> list[int]:
     """Bring the schema to the newest version; the numbers of what was applied. Raises StoreTooNew."""
     found = await schema_version(db)
     if found > LATEST:
-        raise StoreTooNew(db.path, found, LATEST)
+        await _check_usable(db, found)
     if found >= upto:
         return []
     async with db.transaction():
         # Of the whole database: several schemas of it are set up one after the other.
         await db.run("SELECT pg_advisory_xact_lock(hashtextextended(?, 0))", (f"holdfast {db.path} {db.prefix}",))
         return await _apply_missing(db, upto)
+
+
+async def _check_usable(db: Connection, found: int) -> None:
+    """Raise StoreTooNew if a newer release has taken something away that this one uses."""
+    row = await db.one("SELECT max(needs) FROM hf.migrations")
+    if row is None or row[0] > LATEST:
+        raise StoreTooNew(db.path, found, LATEST)
 
 
 async def _apply_missing(db: Connection, upto: int) -> list[int]:
@@ -80,8 +99,8 @@ async def _apply_missing(db: Connection, upto: int) -> list[int]:
     for migration in missing:
         await db.script(migration.sql)
         await db.run(
-            "INSERT INTO hf.migrations VALUES (?, ?, ?, ?)",
-            (migration.number, migration.name, migration.checksum, int(time.time() * 1e6)),
+            "INSERT INTO hf.migrations (number, name, checksum, applied_at, needs) VALUES (?, ?, ?, ?, ?)",
+            (migration.number, migration.name, migration.checksum, int(time.time() * 1e6), migration.needs),
         )
     return [migration.number for migration in missing]
 
@@ -106,4 +125,4 @@ async def edited_migrations(db: Connection) -> list[str]:
     """Names of applied migrations whose file has changed since."""
     known = {migration.number: migration.checksum for migration in migrations()}
     applied = await db.all("SELECT number, name, checksum FROM hf.migrations")
-    return [name for number, name, checksum in applied if known.get(number) != checksum]
+    return [name for number, name, checksum in applied if known.get(number, checksum) != checksum]
