@@ -44,8 +44,8 @@ MAX_STATE = 16 * 1024 * 1024
 CONVERSATION = "conversation_history.json"  # of a task, in its folder `agent`
 TASK_AGENT = "agent"
 UNKNOWN = (
-    "neither an export of Holdfast, nor a state.json, nor a transcript of Claude Code, nor a list of messages, nor rows "
-    "of session_id and context"
+    "neither an export of Holdfast, nor a state.json, nor a transcript of Claude Code, nor a list of messages, "
+    "nor rows of session_id and context"
 )
 
 _is_transcript = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}\.jsonl").fullmatch
