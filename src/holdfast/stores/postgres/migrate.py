@@ -25,7 +25,7 @@ LATEST = 3  # the newest migration in this release; a test compares it with the 
 _LEDGER = """
 CREATE TABLE IF NOT EXISTS hf.migrations (
     number bigint PRIMARY KEY, name text NOT NULL, checksum bigint NOT NULL, applied_at bigint NOT NULL,
-    needs bigint NOT NULL
+    needs bigint
 )
 """
 
@@ -84,7 +84,7 @@ async def migrate(db: Connection, upto: int = LATEST) -> list[int]:
 
 async def _check_usable(db: Connection, found: int) -> None:
     """Raise StoreTooNew if a newer release has taken something away that this one uses."""
-    row = await db.one("SELECT max(needs) FROM hf.migrations")
+    row = await db.one("SELECT max(coalesce(needs, number)) FROM hf.migrations")
     if row is None or row[0] > LATEST:
         raise StoreTooNew(db.path, found, LATEST)
 
