@@ -6,8 +6,9 @@ hands, check no rule, and number nothing:
 
 - a turn is one INSERT of two messages, committed by itself;
 - from 64 tasks it is the same through a pool of as many connections as holdfast has, without batching;
-- the queue is a SKIP LOCKED loop of 8 workers that writes the same rows as a turn does, in three transactions of one
-  statement each: claimed, started, finished.
+- the queue is a SKIP LOCKED loop of 8 workers that writes the same rows as a turn does, in three transactions:
+  claimed, started, finished. Once with a statement for each table, as such loops are written, and once, to see
+  what there is to gain, with one statement for each step.
 
 Besides: how long it takes from a child's end, at one server, to its parent's next turn, at another. Both are
 processes of their own.
@@ -99,7 +100,8 @@ async def _measure(url: str, turns: int, rounds: int) -> list[bool]:
     lines = [
         await _append(url, turns, rounds),
         await _append_from_tasks(url, turns * 4, rounds),
-        await _queue(url, turns, rounds),
+        await _queue(url, _plain_worker, "claim to finish, 8 workers", turns, rounds, 0.5),
+        await _queue(url, _tight_worker, "… beside one statement a step", turns, rounds, None),
     ]
     for line in lines:
         print(line)
@@ -111,7 +113,7 @@ async def _measure(url: str, turns: int, rounds: int) -> list[bool]:
 Rate = Callable[[int], Awaitable[float]]
 
 
-async def _race(title: str, ours: Rate, floor: Rate, count: int, rounds: int, least: float) -> Line:
+async def _race(title: str, ours: Rate, floor: Rate, count: int, rounds: int, least: float | None) -> Line:
     """Both in turn, the order changing; operations a second in each round."""
     for rate in (ours, floor):
         await rate(max(1, count // 10))
@@ -202,100 +204,159 @@ def _with(url: str, **options: object) -> str:
 # The queue ---------------------------------------------------------------------------------------
 
 _WORK = """
-CREATE SCHEMA IF NOT EXISTS floor;
-CREATE TABLE floor.heads (pk bigint PRIMARY KEY, state text, live text, epoch bigint, last bigint,
+CREATE SCHEMA {floor};
+CREATE TABLE {floor}.heads (pk bigint PRIMARY KEY, state text, live text, epoch bigint, last bigint,
     updated_at timestamptz) WITH (fillfactor = 85);
-CREATE TABLE floor.turns (n bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, head bigint, state text, launcher text,
+CREATE TABLE {floor}.turns (n bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, head bigint, state text, launcher text,
     due_at timestamptz, body text) WITH (fillfactor = 85);
-CREATE INDEX turns_ready ON floor.turns (n) WHERE state = 'queued';
-CREATE TABLE floor.runs (n bigint PRIMARY KEY, state text, body text) WITH (fillfactor = 85);
-CREATE TABLE floor.inbox (n bigint PRIMARY KEY, state text, turn bigint, body text) WITH (fillfactor = 85);
-CREATE TABLE floor.entries (head bigint, number bigint, kind text, data text, PRIMARY KEY (head, number));
-CREATE TABLE floor.feed (id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, head bigint, last bigint);
+CREATE INDEX turns_ready ON {floor}.turns (n) WHERE state = 'queued';
+CREATE TABLE {floor}.runs (n bigint PRIMARY KEY, state text, body text) WITH (fillfactor = 85);
+CREATE TABLE {floor}.inbox (n bigint PRIMARY KEY, state text, turn bigint, body text) WITH (fillfactor = 85);
+CREATE TABLE {floor}.entries (head bigint, number bigint, kind text, data text, PRIMARY KEY (head, number));
+CREATE TABLE {floor}.feed (id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, head bigint, last bigint);
 """
 _QUEUE = """
 WITH made AS (
-    INSERT INTO floor.turns (head, state, body)
+    INSERT INTO {floor}.turns (head, state, body)
     SELECT n, 'queued', repeat('x', 500) FROM generate_series($1::bigint, $2) n RETURNING head
 ), heads AS (
-    INSERT INTO floor.heads SELECT head, 'active', NULL, 0, 2, now() FROM made RETURNING pk
+    INSERT INTO {floor}.heads SELECT head, 'active', NULL, 0, 2, now() FROM made RETURNING pk
 ), runs AS (
-    INSERT INTO floor.runs SELECT head, 'queued', repeat('x', 500) FROM made
+    INSERT INTO {floor}.runs SELECT head, 'queued', repeat('x', 500) FROM made
 )
-INSERT INTO floor.inbox SELECT head, 'waiting', NULL, repeat('x', 200) FROM made
+INSERT INTO {floor}.inbox SELECT head, 'waiting', NULL, repeat('x', 200) FROM made
 """
-_CLAIM = """
+_NEXT = "SELECT n, head FROM {floor}.turns WHERE state = 'queued' ORDER BY n LIMIT 1 FOR UPDATE SKIP LOCKED"
+_CLAIM = (
+    "UPDATE {floor}.turns SET state = 'running', launcher = 'one', due_at = now() + interval '30 s', "
+    "body = repeat('y', 600) WHERE n = $1",
+    "UPDATE {floor}.heads SET live = 'turn', epoch = epoch + 1 WHERE pk = $2",
+    "UPDATE {floor}.runs SET state = 'running', body = repeat('y', 600) WHERE n = $2",
+    "UPDATE {floor}.inbox SET state = 'given', turn = $1 WHERE n = $2",
+)
+_START = (
+    "UPDATE {floor}.turns SET due_at = now() + interval '5 min', body = repeat('z', 650) WHERE n = $1",
+    "UPDATE {floor}.heads SET last = last + 1, updated_at = now() WHERE pk = $2",
+    "INSERT INTO {floor}.entries SELECT pk, last, 'turn_started', repeat('s', 100) FROM {floor}.heads WHERE pk = $2",
+    "INSERT INTO {floor}.feed (head, last) SELECT pk, last FROM {floor}.heads WHERE pk = $2",
+)
+_FINISH = (
+    "UPDATE {floor}.turns SET state = 'completed', due_at = NULL, body = repeat('e', 700) WHERE n = $1",
+    "UPDATE {floor}.runs SET state = 'completed', body = repeat('e', 700) WHERE n = $2",
+    "UPDATE {floor}.inbox SET state = 'consumed' WHERE n = $2",
+    "UPDATE {floor}.heads SET last = last + 3, live = NULL, updated_at = now() WHERE pk = $2",
+    "INSERT INTO {floor}.entries SELECT pk, last - 3 + place, kind, 'done' FROM {floor}.heads, "
+    "unnest(ARRAY['message', 'run_settled', 'turn_ended']) WITH ORDINALITY k (kind, place) WHERE pk = $2",
+    "INSERT INTO {floor}.feed (head, last) SELECT pk, last FROM {floor}.heads WHERE pk = $2",
+)
+_TIGHT_CLAIM = """
 WITH next AS (
-    SELECT n, head FROM floor.turns WHERE state = 'queued' ORDER BY n LIMIT 1 FOR UPDATE SKIP LOCKED
+    SELECT n, head FROM {floor}.turns WHERE state = 'queued' ORDER BY n LIMIT 1 FOR UPDATE SKIP LOCKED
 ), turn AS (
-    UPDATE floor.turns t SET state = 'running', launcher = $1, due_at = now() + interval '30 s', body = repeat('y', 600)
-    FROM next WHERE t.n = next.n RETURNING t.n, t.head
+    UPDATE {floor}.turns t SET state = 'running', launcher = 'one', due_at = now() + interval '30 s',
+        body = repeat('y', 600) FROM next WHERE t.n = next.n RETURNING t.n, t.head
 ), head AS (
-    UPDATE floor.heads h SET live = 'turn', epoch = epoch + 1 FROM turn WHERE h.pk = turn.head
+    UPDATE {floor}.heads h SET live = 'turn', epoch = epoch + 1 FROM turn WHERE h.pk = turn.head
 ), run AS (
-    UPDATE floor.runs r SET state = 'running', body = repeat('y', 600) FROM turn WHERE r.n = turn.head
+    UPDATE {floor}.runs r SET state = 'running', body = repeat('y', 600) FROM turn WHERE r.n = turn.head
 ), item AS (
-    UPDATE floor.inbox i SET state = 'given', turn = turn.n FROM turn WHERE i.n = turn.head
+    UPDATE {floor}.inbox i SET state = 'given', turn = turn.n FROM turn WHERE i.n = turn.head
 )
 SELECT n, head FROM turn
 """
-_START = """
+_TIGHT_START = """
 WITH turn AS (
-    UPDATE floor.turns SET due_at = now() + interval '5 min', body = repeat('z', 650) WHERE n = $1 RETURNING head
+    UPDATE {floor}.turns SET due_at = now() + interval '5 min', body = repeat('z', 650) WHERE n = $1 RETURNING head
 ), moved AS (
-    UPDATE floor.heads h SET last = last + 1, updated_at = now() FROM turn WHERE h.pk = turn.head RETURNING pk, last
+    UPDATE {floor}.heads h SET last = last + 1, updated_at = now() FROM turn WHERE h.pk = turn.head RETURNING pk, last
 ), entry AS (
-    INSERT INTO floor.entries SELECT pk, last, 'turn_started', repeat('s', 100) FROM moved
+    INSERT INTO {floor}.entries SELECT pk, last, 'turn_started', repeat('s', 100) FROM moved
 )
-INSERT INTO floor.feed (head, last) SELECT pk, last FROM moved
+INSERT INTO {floor}.feed (head, last) SELECT pk, last FROM moved
 """
-_FINISH = """
+_TIGHT_FINISH = """
 WITH turn AS (
-    UPDATE floor.turns SET state = 'completed', due_at = NULL, body = repeat('e', 700) WHERE n = $1 RETURNING head
+    UPDATE {floor}.turns SET state = 'completed', due_at = NULL, body = repeat('e', 700) WHERE n = $1 RETURNING head
 ), run AS (
-    UPDATE floor.runs r SET state = 'completed', body = repeat('e', 700) FROM turn WHERE r.n = turn.head
+    UPDATE {floor}.runs r SET state = 'completed', body = repeat('e', 700) FROM turn WHERE r.n = turn.head
 ), item AS (
-    UPDATE floor.inbox i SET state = 'consumed' FROM turn WHERE i.n = turn.head
+    UPDATE {floor}.inbox i SET state = 'consumed' FROM turn WHERE i.n = turn.head
 ), moved AS (
-    UPDATE floor.heads h SET last = last + 3, live = NULL, updated_at = now() FROM turn WHERE h.pk = turn.head
+    UPDATE {floor}.heads h SET last = last + 3, live = NULL, updated_at = now() FROM turn WHERE h.pk = turn.head
     RETURNING pk, last
 ), entries AS (
-    INSERT INTO floor.entries SELECT pk, last - 3 + place, kind, $2 FROM moved,
+    INSERT INTO {floor}.entries SELECT pk, last - 3 + place, kind, 'done' FROM moved,
         unnest(ARRAY['message', 'run_settled', 'turn_ended']) WITH ORDINALITY k (kind, place)
 )
-INSERT INTO floor.feed (head, last) SELECT pk, last FROM moved
+INSERT INTO {floor}.feed (head, last) SELECT pk, last FROM moved
 """
+
+
+Worker = Callable[[Any, str], Awaitable[None]]  # on a connection, in a schema
+
+
+async def _plain_worker(one: Any, floor: str) -> None:
+    """Three transactions for each turn, a statement for each table."""
+    while (found := await _claimed(one, floor)) is not None:
+        for step in (_START, _FINISH):
+            async with one.transaction():
+                await _steps(one, floor, step, found)
+
+
+async def _claimed(one: Any, floor: str) -> Any:
+    async with one.transaction():
+        found = await one.fetchrow(_NEXT.format(floor=floor))
+        if found is not None:
+            await _steps(one, floor, _CLAIM, found)
+        return found
+
+
+async def _steps(one: Any, floor: str, statements: Sequence[str], found: Any) -> None:
+    turn, head = found
+    for statement in statements:
+        sql = statement.format(floor=floor)
+        if "$1" in sql and "$2" in sql:
+            await one.execute(sql, turn, head)
+        else:
+            await one.execute(sql.replace("$2", "$1"), turn if "$1" in sql else head)
+
+
+async def _tight_worker(one: Any, floor: str) -> None:
+    """Three statements for each turn."""
+    claim, start, finish = (sql.format(floor=floor) for sql in (_TIGHT_CLAIM, _TIGHT_START, _TIGHT_FINISH))
+    while (found := await one.fetchrow(claim)) is not None:
+        await one.execute(start, found[0])
+        await one.execute(finish, found[0])
+
+
 _AGENT = "worker"
 
 
-async def _queue(url: str, turns: int, rounds: int) -> Line:
+async def _queue(url: str, worker: Worker, title: str, turns: int, rounds: int, least: float | None) -> Line:
+    schema = worker.__name__.strip("_")
     store = PostgresStore(_with(url, pool=POOL))
     pool = await asyncpg.create_pool(url, min_size=POOL, max_size=POOL)
-    await pool.execute(_WORK)
-    made = 0
+    await pool.execute(_WORK.format(floor=schema))
+    made = filled = 0
 
     async def ours(count: int) -> float:
         nonlocal made
-        await _ask_for(store, made, count)
+        await _ask_for(store, f"{schema}-{made}", count)
         made += count
         return await _together(lambda _: _carry_all(store), count, WORKERS)
 
-    filled = 0
-
     async def floor(count: int) -> float:
         nonlocal filled
-        await pool.execute(_QUEUE, filled + 1, filled + count)
+        await pool.execute(_QUEUE.format(floor=schema), filled + 1, filled + count)
         filled += count
 
-        async def worker(number: int) -> None:
+        async def one_worker(_: int) -> None:
             async with pool.acquire() as one:
-                while (found := await one.fetchrow(_CLAIM, f"worker-{number}")) is not None:
-                    await one.execute(_START, found[0])
-                    await one.execute(_FINISH, found[0], "done")
+                await worker(one, schema)
 
-        return await _together(worker, count, WORKERS)
+        return await _together(one_worker, count, WORKERS)
 
-    line = await _race(f"claim to finish, {WORKERS} workers", ours, floor, turns, rounds, 0.5)
+    line = await _race(title, ours, floor, turns, rounds, least)
     await pool.close()
     await store.close()
     return line
@@ -305,14 +366,14 @@ def _stamp() -> Stamp:
     return Stamp(at=config.SystemClock().now(), by="bench", interface="bench")
 
 
-async def _ask_for(store: PostgresStore, first: int, count: int) -> None:
+async def _ask_for(store: PostgresStore, name: object, count: int) -> None:
     from holdfast.testing.builders import OWNER
     from holdfast.testing.work import a_run, asked_at_birth
 
     at = config.SystemClock().now()
-    for number in range(first, first + count):
-        run = a_run(f"run-{number}", created_at=at, agent_name=_AGENT)
-        decide = asked_at_birth(f"session-{number}", run, "do it", at, agent_name=_AGENT)
+    for number in range(count):
+        run = a_run(f"run-{name}-{number}", created_at=at, agent_name=_AGENT)
+        decide = asked_at_birth(f"session-{name}-{number}", run, "do it", at, agent_name=_AGENT)
         await store.create(OWNER, decide)
 
 
