@@ -15,6 +15,7 @@ import pytest
 
 from holdfast.config import open_store
 from holdfast.ports import Store
+from holdfast.testing.builders import OWNER, a_stamp, said
 from holdfast.testing.contract.records import a_full_store, everything
 from holdfast.testing.faults import Worker
 from holdfast.testing.postgres import GivenServer, PostgresServer
@@ -56,6 +57,7 @@ def migrate(environment: dict[str, str]) -> Migrate:
 def source(tmp_path: Path) -> str:
     url = f"sqlite:///{tmp_path / 'source.db'}"
     on(url, a_full_store)
+    on(url, lambda store: store.append(OWNER, "s-1", said("binary \0 output"), a_stamp()))
     return url
 
 

@@ -45,7 +45,6 @@ from holdfast.stores.rows import (
     Row,
     approval_of,
     entry_of,
-    entry_row,
     instant,
     item_of,
     json_text,
@@ -327,12 +326,12 @@ async def _load_lineages(db: Connection, records: list[SessionRecord]) -> None:
 
 async def _load_entries(db: Connection, records: list[EntryRecord]) -> None:
     roots = await _roots(db, ((record.owner, record.segment) for record in records))
-    names = ["segment", *ENTRY.split(", ")]
+    names = ENTRY.split(", ")
     rows = []
     for record in records:
-        row = entry_row(record.entry, record.segment, micros(record.entry.at), db.sealer)
-        place = {"owner": record.owner, "root": roots[record.owner, record.segment]}
-        rows.append(place | dict(zip(names, row, strict=True)))
+        root = roots[record.owner, record.segment]
+        place = {"owner": record.owner, "root": root, "segment": record.segment}
+        rows.append(place | dict(zip(names, writes.row_of(record.entry, db), strict=True)))
     await _insert(db, "entries", rows)
     pinned = sorted({(row["owner"], row["segment"]) for row in rows if row["kind"] in ("system", "summary")})
     await db.many("UPDATE hf.sessions SET has_pins = true WHERE owner = ? AND pk = ?", pinned)
