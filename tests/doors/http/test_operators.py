@@ -103,7 +103,7 @@ async def test_the_numbers_tell_what_happens_and_what_waits(tmp_path: Path) -> N
 
 
 def test_every_number_is_documented() -> None:
-    page = (Path(__file__).parents[3] / "docs" / "operations.md").read_text()
+    page = (Path(__file__).parents[3] / "docs" / "server.md").read_text()
     for family in Meter().registry.collect():
         assert f"`{family.name}" in page, family.name
 
