@@ -126,10 +126,8 @@ class Proxy:
         pipe = _Pipe(writer, far_writer)
         self._pipes.add(pipe)
         try:
-            await asyncio.gather(
-                self._carry("up", reader, far_writer),
-                self._carry("down", far_reader, writer),
-            )
+            with suppress(asyncio.CancelledError):  # at the end; asyncio would complain of it
+                await asyncio.gather(self._carry("up", reader, far_writer), self._carry("down", far_reader, writer))
         finally:
             self._pipes.discard(pipe)
             pipe.close()
