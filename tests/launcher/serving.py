@@ -13,8 +13,7 @@ from contextlib import asynccontextmanager, contextmanager
 import uvicorn
 
 from holdfast.core.key import Scope
-from holdfast.doors.http.exchange import Exchange
-from holdfast.doors.http.gate import Gate
+from holdfast.doors.http.gate import Asking, Gate
 from holdfast.doors.http.serve import make_door
 from holdfast.doors.http.visit import Visitor
 from holdfast.service.deps import Caller, Deps
@@ -26,7 +25,7 @@ TOKEN = "token/"  # how the token of a session begins here; its owner and id fol
 class KeyGate(Gate):
     """A gate that believes keys: `owners:scopes`, such as `local,other:launch,read`. Without a key: anything goes."""
 
-    async def admit(self, exchange: Exchange) -> Visitor:
+    async def admit(self, exchange: Asking) -> Visitor:
         key = (exchange.header(b"authorization") or "").removeprefix("Bearer ")
         if not key:
             return await super().admit(exchange)

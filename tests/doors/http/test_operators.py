@@ -20,7 +20,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from holdfast import config, sync
 from holdfast.doors import logs
-from holdfast.doors.http import health
+from holdfast.doors.http import gate, health
 from holdfast.doors.http.app import Door
 from holdfast.doors.http.health import Heart
 from holdfast.doors.http.metrics import Meter
@@ -186,7 +186,9 @@ async def test_what_fails_is_in_the_log_with_its_request(tmp_path: Path, monkeyp
     handler = logging.Handler()
     handler.emit = lambda record: lines.append(json.loads(logs.JsonLines().format(record)))  # type: ignore[method-assign]
     monkeypatch.setattr(logging.getLogger("holdfast.doors.http.app"), "handlers", [handler])
+    monkeypatch.setattr(gate, "LOOK_FOR_KEYS", timedelta(hours=1))  # once it has looked, the gate needs no store
     with opened(f"sqlite:///{tmp_path / 'x.db'}") as (door, http):
+        assert (await http.get("/agents")).status_code == 200
         await door.deps.store.close()
         await http.get("/sessions/s-1", headers={"X-Request-Id": "away"})
         monkeypatch.setattr(Visit, "get", None)

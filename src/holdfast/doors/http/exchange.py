@@ -76,6 +76,11 @@ class Exchange:
         self.status = 0
         self._extra: Headers = []
 
+    @property
+    def client(self) -> str:
+        """The address that it comes from."""
+        return str(self.scope["client"][0])
+
     def header(self, name: bytes) -> str | None:
         """A header's value, or None."""
         value = self.headers.get(name)

@@ -10,11 +10,11 @@ from __future__ import annotations
 
 from datetime import datetime, timedelta
 from functools import lru_cache
+from typing import Protocol
 from urllib.parse import urlsplit
 
 from holdfast.core.errors import Unauthorized
 from holdfast.core.key import Key, Scope
-from holdfast.doors.http.exchange import Exchange
 from holdfast.doors.http.limits import Rates
 from holdfast.doors.http.refusals import NotLocal
 from holdfast.doors.http.visit import Visitor
@@ -28,6 +28,21 @@ OF_A_STRANGER = frozenset(Scope)  # on their own machine, without keys
 TOKEN_PREFIX = "hfs_"
 LOOK_FOR_KEYS = timedelta(seconds=1)
 MAX_NAME = 200
+
+
+class Asking(Protocol):
+    """A request, as far as it concerns the gate: HTTP's headers, gRPC's metadata."""
+
+    @property
+    def request_id(self) -> str:
+        """By which the request is known."""
+
+    @property
+    def client(self) -> str:
+        """The address that it comes from."""
+
+    def header(self, name: bytes, /) -> str | None:
+        """A header by its name in lower case."""
 
 
 class Gate:
@@ -47,29 +62,29 @@ class Gate:
         self._hosts, self._any_host = LOCAL | hosts, any_host
         self._look_at = datetime.min.replace(tzinfo=deps.clock.now().tzinfo)
 
-    async def admit(self, exchange: Exchange) -> Visitor:
+    async def admit(self, asking: Asking) -> Visitor:
         """Who is asking. Raises what a stranger is told."""
-        given = _bearer(exchange)
+        given = _bearer(asking)
         if given is None:
-            return await self._stranger(exchange)
+            return await self._stranger(asking)
         ask = self._token if given.startswith(TOKEN_PREFIX) else self._key
-        visitor = await ask(exchange, given)
+        visitor = await ask(asking, given)
         if self._rates is not None:
             self._rates.take(visitor.key_id or visitor.session_id or "")
         return visitor
 
-    async def _stranger(self, exchange: Exchange) -> Visitor:
+    async def _stranger(self, asking: Asking) -> Visitor:
         if not self._closed and not self._any_host:
-            self._check_local(exchange)
+            self._check_local(asking)
         if await self.is_closed():
             raise Unauthorized
         if self._any_host and self._rates is not None:
-            self._rates.take(exchange.scope["client"][0])
+            self._rates.take(asking.client)
         caller = Caller(
             owner="local",
-            by=_name(exchange, b"x-holdfast-by") or "local",
-            interface=_interface(exchange),
-            holder=_holder(exchange),
+            by=_name(asking, b"x-holdfast-by") or "local",
+            interface=_interface(asking),
+            holder=_holder(asking),
         )
         return Visitor(caller, OF_A_STRANGER)
 
@@ -77,35 +92,35 @@ class Gate:
         """Whether nobody gets in without a key: once somebody has made one, in this process or another."""
         now = self._deps.clock.now()
         if not self._closed and now >= self._look_at:
-            self._look_at = now + LOOK_FOR_KEYS
-            self._closed = await keys.has_keys(self._deps)
+            self._closed = await keys.has_keys(self._deps) or self._closed
+            self._look_at = now + LOOK_FOR_KEYS  # not before: whoever comes meanwhile must not slip in
         return self._closed
 
-    async def _key(self, exchange: Exchange, text: str) -> Visitor:
+    async def _key(self, asking: Asking, text: str) -> Visitor:
         key = await keys.authenticate(self._deps, text)
         caller = Caller(
             owner=key.owner,
             by=key.name or key.key_id,
-            interface=_interface(exchange),
-            holder=f"{key.key_id}:{_holder(exchange)}",
+            interface=_interface(asking),
+            holder=f"{key.key_id}:{_holder(asking)}",
         )
         return Visitor(caller, _scopes(key), key_id=key.key_id, owners=key.owners)
 
-    async def _token(self, exchange: Exchange, text: str) -> Visitor:
+    async def _token(self, asking: Asking, text: str) -> Visitor:
         token = await keys.read_token(self._deps, text)
         caller = Caller(
             owner=token.owner,
             by=f"session {token.session_id}",
-            interface=_interface(exchange),
-            holder=f"{token.session_id}:{_holder(exchange)}",
+            interface=_interface(asking),
+            holder=f"{token.session_id}:{_holder(asking)}",
         )
         return Visitor(caller, OF_A_TOKEN, session_id=token.session_id)
 
-    def _check_local(self, exchange: Exchange) -> None:
-        host = exchange.header(b"host") or ""
+    def _check_local(self, asking: Asking) -> None:
+        host = asking.header(b"host") or ""
         if _host_of(f"//{host}") not in self._hosts:
             raise NotLocal("Host", host)
-        origin = exchange.header(b"origin")
+        origin = asking.header(b"origin")
         if origin is not None and _host_of(origin) not in self._hosts:
             raise NotLocal("Origin", origin)
 
@@ -114,11 +129,11 @@ def _scopes(key: Key) -> frozenset[Scope]:
     return frozenset(scope for scope in Scope if key.allows(scope))
 
 
-def _bearer(exchange: Exchange) -> str | None:
+def _bearer(asking: Asking) -> str | None:
     """The key or the token that a request carries."""
-    given = exchange.header(b"authorization")
+    given = asking.header(b"authorization")
     if given is None:
-        return exchange.header(b"x-api-key")
+        return asking.header(b"x-api-key")
     kind, _, text = given.partition(" ")
     if kind.lower() != "bearer":
         raise Unauthorized
@@ -133,17 +148,17 @@ def _host_of(url: str) -> str | None:
         return None
 
 
-def _interface(exchange: Exchange) -> str:
-    told = exchange.header(b"x-holdfast-interface")
+def _interface(asking: Asking) -> str:
+    told = asking.header(b"x-holdfast-interface")
     return told if told in INTERFACES else "rest"
 
 
-def _holder(exchange: Exchange) -> str:
+def _holder(asking: Asking) -> str:
     """Who would drive a session: whoever says so; else somebody new with each request, for two may share a key."""
-    return _name(exchange, b"x-holdfast-holder") or f"rest-{exchange.request_id}"
+    return _name(asking, b"x-holdfast-holder") or f"rest-{asking.request_id}"
 
 
-def _name(exchange: Exchange, header: bytes) -> str | None:
+def _name(asking: Asking, header: bytes) -> str | None:
     """A name that somebody gives themselves; shown, never trusted."""
-    told = exchange.header(header)
+    told = asking.header(header)
     return told[:MAX_NAME] if told and told.isprintable() else None
