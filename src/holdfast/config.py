@@ -35,6 +35,8 @@ File, then environment, then arguments. The file is `config.toml` in the folder 
     streams_per_visitor = 2000
     graphql_depth = 20
     graphql_cost = 20000
+    [memory]
+    context_ttl = "1h"
     [encryption]
     key_file = "encryption.keys"
     seal = true
@@ -49,6 +51,7 @@ import warnings
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from io import BytesIO
+from time import time
 from typing import Any, cast
 
 from holdfast.core.duration import duration as duration  # part of this module's face
@@ -67,24 +70,27 @@ from holdfast.core.redact import SECRET_WORDS
 from holdfast.core.session import Phase, State
 from holdfast.core.window import TokenCounter, WindowSize
 from holdfast.ports import Store
-from holdfast.service.deps import Deps, HookSettings, ServerSettings, Settings
+from holdfast.service.deps import Deps, HookSettings, MemorySettings, ServerSettings, Settings
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from holdfast.agents.leases import Lease, Leases
     from holdfast.agents.registry import Registry
     from holdfast.core.agent import AgentDefinition
-    from holdfast.core.tool import Toolbox
+    from holdfast.core.tool import Tool, Toolbox, ToolFunction
     from holdfast.stores.sealing import Sealer
 
 FILE_NAME = "holdfast.db"
 CONFIG_NAME = "config.toml"
-_TABLES = ("url", "resume", "family", "window", "retention", "redact", "hooks", "server", "encryption")
+_TABLES = ("url", "resume", "family", "window", "retention", "redact", "hooks", "server", "memory", "encryption")
 AGENTS_NAME = "agents"
+LEASES_NAME = "registered"
 SEALING_KEYS = "HOLDFAST_ENCRYPTION_KEYS"
 NEVER = "never"  # in the place of a duration
 SHORTEST_SWEEP = timedelta(seconds=1)
 _shared_memory: dict[str, Store] = {}
 _registries: dict[str, Registry] = {}
+_leases: dict[str, Leases] = {}
 
 
 class SystemClock:
@@ -363,19 +369,71 @@ def read_definition(definition: str | dict[str, Any], source: str = "the definit
 
 def agents() -> dict[str, AgentDefinition]:
     """Every agent there is, by name."""
-    return _registry().all()
+    return {**_registered_agents(), **_registry().all()}
 
 
 def find_agent(name: str) -> AgentDefinition | None:
     """An agent by name, or None. Raises InvalidDefinition if its file is wrong."""
-    return _registry().find(name)
+    found = _registry().find(name)
+    return found if found is not None else _registered_agents().get(name)
 
 
 def tools() -> Toolbox:
-    """Every tool there is, by name."""
+    """Every tool there is, by name: the one that comes along, those of files, those that were registered."""
     from holdfast.agents import weather
 
-    return {weather.WEATHER.name: (weather.WEATHER, weather.call)}
+    return {**_tools_elsewhere(), weather.WEATHER.name: (weather.WEATHER, weather.call)}
+
+
+def _tools_elsewhere() -> dict[str, tuple[Tool, ToolFunction]]:
+    registered = _lease_files().tools(time()) if _has_leases() else {}
+    defined = [agent for agent in _registry().all().values() if agent.is_remote_tool]
+    if not registered and not defined:
+        return {}
+    from holdfast.agents.grpc import calling, tool_of
+
+    found = {name: (tool, calling(tool)) for name, tool in registered.items()}
+    for agent in defined:
+        key = None if agent.api_key_env is None else environment(agent.api_key_env)
+        found[agent.name] = (tool_of(agent), calling(tool_of(agent), key))
+    return found
+
+
+# What is registered while everything runs -------------------------------------------------------
+
+
+def register(lease: Lease) -> None:
+    """Begin or renew a lease on a name. Raises AgentExists if somebody else has the name for good."""
+    from holdfast.core.errors import AgentExists
+
+    taken = tools().get(lease.name)
+    if (known := _registry().all().get(lease.name)) is not None:
+        raise AgentExists(lease.name, known.source or "Holdfast itself")
+    if taken is not None and not taken[0].endpoints:
+        raise AgentExists(lease.name, "Holdfast itself")
+    _lease_files().keep(lease, time())
+
+
+def leases() -> list[Lease]:
+    """All leases that have not ended."""
+    return _lease_files().live(time()) if _has_leases() else []
+
+
+def _registered_agents() -> dict[str, AgentDefinition]:
+    return _lease_files().agents(time()) if _has_leases() else {}
+
+
+def _has_leases() -> bool:
+    return home() in _leases or os.path.isdir(os.path.join(home(), LEASES_NAME))
+
+
+def _lease_files() -> Leases:
+    from holdfast.agents.leases import SUFFIX, Leases
+
+    known = _leases.get(home())
+    if known is None:
+        known = _leases[home()] = Leases(AgentFiles(os.path.join(home(), LEASES_NAME), SUFFIX))
+    return known
 
 
 def _registry() -> Registry:
@@ -401,15 +459,15 @@ def environment(name: str) -> str | None:
 class AgentFiles:
     """The folder with a file for each agent."""
 
-    def __init__(self, folder: str) -> None:
-        self._folder = folder
+    def __init__(self, folder: str, suffix: str = ".toml") -> None:
+        self._folder, self._suffix = folder, suffix
 
     def stamps(self) -> dict[str, tuple[int, ...]]:
         """The paths of the files there, each with something that changes when the file does."""
         stamps = {}
         for name in _names(self._folder):
             path = os.path.join(self._folder, name)
-            if name.endswith(".toml") and not name.startswith(".") and os.path.isfile(path):
+            if name.endswith(self._suffix) and not name.startswith(".") and os.path.isfile(path):
                 with suppress(OSError):  # gone in the meantime
                     stamps[path] = _stamp(os.stat(path))
         return stamps
@@ -485,6 +543,7 @@ def read_settings() -> Settings:
         retention=_retention(_table(file, "retention")),
         hooks=_hooks(_table(file, "hooks")),
         server=_server(_table(file, "server")),
+        memory=_memory(_table(file, "memory")),
     )
 
 
@@ -511,6 +570,11 @@ def _counter(place: object) -> TokenCounter:
     if not callable(counter):
         raise InvalidField("window.counter", f"is {place!r}, which is no function")
     return cast(TokenCounter, counter)
+
+
+def _memory(table: dict[str, Any]) -> MemorySettings:
+    _check_known("memory", table, MemorySettings.__struct_fields__)
+    return MemorySettings(context_ttl=_duration_or_never("memory.context_ttl", table.get("context_ttl", NEVER)))
 
 
 def _server(table: dict[str, Any]) -> ServerSettings:

@@ -1,15 +1,18 @@
 """Agents that come with Holdfast."""
 
 import asyncio
+import json
+import time
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from holdfast.agents.builtin import ANSWERS, DEFINITIONS
 from holdfast.agents.inside import run_inside
 from holdfast.agents.interface import Event
 from holdfast.core.agent import AgentDefinition, AgentKind
-from tests.agents.jobs import job_of, result_of
+from tests.agents.jobs import Doing, job_of, result_of
 
 HISTORY: list[dict[str, Any]] = [
     {"role": "user", "content": "I like tea"},
@@ -36,10 +39,31 @@ async def test_echo_names_the_parameters() -> None:
 
 async def test_echo_remembers_the_session() -> None:
     first = await result_of(job_of("echo-agent"))
-    assert first["metadata"] == {"agent_id": "echo-agent", "session_id": "session-1", "task_number": 1}
+    assert first["metadata"].pop("processed_at") <= time.time()
+    told = {"agent_id": "echo-agent", "session_id": "session-1", "task_number": 1, "session_turns": 1}
+    assert first["metadata"] == told
     third = await result_of(job_of("echo-agent", prompt="/recall", history=HISTORY))
     assert third["text"] == "Echo Agent Response: /recall | Remembered: I like tea; with milk"
     assert (third["metadata"]["task_number"], third["metadata"]["previous_input"]) == (3, "with milk")
+
+
+@pytest.mark.parametrize("question", ["what did I say?", "What did I say before?", "what did i tell you"])
+async def test_echo_asked_what_was_said_recalls_it_in_a_session(question: str) -> None:
+    result = await result_of(job_of("echo-agent", prompt=question, history=HISTORY))
+    assert result["text"] == f"Echo Agent Response: {question} | Remembered: I like tea; with milk"
+
+
+async def test_echo_without_a_session_recalls_nothing_and_names_none() -> None:
+    job = replace(job_of("echo-agent", prompt="what did I say?"), session_id="")
+    result = await result_of(job)
+    assert result["text"] == "Echo Agent Response: what did I say?"
+    assert "session_id" not in result["metadata"]
+
+
+async def test_what_an_agent_is_given_in_a_session_is_remembered_for_the_next() -> None:
+    doing = Doing(job_of("echo-agent", parameters={"preference": "italian food"}))
+    await doing.result()
+    assert doing.events[0] == {"type": "context", "values": {"preference": "italian food"}}
 
 
 async def test_hello_world_greets_and_greets_again() -> None:
@@ -59,17 +83,28 @@ async def test_hello_world_greets_and_greets_again() -> None:
 )
 async def test_the_itinerary_is_planned_day_by_day(facts: dict[str, Any]) -> None:
     result = await result_of(job_of("itinerary-worker", **facts))
-    assert result["text"].splitlines() == [
-        "Itinerary for Paris, 2 days (from sample data):",
-        "Day 1: a walk through the old town, a market in the morning",
-        "Day 2: the main museum, lunch where the locals eat",
+    plan = json.loads(result["text"])
+    assert (plan["destination"], plan["interests"], plan["source"]) == ("Paris", ["culture", "food"], "sample data")
+    assert plan["days"] == [
+        {"day": 1, "plan": ["a walk through the old town", "a market in the morning"]},
+        {"day": 2, "plan": ["the main museum", "lunch where the locals eat"]},
     ]
     assert result["metadata"]["session_id"] == "session-1"
 
 
 async def test_an_itinerary_needs_no_wishes() -> None:
     result = await result_of(job_of("itinerary-worker", prompt="surprise me", parameters={"days": "many"}))
-    assert result["text"].startswith("Itinerary for your destination, 3 days")
+    plan = json.loads(result["text"])
+    assert (plan["destination"], len(plan["days"])) == ("your destination", 3)
+
+
+async def test_a_preference_of_the_context_is_part_of_every_day() -> None:
+    result = await result_of(
+        job_of("itinerary-worker", prompt="2 days in Rome", context={"preference": "italian food"})
+    )
+    plan = json.loads(result["text"])
+    assert plan["preferences"] == ["italian food"]
+    assert all("time for italian food" in day["plan"] for day in plan["days"])
 
 
 async def test_a_thousand_run_side_by_side_in_one_loop() -> None:
@@ -87,7 +122,5 @@ async def test_a_thousand_run_side_by_side_in_one_loop() -> None:
 
 
 async def test_an_agent_that_does_not_come_along_is_told() -> None:
-    from msgspec.structs import replace
-
     job = replace(job_of("echo-agent"), agent=AgentDefinition(name="nobody", kind=AgentKind.BUILTIN))
     assert (await result_of(job))["reason"] == "not_found"

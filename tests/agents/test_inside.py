@@ -130,5 +130,5 @@ async def test_being_cancelled_ends_the_agent_too(doing: Any) -> None:
 
 
 async def test_a_kind_that_cannot_be_run_here_is_told() -> None:
-    result = await Doing(job_of({"kind": "grpc", "endpoint": "localhost:1"})).result()
-    assert (result["outcome"], "kind grpc" in result["error"]) == ("failed", True)
+    result = await Doing(job_of({"kind": "acp", "command": ["nobody"]})).result()
+    assert (result["outcome"], "kind acp" in result["error"]) == ("failed", True)

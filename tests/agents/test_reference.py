@@ -62,7 +62,12 @@ def test_the_files_shown_make_sense() -> None:
     import tomllib
 
     shown = re.findall(r"^```toml\n(.*?)^```$", PAGE, flags=re.M | re.S)
-    assert [definition_of(tomllib.loads(text)["agent"]).name for text in shown] == ["gemini", "local-llama", "reviewer"]
+    assert [definition_of(tomllib.loads(text)["agent"]).name for text in shown] == [
+        "gemini",
+        "local-llama",
+        "far-away",
+        "reviewer",
+    ]
 
 
 def test_every_kind_event_and_reason_is_told() -> None:

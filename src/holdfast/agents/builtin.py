@@ -7,13 +7,16 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from time import time
 from typing import Any
 
 from holdfast.agents.interface import NOT_FOUND, Commands, Emit, Event, Job, completed, failed
 from holdfast.core.agent import AgentDefinition, AgentKind, AgentRole
+from holdfast.core.codec import encode_text
 from holdfast.core.entry import text_of
 
 RECALL = "/recall"
+_asks_what_was_said = re.compile(r"\s*what did i (just )?(say|tell you)\b.*", re.I | re.S).fullmatch
 MAX_DAYS = 30
 
 Answer = Callable[[Job], Event]
@@ -28,6 +31,8 @@ class BuiltIn:
         if answer is None:
             await emit(failed(NOT_FOUND, f"no agent {job.agent.name!r} comes with Holdfast"))
         else:
+            if job.session_id and job.parameters:
+                await emit({"type": "context", "values": dict(job.parameters)})  # for whoever is asked next
             await emit(answer(job))
 
 
@@ -35,12 +40,12 @@ class BuiltIn:
 
 
 def echo(job: Job) -> Event:
-    """Repeat what was said; `/recall` has it tell what was said before in this session, too."""
+    """Repeat what was said; asked `/recall` or what one did say, tell what was said before in this session, too."""
     before = said_before(job)
     text = f"Echo Agent Response: {job.prompt}"
     if job.parameters:
         text += " | Parameters: " + ", ".join(f"{name}={value}" for name, value in job.parameters.items())
-    if job.prompt.strip() == RECALL:
+    if job.prompt.strip() == RECALL or (job.session_id and _asks_what_was_said(job.prompt)):
         text += " | Remembered: " + ("; ".join(before) or "nothing yet")
     return completed(text, metadata=_facts(job, before))
 
@@ -51,7 +56,10 @@ def said_before(job: Job) -> list[str]:
 
 
 def _facts(job: Job, before: list[str]) -> dict[str, Any]:
-    facts = {"agent_id": job.agent.name, "session_id": job.session_id, "task_number": len(before) + 1}
+    number = max(len(before), job.turns) + 1
+    facts: dict[str, Any] = {"agent_id": job.agent.name, "processed_at": time(), "task_number": number}
+    if job.session_id:
+        facts |= {"session_id": job.session_id, "session_turns": number}
     return facts | ({"previous_input": before[-1]} if before else {})
 
 
@@ -77,24 +85,34 @@ _IDEAS = {
     "art": ("the gallery of modern art", "a street art tour", "an artist's studio"),
     "shopping": ("the arcades", "a flea market", "small shops off the main street"),
 }
+_WISHES = ("destination", "days", "interests", "preference", "preferences")
 _GENERAL = ("the sights everybody sees", "a quarter nobody told you about", "a long dinner")
 
 
 def itinerary(job: Job) -> Event:
-    """Plan a trip, day by day, from sample ideas: `destination`, `days` and `interests`."""
+    """Plan a trip, day by day, from sample ideas: `destination`, `days` and `interests`; the plan is JSON.
+
+    What the session's context says under `preference` or `preferences` is part of every day.
+    """
     wishes = _wishes(job)
     place = str(wishes.get("destination") or "your destination")
-    days = _days(wishes.get("days"))
-    interests = [word.strip().lower() for word in str(wishes.get("interests") or "").split(",") if word.strip()]
-    lines = [f"Itinerary for {place}, {days} day{'s' if days > 1 else ''} (from sample data):"]
-    lines += [f"Day {number}: {_day(interests, number)}" for number in range(1, days + 1)]
-    facts = {"worker_id": job.agent.name, "session_id": job.session_id, "destination": place, "days": days}
-    return completed("\n".join(lines), metadata=facts)
+    days, interests, preferences = _days(wishes.get("days")), _listed(wishes.get("interests")), _preferences(wishes)
+    plan = {
+        "destination": place,
+        "interests": interests,
+        "preferences": preferences,
+        "days": [{"day": number, "plan": _day(interests, preferences, number)} for number in range(1, days + 1)],
+        "source": "sample data",
+    }
+    facts: dict[str, Any] = {"worker_id": job.agent.name, "processed_at": time(), "destination": place, "days": days}
+    if job.session_id:
+        facts |= {"session_id": job.session_id, "session_turns": max(len(said_before(job)), job.turns) + 1}
+    return completed(encode_text(plan), metadata=facts)
 
 
 def _wishes(job: Job) -> dict[str, Any]:
     """What is wanted: of this session's context, of the prompt, of the parameters; later ones win."""
-    remembered = {name: job.context[name] for name in ("destination", "days", "interests") if name in job.context}
+    remembered = {name: job.context[name] for name in _WISHES if name in job.context}
     found = dict(re.findall(r"\b(destination|days|interests)\s*[=:]\s*([^;\n]+?)\s*(?=;|\n|$)", job.prompt))
     if place := re.search(r"\b(?:to|in|for)\s+([A-Z][\w'’-]*(?:\s+[A-Z][\w'’-]*)*)", job.prompt):
         found.setdefault("destination", place[1])
@@ -110,10 +128,20 @@ def _days(value: object) -> int:
         return 3
 
 
-def _day(interests: list[str], number: int) -> str:
-    """One thing of each interest, another one every day."""
+def _preferences(wishes: dict[str, Any]) -> list[str]:
+    return [word for name in ("preference", "preferences") for word in _listed(wishes.get(name))]
+
+
+def _listed(value: object) -> list[str]:
+    """Words of a list, or of a text with commas."""
+    words = value if isinstance(value, list) else str(value or "").split(",")
+    return [str(word).strip().lower() for word in words if str(word).strip()]
+
+
+def _day(interests: list[str], preferences: list[str], number: int) -> list[str]:
+    """One thing of each interest, another one every day; and what is preferred."""
     ideas = [_IDEAS.get(interest, (interest,)) for interest in interests] or [_GENERAL]
-    return ", ".join(idea[(number - 1) % len(idea)] for idea in ideas)
+    return [*(idea[(number - 1) % len(idea)] for idea in ideas), *(f"time for {each}" for each in preferences)]
 
 
 ANSWERS: dict[str, Answer] = {"echo-agent": echo, "hello-world": hello, "itinerary-worker": itinerary}

@@ -40,6 +40,10 @@ def agent_inside(kind: AgentKind, secret: Secret | None = None) -> InProcess:
         from holdfast.agents.openai import OpenAi
 
         return OpenAi(secret)
+    if kind is AgentKind.GRPC:
+        from holdfast.agents.grpc import Remote
+
+        return Remote(secret)
     raise Unsupported(f"agents of kind {kind} cannot be run here yet", kind=kind.value)
 
 
@@ -52,6 +56,22 @@ async def run_inside(job: Job, emit: Emit, commands: Commands, secret: Secret | 
             await agent.run(job, teller.emit, commands)  # over before anything could be asked of it
         else:
             await _watched(job, agent, teller, commands)
+    except Exception as error:
+        await teller.conclude(failed(AGENT_FAILED, f"{type(error).__name__}: {error}"))
+    await teller.conclude(failed(NO_ANSWER, "it ended without a result"))
+
+
+async def answer_inside(job: Job, emit: Emit, secret: Secret | None = None) -> None:
+    """Do a job for somebody who waits: it is cancelled with them, and hears nothing meanwhile."""
+    import asyncio
+
+    teller = _Teller(emit)
+    try:
+        agent = agent_inside(job.agent.kind, secret)
+        async with asyncio.timeout(job.limits.timeout):
+            await agent.run(job, teller.emit, asyncio.Queue())
+    except TimeoutError:
+        await teller.conclude(failed(TIMED_OUT, f"it took longer than {job.limits.timeout:g} seconds"))
     except Exception as error:
         await teller.conclude(failed(AGENT_FAILED, f"{type(error).__name__}: {error}"))
     await teller.conclude(failed(NO_ANSWER, "it ended without a result"))

@@ -8,6 +8,8 @@ Events are JSON objects, in order; each has a `type`::
     metadata    metadata                           what it wants known of itself
     error       error                              something went wrong, and it went on
     checkpoint  checkpoint                         state for its next turn
+    context     values                             what it wants remembered in the session, by key; kept where an agent
+                                                   is called by name with a session id (gRPC, MCP)
     approval    id, question, plan?, options?, expires_in?, wait
                                                    a question to a person; with `wait` the turn stays for the answer
     usage       input_tokens?, output_tokens?, total_tokens?
@@ -93,6 +95,9 @@ class Job(Struct, frozen=True, kw_only=True):
     items: list[dict[str, Any]] = field(default_factory=list)  # the same one by one: kind and body
     history: list[dict[str, Any]] = field(default_factory=list)  # role and content of what came before
     parameters: dict[str, Any] = field(default_factory=dict)  # named values besides the prompt, where the door has them
+    tools: list[str] = field(default_factory=list)  # that whoever asks names for it
+    turns: int = 0  # how often something was asked in the session before, as far as the door knows
+    streams: bool = False  # whether somebody hears what is said while it is
     system_prompt: str | None = None
     checkpoint: dict[str, Any] | None = None
     context: dict[str, Any] = field(default_factory=dict)

@@ -11,7 +11,7 @@ from math import cos, pi
 from typing import Any
 from zlib import crc32
 
-from holdfast.core.tool import Refused, Tool, ToolOperation
+from holdfast.core.tool import Occasion, Refused, Tool, ToolOperation
 
 SOURCE = "sample climate data, not a forecast"
 MAX_DAYS = 14
@@ -54,9 +54,9 @@ WEATHER = Tool(
 )
 
 
-def call(operation: str, parameters: dict[str, Any], today: date) -> Any:
+def call(operation: str, parameters: dict[str, Any], occasion: Occasion) -> Any:
     """What the tool answers. Raises Refused."""
-    return _OPERATIONS[operation](parameters, today)
+    return _OPERATIONS[operation](parameters, occasion.today)
 
 
 def _weather(parameters: dict[str, Any], today: date) -> dict[str, Any]:

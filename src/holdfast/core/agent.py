@@ -29,6 +29,7 @@ MAX_OUTPUT_BYTES = 16 * 1024 * 1024
 MAX_SYSTEM_PROMPT = 256 * 1024  # characters
 LONGEST_LIMIT = timedelta(seconds=10**8)
 LONGEST_IN_WORDS = timedelta(seconds=10**6)  # longer ones are written in seconds
+MAX_ENDPOINT = 512  # characters
 NEVER = "never"  # in the place of a duration
 SET_BY_LAUNCHER = (
     "AGENT_SESSION_ID",
@@ -91,7 +92,7 @@ class AgentDefinition(Struct, frozen=True, kw_only=True):
     command: tuple[str, ...] = ()
     protocol: AgentProtocol = AgentProtocol.TEXT
     function: str | None = None  # module:name
-    endpoint: str | None = None
+    endpoint: tuple[str, ...] = ()  # where it may be asked
     base_url: str | None = None
     model: str | None = None
     api_key_env: str | None = None  # the variable that has the key, never the key
@@ -111,6 +112,11 @@ class AgentDefinition(Struct, frozen=True, kw_only=True):
     def is_supervised(self) -> bool:
         """Whether it runs in processes of its own, and so outlives a launcher."""
         return self.kind in SUPERVISED
+
+    @property
+    def is_remote_tool(self) -> bool:
+        """Whether it is a tool that lives elsewhere."""
+        return self.role is AgentRole.TOOL and self.kind is AgentKind.GRPC
 
     def for_session(self, *, session_id: str, session_name: str | None) -> AgentDefinition:
         """The definition with its MCP servers filled in for one session."""
@@ -151,7 +157,7 @@ TAKES: dict[AgentKind, Path] = {
     AgentKind.PYTHON: _A_PROCESS,
     AgentKind.OPENAI: ("api_key_env", "system_prompt"),
     AgentKind.ACP: _A_PROCESS,
-    AgentKind.GRPC: ("system_prompt",),
+    AgentKind.GRPC: ("api_key_env", "system_prompt"),
 }
 KNOWN = (*_EVERY_KIND, *sorted({name for names in (*NEEDS.values(), *TAKES.values()) for name in names}))
 
@@ -202,6 +208,13 @@ def _plain(value: Any) -> Any:
     if value is None:
         return NEVER  # only durations differ from their default by being None
     return list(value) if isinstance(value, tuple) else value
+
+
+def check_endpoint(value: object) -> str:
+    """One place at which an agent, worker or tool may be asked. Raises InvalidField."""
+    if isinstance(value, (list, tuple)):
+        raise wrong(("endpoint",), "must be one place")
+    return _check_endpoint("endpoint", value)[0]
 
 
 # What may stand under a heading -----------------------------------------------------------------
@@ -269,10 +282,12 @@ def _check_url(key: str, value: object) -> str:
     return value
 
 
-def _check_endpoint(key: str, value: object) -> str:
-    if not isinstance(value, str) or not _is_endpoint(value):
-        raise wrong((key,), f"is {value!r}; write host:port")
-    return value
+def _check_endpoint(key: str, value: object) -> tuple[str, ...]:
+    places = value if isinstance(value, (list, tuple)) else [value]
+    for place in places or [value]:
+        if not isinstance(place, str) or len(place) > MAX_ENDPOINT or not _is_endpoint(place):
+            raise wrong((key,), f"is {place!r}; write host:port, or a list of such")
+    return tuple(dict.fromkeys(places))
 
 
 def _check_variable(key: str, value: object) -> str:

@@ -28,12 +28,14 @@
     │   ├── KeyNotFound           of access                                           key_not_found
     │   ├── LauncherNotFound      it has to say first that it is there                launcher_not_found
     │   ├── ToolNotFound          no such tool                                        tool_not_found
+    │   ├── TaskNotFound          no task of that id is remembered                    task_not_found
     │   ├── AgentNotFound         no such agent, or it is switched off                agent_not_found
     │   └── SessionGone           it was deleted: when, by whom, why                  session_gone
     ├── Conflict                  refused as things stand; look again, then decide
     │   ├── SessionClosed         final: read, export, fork or delete it              session_closed
     │   ├── HeldByAnother         somebody else drives it                             held_by_another
     │   ├── HoldLost              the token given is no longer the hold's             hold_lost
+    │   ├── SessionSuspended      it waits for a person                               session_suspended
     │   ├── SessionRunning        a live turn stands in the way                       session_running
     │   ├── TurnLost              the turn is somebody else's by now, or over         turn_lost
     │   ├── RunSettled            the run is over                                     run_settled
@@ -44,6 +46,7 @@
     │   ├── OutcomeConflict       finalized already, with another outcome             outcome_conflict
     │   ├── IdTaken / NameTaken   somebody has that id or name                        id_taken, name_taken
     │   ├── AgentExists           there is an agent of that name                      agent_exists
+    │   ├── AgentFailed           in the middle of a stream                           agent_failed
     │   ├── KeyReused             the key came before, with something else            key_reused
     │   ├── HasChildren           deletion without cascade                            has_children
     │   ├── FamilyLimit           tree too deep or too wide                           too_deep, too_many_children
@@ -68,6 +71,7 @@
         ├── EncryptionKeyWrong    another key than the one of that id                 encryption_key_wrong
         ├── ServerUnreachable     no answer from a server                             server_unreachable
         ├── OutcomeUnknown        cut off while committing: look whether it is there  outcome_unknown
+        ├── AgentUnreachable      none of an agent's endpoints                        agent_unreachable
         └── StoreUnavailable      cannot be opened or reached                         store_unavailable
 
 Families say what the caller can do; `code` is stable and the same at every door;
@@ -410,6 +414,15 @@ class ToolNotFound(NotFound):
         super().__init__(f"there is no tool {_shown(name)}; `hf.tools()` or GET /tools lists them", tool=_plain(name))
 
 
+class TaskNotFound(NotFound):
+    """No task of that id is remembered by the server that was asked."""
+
+    code = "task_not_found"
+
+    def __init__(self, task_id: str) -> None:
+        super().__init__(f"no task {_shown(task_id)} is remembered here", task_id=_plain(task_id))
+
+
 class AgentNotFound(NotFound):
     """No agent of that name is known, or it is switched off."""
 
@@ -478,6 +491,15 @@ class HoldLost(Conflict):
         super().__init__(
             f"your hold on session {session_id} has ended; resume it again before you go on", session_id=session_id
         )
+
+
+class SessionSuspended(Conflict):
+    """The session waits for a person, and whoever asks waits for an answer."""
+
+    code = "session_suspended"
+
+    def __init__(self, session_id: str, why: str) -> None:
+        super().__init__(f"session {session_id} {why}", session_id=session_id)
 
 
 class SessionRunning(Conflict):
@@ -615,6 +637,15 @@ class AgentExists(Conflict):
         super().__init__(
             f"there is an agent {name!r} already, in {file}; remove it first, or replace it", agent_name=name, file=file
         )
+
+
+class AgentFailed(Conflict):
+    """An agent failed while its answer was being told, where there is no other way left to say so."""
+
+    code = "agent_failed"
+
+    def __init__(self, agent: str, why: str, reason: str = "") -> None:
+        super().__init__(f"agent {agent!r} failed: {why}", agent_name=agent, reason=reason)
 
 
 class KeyReused(Conflict):
@@ -868,6 +899,15 @@ class OutcomeUnknown(StoreError):
         )
 
 
+class AgentUnreachable(StoreError):
+    """No endpoint of an agent that lives elsewhere could be reached: it was not asked."""
+
+    code = "agent_unreachable"
+
+    def __init__(self, agent: str, why: str) -> None:
+        super().__init__(f"agent {agent!r} was not asked: {why}; check that it runs there", agent_name=agent)
+
+
 class StoreUnavailable(StoreError):
     """The store cannot be opened or reached."""
 
@@ -896,6 +936,7 @@ _EXCEPTIONS_TO_THE_FAMILY = {
     "unauthorized": Edge(http=401, grpc="UNAUTHENTICATED", exit_code=4),
     "rate_limited": Edge(http=429, grpc="RESOURCE_EXHAUSTED", exit_code=4),
     "request_too_large": Edge(http=413, grpc="RESOURCE_EXHAUSTED", exit_code=2),
+    "agent_failed": Edge(http=502, grpc="ABORTED", exit_code=1),
 }
 
 

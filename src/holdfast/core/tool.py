@@ -18,7 +18,8 @@ class Tool(Struct, frozen=True, kw_only=True):
 
     name: str
     description: str
-    operations: dict[str, ToolOperation]
+    operations: dict[str, ToolOperation]  # none, if only the tool itself knows them
+    endpoints: tuple[str, ...] = ()  # of one that lives elsewhere
 
 
 class ToolOperation(Struct, frozen=True, kw_only=True):
@@ -39,5 +40,14 @@ class ToolAnswer(Struct, frozen=True, kw_only=True):
     session_id: str | None = None
 
 
-ToolFunction = Callable[[str, dict[str, Any], date], Any]  # operation, parameters, today; may raise Refused
+class Occasion(Struct, frozen=True, kw_only=True):
+    """When a tool is called, in which session, and how many seconds whoever calls waits."""
+
+    today: date
+    session_id: str | None = None
+    timeout: float | None = None
+
+
+# What is asked: operation, parameters, occasion. It may raise Refused, and what it returns may have to be awaited.
+ToolFunction = Callable[[str, dict[str, Any], Occasion], Any]
 Toolbox = Mapping[str, tuple[Tool, ToolFunction]]  # by name

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from msgspec import UNSET, Struct, field
 from msgspec.structs import replace
@@ -41,6 +41,12 @@ class ServerSettings(Struct, frozen=True, kw_only=True):
     graphql_cost: int = 20_000
 
 
+class MemorySettings(Struct, frozen=True, kw_only=True):
+    """What is kept of calls with a session id."""
+
+    context_ttl: timedelta | None = None  # how long what agents want remembered is; None: as long as the session
+
+
 class Settings(Struct, frozen=True, kw_only=True):
     """What an installation may set."""
 
@@ -52,6 +58,7 @@ class Settings(Struct, frozen=True, kw_only=True):
     retention: RetentionPolicy = field(default_factory=RetentionPolicy)
     hooks: HookSettings = field(default_factory=HookSettings)
     server: ServerSettings = field(default_factory=ServerSettings)
+    memory: MemorySettings = field(default_factory=MemorySettings)
 
 
 class Deps:

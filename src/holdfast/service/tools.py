@@ -7,7 +7,7 @@ from typing import Any
 from holdfast.core.codec import check_json, encode_text
 from holdfast.core.errors import InvalidField, ToolNotFound
 from holdfast.core.ids import check_label
-from holdfast.core.tool import Refused, ToolAnswer, Toolbox
+from holdfast.core.tool import Occasion, Refused, ToolAnswer, Toolbox
 from holdfast.service.conversation import append_messages
 from holdfast.service.deps import Caller, Deps
 
@@ -21,21 +21,24 @@ async def call_tool(
     parameters: dict[str, Any] | None = None,
     *,
     session: str | None = None,
+    timeout: float | None = None,
 ) -> ToolAnswer:
     """Call a tool; with a session, its log has the call and the result. Raises ToolNotFound."""
     if name not in tools:
         raise ToolNotFound(name)
     tool, function = tools[name]
-    wanted = next(iter(tool.operations)) if operation is None else check_label("operation", operation)
-    if wanted not in tool.operations:
+    wanted = next(iter(tool.operations), "") if operation is None else check_label("operation", operation)
+    if tool.operations and wanted not in tool.operations:
         raise InvalidField("operation", f"is {wanted!r}; {name} has {', '.join(tool.operations)}")
     given = {} if parameters is None else parameters
     if not isinstance(given, dict):
         raise InvalidField("parameters", "must be an object")
     check_json(given, "parameters")
     try:
-        result = function(wanted, given, deps.clock.now().date())
-        answer = ToolAnswer(tool=name, operation=wanted, success=True, result=result)
+        occasion = Occasion(today=deps.clock.now().date(), session_id=session, timeout=timeout)
+        result = function(wanted, given, occasion)
+        told = await result if hasattr(result, "__await__") else result
+        answer = ToolAnswer(tool=name, operation=wanted, success=True, result=told)
     except Refused as refused:
         answer = ToolAnswer(tool=name, operation=wanted, success=False, error=str(refused))
     if session is None:
