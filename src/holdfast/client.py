@@ -639,14 +639,15 @@ class Holdfast:
         from holdfast.service.agents import AgentList, shown
 
         registry = config.open_registry()
-        items = [shown(agent) for agent in registry.all().values()]
+        every = {**config.registered_agents(), **registry.all()}
+        items = [shown(agent) for _, agent in sorted(every.items())]
         return AgentList(items=items, problems=[problem.to_dict() for problem in registry.problems()])
 
     async def agent(self, name: str) -> dict[str, Any]:
         """One agent as it is defined."""
         from holdfast.service.agents import shown
 
-        return shown(config.open_registry().get(name))
+        return shown(config.get_agent(name))
 
     async def define_agent(
         self, definition: str | dict[str, Any], *, replace: bool = False, source: str = "the definition"

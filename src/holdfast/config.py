@@ -55,7 +55,7 @@ from time import time
 from typing import Any, cast
 
 from holdfast.core.duration import duration as duration  # part of this module's face
-from holdfast.core.errors import InvalidField, StoreReadOnly, StoreUnavailable, Unsupported
+from holdfast.core.errors import AgentNotFound, InvalidField, StoreReadOnly, StoreUnavailable, Unsupported
 from holdfast.core.family import FamilyLimits
 from holdfast.core.policy import (
     APPROVAL_IDLE_LIMIT,
@@ -369,13 +369,21 @@ def read_definition(definition: str | dict[str, Any], source: str = "the definit
 
 def agents() -> dict[str, AgentDefinition]:
     """Every agent there is, by name."""
-    return {**_registered_agents(), **_registry().all()}
+    return {**registered_agents(), **_registry().all()}
 
 
 def find_agent(name: str) -> AgentDefinition | None:
     """An agent by name, or None. Raises InvalidDefinition if its file is wrong."""
     found = _registry().find(name)
-    return found if found is not None else _registered_agents().get(name)
+    return found if found is not None else registered_agents().get(name)
+
+
+def get_agent(name: str) -> AgentDefinition:
+    """An agent by name. Raises AgentNotFound, or InvalidDefinition if its file is wrong."""
+    found = find_agent(name)
+    if found is None:
+        raise AgentNotFound(name)
+    return found
 
 
 def tools() -> Toolbox:
@@ -419,7 +427,8 @@ def leases() -> list[Lease]:
     return _lease_files().live(time()) if _has_leases() else []
 
 
-def _registered_agents() -> dict[str, AgentDefinition]:
+def registered_agents() -> dict[str, AgentDefinition]:
+    """Agents and workers that were registered, by name."""
     return _lease_files().agents(time()) if _has_leases() else {}
 
 

@@ -17,8 +17,8 @@ import uvicorn
 
 from holdfast import config
 from holdfast.doors.http.app import Door
-from holdfast.doors.http.exchange import App, Exchange, Receive, Scope, Send
-from holdfast.doors.http.gate import Gate
+from holdfast.doors.http.exchange import App, Receive, Scope, Send
+from holdfast.doors.http.gate import Asking, Gate
 from holdfast.doors.http.serve import make_door
 from holdfast.doors.http.visit import Visitor
 from holdfast.launcher.embedded import Embedded
@@ -32,7 +32,7 @@ OWNER = "X-Test-Owner"
 class OwnerGate(Gate):
     """A gate that believes a header which owner is asking."""
 
-    async def admit(self, exchange: Exchange) -> Visitor:
+    async def admit(self, exchange: Asking) -> Visitor:
         visitor = await super().admit(exchange)
         told = visitor.caller
         owner = exchange.header(OWNER.lower().encode()) or "local"

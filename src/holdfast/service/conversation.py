@@ -129,7 +129,7 @@ async def session_with_window(deps: Deps, caller: Caller, ref: str, size: Window
 async def session_and_window(deps: Deps, caller: Caller, ref: str, size: WindowSize) -> tuple[Session, Page[Entry]]:
     """The session as it is, and its window, in one read."""
     tail = await deps.store.tail(caller.owner, ref, _chunk(size), with_session=True)
-    page = await _window(deps, caller, ref, WindowBuilder(size), _chunk(size), tail)
+    page = await _window(deps, caller, ref, WindowBuilder(size, deps.settings.count_tokens), _chunk(size), tail)
     assert tail.session is not None
     return shown(tail.session), page
 

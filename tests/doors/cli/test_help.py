@@ -17,7 +17,7 @@ STAGE = (
     "create update get show list tree children log send suspend resume release fork finalize delete cleanup audit "
     "should-resume context checkpoint approvals approve reject request-approval compact search export import migrate "
     "doctor completion hooks stats agent agents run runs result stop inbox launcher launchers watch replay keys serve "
-    "encryption-key"
+    "encryption-key sample"
 )
 
 

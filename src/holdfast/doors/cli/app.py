@@ -76,6 +76,7 @@ COMMANDS: dict[str, dict[str, str]] = {
     },
     "Server": {
         "serve": "serve:serve",
+        "sample": "sample:sample",
     },
     "Care": {
         "stats": "stats:stats",

@@ -121,7 +121,7 @@ class Door:
 
     def visit(self, exchange: Exchange, visitor: Visitor) -> Visit:
         """Holdfast as this visitor sees it; the headers name the session and the run that ask, if any do."""
-        session = next((name for name in map(exchange.header, NAMED_BY_HEADERS) if _is_filled_in(name)), None)
+        session = next((name for name in map(exchange.header, NAMED_BY_HEADERS) if is_filled_in(name)), None)
         run = exchange.header(b"x-agent-run-id")
         return Visit(self.deps_of(visitor.caller.owner), visitor, session=session, run=run)
 
@@ -260,7 +260,7 @@ def _learn_from(value: Any) -> None:
         learn(session=value.session_id, task=value.task_id, run=value.run_id)
 
 
-def _is_filled_in(name: str | None) -> bool:
+def is_filled_in(name: str | None) -> bool:
     """Whether a header names something; a template that nobody filled in names nothing."""
     if name and name.startswith("${"):
         log.warning("a header still reads %s: nobody filled it in; it counts as absent", name[:100])

@@ -18,6 +18,7 @@ from holdfast.doors.http.docs_page import docs_page
 from holdfast.doors.http.exchange import Exchange
 from holdfast.doors.http.openapi import openapi
 from holdfast.doors.http.visit import Visitor
+from holdfast.service.deps import Deps
 
 READY_WITHIN = 5.0  # seconds for the store to answer
 SILENT_AFTER = 10.0  # seconds without a write that went well: the server is not ready
@@ -49,6 +50,17 @@ class Heart:
             raise StoreUnavailable(f"nothing could be written for {silent:.0f} seconds", store="store")
 
 
+async def check_ready(deps: Deps, heart: Heart | None = None) -> None:
+    """Raise StoreError if the store does not answer, or takes no writes."""
+    if heart is not None:
+        heart.check(SILENT_AFTER)
+    try:
+        async with asyncio.timeout(READY_WITHIN):
+            await deps.store.feed_end("local")
+    except TimeoutError:
+        raise StoreUnavailable("the store does not answer in time", store="store") from None
+
+
 def add_to(door: Door, heart: Heart | None = None) -> None:
     """Answer /healthz, /readyz, /openapi.json and /docs; a server that has a heart is well as long as it beats."""
 
@@ -58,13 +70,7 @@ def add_to(door: Door, heart: Heart | None = None) -> None:
         await exchange.answer(encode(Health(status="ok")))
 
     async def readyz(exchange: Exchange, _: Visitor) -> None:
-        if heart is not None:
-            heart.check(SILENT_AFTER)
-        try:
-            async with asyncio.timeout(READY_WITHIN):
-                await door.deps.store.feed_end("local")
-        except TimeoutError:
-            raise StoreUnavailable("the store does not answer in time", store="store") from None
+        await check_ready(door.deps, heart)
         await exchange.answer(encode(Health(status="ready")))
 
     async def document(exchange: Exchange, _: Visitor) -> None:

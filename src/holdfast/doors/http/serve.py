@@ -1,4 +1,4 @@
-"""A server: the HTTP door, a launcher, the sweeper, in one process until it is told to stop.
+"""A server: the HTTP and gRPC doors, a launcher, the sweeper, in one process until it is told to stop.
 
 Told to stop it takes no more requests, ends its streams (readers come back by their cursor), answers
 what it has begun, and lets go of the store. Agents in processes of their own go on; the launcher of
@@ -22,6 +22,7 @@ import uvicorn
 from msgspec import Struct
 
 from holdfast import config
+from holdfast.agents.router import close_router
 from holdfast.core.errors import InvalidField, StoreError, StoreUnavailable
 from holdfast.doors.graphql import door as graphql
 from holdfast.doors.http import agent_sessions, agents, health, launching, messages, metrics, streams, transfer
@@ -40,9 +41,14 @@ from holdfast.service.keys import has_keys
 from holdfast.service.sweeper import Sweeper
 from holdfast.service.turns import TurnDesk
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from holdfast.doors.grpc.server import GrpcServer, Tls
+
 log = logging.getLogger(__name__)
 
 PORT = 8765
+GRPC_PORT = 50051
 KEEP_ALIVE = 30  # seconds a connection may be idle
 FINISH_WITHIN = 10  # seconds that begun answers have when the server is told to stop
 LEASH = 0  # a worker's standard input: it ends with whoever started the worker
@@ -59,6 +65,12 @@ class Options(Struct, frozen=True, kw_only=True):
     open_to_all: bool = False  # to whoever can reach it, without any key
     fd: int | None = None  # a socket that listens already; `workers` shares one
     slots: int = standalone.SLOTS
+    grpc_port: int | None = None  # None: no gRPC
+    grpc_given: bool = True  # whether somebody asked for that port: else it may be taken
+    grpc_shared: bool = False  # whether other workers listen there, too
+    grpc_cert: str | None = None  # files: a certificate, its key, and who signs those of clients
+    grpc_key: str | None = None
+    grpc_client_ca: str | None = None
 
 
 async def serve(options: Options) -> None:
@@ -69,13 +81,14 @@ async def serve(options: Options) -> None:
     stop = asyncio.Event()
     async with AsyncExitStack() as stack:
         stack.push_async_callback(deps.store.close)
-        traces, heart = open_traces(), Heart()
+        stack.push_async_callback(close_router)  # after the launcher: its agents may live elsewhere
+        rates = Rates(deps.settings.server.rate, deps.settings.server.burst)
+        traces, heart, gate = open_traces(), Heart(), await _gate(deps, options, rates)
         if traces is not None:
             stack.push_async_callback(asyncio.to_thread, traces.close)
-        rates = Rates(deps.settings.server.rate, deps.settings.server.burst)
-        door = make_door(deps, await _gate(deps, options, rates), traces=traces, stop=stop, heart=heart)
+        door = make_door(deps, gate, traces=traces, stop=stop, heart=heart)
         server = _Server(_configured(door), stop)
-        server_id = deps.new_id()
+        server_id, grpc_server = deps.new_id(), await _grpc(door, gate, heart, options)
         if helped := await servers.arrive(deps, server_id):
             log.warning("no server was here for a while: %d turns got more time to be heard of", helped)
         work: list[Coroutine[Any, Any, None]] = [
@@ -83,6 +96,8 @@ async def serve(options: Options) -> None:
             _beat(deps, server_id, heart, rates, stop),
             _close(door, stop),
         ]
+        if grpc_server is not None:
+            work.append(grpc_server.run(stop))
         if options.launches:
             work.append(_launch(deps, options, address, stop))
         tasks = [asyncio.create_task(each) for each in work]
@@ -143,6 +158,60 @@ async def _gate(deps: Deps, options: Options, rates: Rates) -> Gate:
             "--scope admin`), or listen at 127.0.0.1",
         )
     return Gate(deps, closed=True, rates=rates)
+
+
+async def _grpc(door: Door, gate: Gate, heart: Heart, options: Options) -> GrpcServer | None:
+    """The gRPC door, if it is wanted and can be had; listening."""
+    if options.grpc_port is None or not _has_grpc():
+        return None
+    from holdfast.doors.grpc.server import GrpcServer
+
+    tls = _tls(options)
+    server = GrpcServer(door.deps, gate, deps_of=door.deps_of, shared=options.grpc_shared, heart=heart)
+    try:
+        port = await server.start(options.host, options.grpc_port, tls)
+    except StoreUnavailable as error:
+        if options.grpc_given:
+            raise
+        log.warning("gRPC is off: %s", error)
+        return None
+    log.warning("gRPC%s at %s port %d", "" if tls is None else " (TLS)", options.host, port)
+    return server
+
+
+def _has_grpc() -> bool:
+    try:
+        import grpc_health
+        import grpc_reflection  # noqa: F401
+    except ImportError:
+        log.warning("gRPC is off: it is not installed; run: pip install 'holdfast[grpc]'")
+        return False
+    return grpc_health is not None
+
+
+def _tls(options: Options) -> Tls | None:
+    from holdfast.doors.grpc.server import Tls
+
+    if (options.grpc_cert is None) is not (options.grpc_key is None):
+        raise InvalidField("grpc_cert", "and its key belong together: give both --grpc-cert and --grpc-key")
+    if options.grpc_cert is None or options.grpc_key is None:
+        return None
+    return Tls(cert=options.grpc_cert, key=options.grpc_key, client_ca=options.grpc_client_ca)
+
+
+def grpc_place(options: Options) -> socket.socket | None:
+    """The port that all workers listen at by gRPC, kept for them; None if they do not."""
+    if options.grpc_port is None or not _has_grpc():
+        return None
+    from holdfast.doors.grpc.server import shared_port
+
+    try:
+        return shared_port(options.host, options.grpc_port)
+    except StoreUnavailable as error:
+        if options.grpc_given:
+            raise
+        log.warning("gRPC is off: %s", error)
+        return None
 
 
 async def _beat(deps: Deps, server_id: str, heart: Heart, rates: Rates, stop: asyncio.Event) -> None:

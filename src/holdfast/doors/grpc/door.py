@@ -1,0 +1,159 @@
+"""The gRPC door: every call passes the gate, is answered by one function, or by the error that ended it.
+
+Services and their methods come from the descriptors of proto/; what answers each is in a table by name. Errors leave
+with the status of the one table of errors, and with the session's id, their code and their facts as trailing metadata.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import contextmanager
+from itertools import count
+from os import urandom
+from typing import Any
+
+import grpc
+from google.protobuf.message import DecodeError
+from google.protobuf.message_factory import GetMessageClass
+
+from holdfast.core.codec import encode
+from holdfast.core.errors import Forbidden, HoldfastError, InvalidField, edge_of
+from holdfast.doors.grpc.calls import Asking, Call, Rpc
+from holdfast.doors.http.gate import Gate
+from holdfast.doors.http.refusals import TooManyStreams, Unexpected
+from holdfast.service.about import working_on
+from holdfast.service.deps import Deps
+
+log = logging.getLogger(__name__)
+
+MAX_DETAILS = 1000  # characters of a message
+MAX_FACTS = 4096  # bytes: metadata is small
+SESSION, CODE, FACTS = "session-id", "error-code", "error-bin"
+
+Rpcs = dict[str, Rpc]  # by the name of the method
+
+
+class GrpcDoor:
+    """Answers gRPC calls on one store."""
+
+    def __init__(self, deps_of: Callable[[str], Deps], gate: Gate, *, alone: str | None = None) -> None:
+        """`alone`: there is nobody here but this agent or tool."""
+        self._deps_of, self._gate, self._alone = deps_of, gate, alone
+        self._calls, self._mark = count(1), urandom(4).hex()
+        self._streams: Counter[str] = Counter()
+        self.is_closing = False
+
+    def handlers(self, service: Any, rpcs: Rpcs) -> Any:
+        """What answers the methods of a service, given its descriptor."""
+        methods = {method.name: self._handler(method, rpcs[method.name]) for method in service.methods}
+        return grpc.method_handlers_generic_handler(service.full_name, methods)
+
+    def _handler(self, method: Any, rpc: Rpc) -> Any:
+        read = _reading(GetMessageClass(method.input_type))
+        if method.server_streaming:
+            return grpc.unary_stream_rpc_method_handler(self._streaming(rpc), read, _written)
+        return grpc.unary_unary_rpc_method_handler(self._answering(rpc), read, _written)
+
+    def _answering(self, rpc: Rpc) -> Any:
+        async def answer(request: Any, context: Any) -> Any:
+            session = _session_of(request)
+            try:
+                with working_on(session=session or None):
+                    return await rpc.function(await self._admitted(request, context, rpc), request)
+            except Exception as error:
+                await _refuse(context, error, session)
+
+        return answer
+
+    def _streaming(self, rpc: Rpc) -> Any:
+        async def stream(request: Any, context: Any) -> AsyncIterator[Any]:
+            session = _session_of(request)
+            try:
+                call = await self._admitted(request, context, rpc)
+                with self._place_for(call):
+                    async for piece in rpc.function(call, request):
+                        yield piece
+            except Exception as error:
+                await _refuse(context, error, session)
+
+        return stream
+
+    async def _admitted(self, request: Any, context: Any, rpc: Rpc) -> Call:
+        """The call, let in. Raises what a stranger is told."""
+        asking = Asking(context, self._request_id())
+        visitor = await self._gate.admit(asking)
+        if rpc.scope not in visitor.scopes:
+            raise Forbidden(rpc.scope.value)
+        if request is None:
+            raise InvalidField("request", "is no message of this method")
+        return Call(context, asking, visitor, self._deps_of(visitor.caller.owner), self._alone)
+
+    def _request_id(self) -> str:
+        """By which a call is known, as long as nobody gave it a name."""
+        return f"{self._mark}-{next(self._calls)}"
+
+    @contextmanager
+    def _place_for(self, call: Call) -> Iterator[None]:
+        """A place among the streams. Raises TooManyStreams."""
+        limits, who = call.hf.deps.settings.server, call.who
+        if self._streams.total() >= limits.streams:
+            raise TooManyStreams(limits.streams, "on this server")
+        if self._streams[who] >= limits.streams_per_visitor:
+            raise TooManyStreams(limits.streams_per_visitor, "for you")
+        self._streams[who] += 1
+        try:
+            yield
+        finally:
+            self._streams[who] -= 1
+            if not self._streams[who]:
+                del self._streams[who]
+
+
+def _reading(kind: Any) -> Callable[[bytes], Any]:
+    """A message out of bytes; None if they are none. (An exception here would leave as an error of ours.)"""
+    parse = kind.FromString
+
+    def read(data: bytes) -> Any:
+        try:
+            return parse(data)
+        except DecodeError:
+            return None
+
+    return read
+
+
+def _written(answer: Any) -> bytes:
+    """A message, or what was made of one for all who get it."""
+    return answer if isinstance(answer, bytes) else answer.SerializeToString()
+
+
+def _session_of(request: Any) -> str:
+    """The session that a request names, to be named by whatever becomes of it."""
+    for name in ("session_id", "session"):
+        if (value := getattr(request, name, "")) and isinstance(value, str):
+            return value
+    return ""
+
+
+async def _refuse(context: Any, error: Exception, session: str) -> None:
+    """End a call with an error."""
+    if isinstance(error, grpc.aio.AbortError):
+        raise error
+    if not isinstance(error, HoldfastError):
+        log.error("a call failed", exc_info=error, extra={"session": session or None})
+        error = Unexpected()
+    code = getattr(grpc.StatusCode, edge_of(error).grpc)
+    session = session or str(error.facts.get("session_id") or "")
+    await context.abort(code, error.message[:MAX_DETAILS], trailing_metadata=_trailing(error, session))
+
+
+def _trailing(error: HoldfastError, session: str) -> tuple[tuple[str, str | bytes], ...]:
+    facts = encode(error.to_dict())
+    told: list[tuple[str, str | bytes]] = [(CODE, error.code)]
+    if len(facts) <= MAX_FACTS:
+        told.append((FACTS, facts))
+    if session and session.isascii() and session.isprintable():
+        told.append((SESSION, session[:MAX_FACTS]))
+    return tuple(told)

@@ -1,0 +1,276 @@
+"""`holdfast serve` with its gRPC door, as a process: clients of others' making, TLS, workers, ends good and bad."""
+
+from __future__ import annotations
+
+import asyncio
+import datetime
+import os
+import signal
+import subprocess
+import sys
+import threading
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
+
+from holdfast.core.errors import StoreUnavailable
+from holdfast.protobuf import agent_platform_pb2 as pb
+from holdfast.protobuf import sessions_pb2 as sp
+from tests.docs.page import ROOT
+from tests.doors.grpc.serving import PATIENCE, Served, Stubs, sample_process, server_process, until
+from tests.doors.grpc.test_platform import refused, task
+
+Code = grpc.StatusCode
+SERVING, NOT_SERVING = health_pb2.HealthCheckResponse.SERVING, health_pb2.HealthCheckResponse.NOT_SERVING
+NAMES = {
+    "agentplatform.AgentService",
+    "agentplatform.TaskWorker",
+    "agentplatform.ToolService",
+    "holdfast.v1.SessionService",
+}
+
+
+def test_the_script_of_the_session_id_guide_works_as_it_is_written(home: Path) -> None:
+    """Its text is unchanged but for the port: tests run side by side."""
+    compiled = subprocess.run(
+        ["bash", str(ROOT / "scripts" / "compile_proto.sh"), str(home / "proto")],
+        env={**os.environ, "PYTHON": sys.executable},
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE,
+    )
+    assert compiled.returncode == 0, compiled.stderr
+    script = (ROOT / "tests" / "data" / "grpc" / "session_id_script.txt").read_text()
+    with server_process(f"sqlite:///{home}/store.db", home) as server:
+        (home / "test_session_id.py").write_text(script.replace("localhost:50051", f"localhost:{server.port}"))
+        ran = subprocess.run(
+            [sys.executable, "test_session_id.py"], cwd=home, capture_output=True, text=True, timeout=PATIENCE
+        )
+    assert ran.returncode == 0, ran.stderr
+    assert "✓ Session IDs match across requests!" in ran.stdout
+    assert "Echo Agent Response: Second message in same session" in ran.stdout
+    assert "'session_turns': '2'" in ran.stdout
+
+
+async def test_what_is_said_survives_kill_9_in_the_middle_of_a_stream(home: Path) -> None:
+    store, words = f"sqlite:///{home}/store.db", " ".join(["word"] * 100_000)
+    with server_process(store, home) as server:
+        async with grpc.aio.insecure_channel(server.place) as channel:
+            await Stubs(channel).agents.ExecuteTask(task("before the end", session_id="s-1"))
+            stream = Stubs(channel).agents.StreamTask(task(words, session_id="s-1"))
+            assert not (await stream.read()).is_final
+            server.kill()
+            assert (await refused(to_the_end(stream))).code() is Code.UNAVAILABLE
+    with server_process(store, home) as server:
+        async with grpc.aio.insecure_channel(server.place) as channel:
+            answer = await Stubs(channel).agents.ExecuteTask(task("what did I say?", session_id="s-1"))
+            assert answer.output.endswith(f"Remembered: before the end; {words}")
+            assert answer.metadata["session_turns"] == "3"
+
+
+async def to_the_end(stream: Any) -> None:
+    while await stream.read() is not grpc.aio.EOF:
+        pass
+
+
+async def test_told_to_stop_it_finishes_what_was_begun_and_ends_streams(home: Path) -> None:
+    with server_process(f"sqlite:///{home}/store.db", home) as server:
+        async with grpc.aio.insecure_channel(server.place) as channel:
+            stubs = Stubs(channel)
+            await stubs.agents.ExecuteTask(task("x", session_id="s-1"))
+            watch = stubs.sessions.WatchSession(sp.WatchSessionRequest(session="s-1"))
+            assert (await watch.read()).id == 1
+            server.process.send_signal(signal.SIGTERM)
+            async with asyncio.timeout(PATIENCE):
+                await to_the_end(watch)
+            assert await asyncio.to_thread(server.process.wait, PATIENCE) == 0
+
+
+# For whoever looks after it ---------------------------------------------------------------------
+
+
+async def test_reflection_tells_what_there_is(served: Served) -> None:
+    stub = reflection_pb2_grpc.ServerReflectionStub(served.channel)
+    asked = [
+        reflection_pb2.ServerReflectionRequest(list_services=""),
+        reflection_pb2.ServerReflectionRequest(file_containing_symbol="agentplatform.TaskRequest"),
+    ]
+    names, file = [answer async for answer in stub.ServerReflectionInfo(iter(asked))]
+    told = {service.name for service in names.list_services_response.service}
+    assert told == NAMES | {"grpc.health.v1.Health", "grpc.reflection.v1alpha.ServerReflection"}
+    assert b"session_id" in file.file_descriptor_response.file_descriptor_proto[0]
+
+
+async def test_health_is_that_of_the_store(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    health: Any = health_pb2_grpc.HealthStub(served.channel)
+    for name in ("", *NAMES):
+        assert (await health.Check(health_pb2.HealthCheckRequest(service=name))).status == SERVING
+    assert (await refused(health.Check(health_pb2.HealthCheckRequest(service="nothing")))).code() is Code.NOT_FOUND
+
+    async def away(owner: str) -> int:
+        raise StoreUnavailable("away", store="store")
+
+    monkeypatch.setattr(served.deps.store, "feed_end", away)
+    assert (await health.Check(health_pb2.HealthCheckRequest())).status == NOT_SERVING
+    monkeypatch.undo()
+    assert (await health.Check(health_pb2.HealthCheckRequest())).status == SERVING
+
+
+async def test_health_can_be_watched_until_the_server_stops(home: Path) -> None:
+    with server_process(f"sqlite:///{home}/store.db", home) as server:
+        async with grpc.aio.insecure_channel(server.place) as channel:
+            watch = health_pb2_grpc.HealthStub(channel).Watch(health_pb2.HealthCheckRequest())
+            async with asyncio.timeout(PATIENCE):
+                assert (await watch.read()).status == SERVING
+                server.process.send_signal(signal.SIGTERM)
+                assert (await watch.read()).status == NOT_SERVING
+
+
+async def test_what_is_too_large_is_refused(served: Served) -> None:
+    error = await refused(served.agents.ExecuteTask(task("x" * 5_000_000, session_id="s-1")))
+    assert error.code() is Code.RESOURCE_EXHAUSTED
+    whole = await served.agents.ExecuteTask(task("x" * 900_000, session_id="s-1"))
+    assert len(whole.output) > 900_000
+
+
+# Where it listens -------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def certificate(tmp_path: Path) -> tuple[Path, Path]:
+    """A certificate of this machine's own making, and its key."""
+    import ipaddress
+
+    from cryptography import x509
+    from cryptography.hazmat.primitives import hashes, serialization
+    from cryptography.hazmat.primitives.asymmetric import ec
+
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "localhost")])
+    now = datetime.datetime.now(datetime.UTC)
+    names = x509.SubjectAlternativeName([x509.DNSName("localhost"), x509.IPAddress(ipaddress.ip_address("127.0.0.1"))])
+    made = (
+        x509.CertificateBuilder()
+        .subject_name(name)
+        .issuer_name(name)
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - datetime.timedelta(hours=1))
+        .not_valid_after(now + datetime.timedelta(hours=1))
+        .add_extension(names, critical=False)
+        .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
+        .sign(key, hashes.SHA256())
+    )
+    cert, secret = tmp_path / "server.pem", tmp_path / "server.key"
+    cert.write_bytes(made.public_bytes(serialization.Encoding.PEM))
+    secret.write_bytes(
+        key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
+    )
+    return cert, secret
+
+
+async def test_tls_with_certificates_on_both_sides(home: Path, certificate: tuple[Path, Path]) -> None:
+    cert, key = certificate
+    options = ["--grpc-cert", str(cert), "--grpc-key", str(key), "--grpc-client-ca", str(cert)]
+    with server_process(f"sqlite:///{home}/store.db", home, *options) as server:
+        both = grpc.ssl_channel_credentials(cert.read_bytes(), key.read_bytes(), cert.read_bytes())
+        async with grpc.aio.secure_channel(f"localhost:{server.port}", both) as channel:
+            assert (await Stubs(channel).agents.ExecuteTask(task("x"), timeout=20)).success
+        for channel in (
+            grpc.aio.insecure_channel(server.place),
+            grpc.aio.secure_channel(f"localhost:{server.port}", grpc.ssl_channel_credentials(cert.read_bytes())),
+        ):
+            async with channel:
+                error = await refused(Stubs(channel).agents.ExecuteTask(task("x"), timeout=5))
+                assert error.code() in (Code.UNAVAILABLE, Code.DEADLINE_EXCEEDED)
+
+
+def _run(home: Path, *arguments: str, code: str = "") -> subprocess.CompletedProcess[str]:
+    """`holdfast` with these arguments, to its end."""
+    program = f"import sys\n{code}\nfrom holdfast.doors.cli.main import main\nsys.exit(main())"
+    return subprocess.run(
+        [sys.executable, "-c", program, *arguments],
+        env={**os.environ, "HOLDFAST_HOME": str(home)},
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE,
+    )
+
+
+def test_half_a_certificate_is_refused(home: Path) -> None:
+    ended = _run(home, "serve", "--store", "memory://", "--port", "0", "--grpc-port", "0", "--grpc-cert", "x.pem")
+    assert (ended.returncode, "--grpc-key" in ended.stderr) == (2, True)
+
+
+def test_where_others_can_reach_it_it_does_not_start_without_a_key(home: Path) -> None:
+    ended = _run(home, "serve", "--store", "memory://", "--port", "0", "--grpc-port", "0", "--host", "0.0.0.0")
+    assert (ended.returncode, "keys create" in ended.stderr) == (2, True)
+
+
+def test_a_port_that_is_taken_is_an_error_if_it_was_asked_for(home: Path) -> None:
+    with sample_process("echo-agent", home) as sample:
+        arguments = ["serve", "--store", "memory://", "--port", "0", "--grpc-port", str(sample.port)]
+        ended = _run(home, *arguments)
+        assert (ended.returncode, "--grpc-port" in ended.stderr) == (5, True)
+
+
+WITHOUT = "for name in ('grpc', 'grpc_health', 'grpc_reflection', 'google.protobuf'): sys.modules[name] = None"
+
+
+def test_without_the_extra_the_server_works_and_says_what_to_install(home: Path) -> None:
+    program = f"import sys\n{WITHOUT}\nfrom holdfast.doors.cli.main import main\nsys.exit(main())"
+    process = subprocess.Popen(
+        [sys.executable, "-c", program, "serve", "--store", "memory://", "--port", "0", "--log-format", "text"],
+        env={**os.environ, "HOLDFAST_HOME": str(home)},
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stderr is not None
+    try:
+        watchdog = threading.Timer(PATIENCE, process.kill)
+        watchdog.start()
+        lines = [next(process.stderr) for _ in range(3)]
+        watchdog.cancel()
+        assert "gRPC is off" in lines[0]
+        assert "pip install 'holdfast[grpc]'" in lines[0]
+        assert "Holdfast serves" in lines[1]
+        assert "Started server process" in lines[2]  # from here on it hears signals
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(PATIENCE) == 0
+    finally:
+        process.kill()
+        process.wait()
+        process.stderr.close()
+    alone = _run(home, "sample", "echo-agent", code=WITHOUT)
+    assert (alone.returncode, "holdfast[grpc]" in alone.stderr) == (2, True)
+
+
+async def test_several_workers_listen_at_one_port(home: Path) -> None:
+    """Each connection goes to one of them, and each remembers its own tasks; sessions are everybody's."""
+    with server_process(f"sqlite:///{home}/store.db", home, "--workers", "2") as server:
+        first = task("I like tea", session_id="s-1")
+        async with _fresh_channel(server.place) as channel:
+            await Stubs(channel).agents.ExecuteTask(first)
+        await until(lambda: _is_recalled_by_another(server.place, first.task_id))
+        server.process.send_signal(signal.SIGTERM)
+        assert await asyncio.to_thread(server.process.wait, PATIENCE) == 0
+
+
+def _fresh_channel(place: str) -> Any:
+    """A channel with a connection of its own."""
+    return grpc.aio.insecure_channel(place, options=[("grpc.use_local_subchannel_pool", 1)])
+
+
+async def _is_recalled_by_another(place: str, task_id: str) -> bool:
+    async with _fresh_channel(place) as channel:
+        stubs = Stubs(channel)
+        try:
+            await stubs.workers.GetTaskStatus(pb.TaskStatusRequest(task_id=task_id))
+        except grpc.aio.AioRpcError:
+            answer = await stubs.agents.ExecuteTask(task("what did I say?", session_id="s-1"))
+            return str(answer.output).endswith("Remembered: I like tea")
+    return False

@@ -1,0 +1,164 @@
+"""SessionService: everything a session can be asked, by gRPC, on the same store as any other door."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from pathlib import Path
+
+import grpc
+import pytest
+
+from holdfast.protobuf import sessions_pb2 as sp
+from tests.doors.grpc.serving import Served, server_process
+from tests.doors.grpc.test_platform import refused, task, trailing
+
+Code = grpc.StatusCode
+
+
+async def test_a_session_from_creation_to_deletion(served: Served) -> None:
+    service = served.sessions
+    made = await service.CreateSession(
+        sp.CreateSessionRequest(agent_name="planner", session_name="plan", purpose="to plan", metadata='{"a": 1}')
+    )
+    assert (made.session_name, made.state, made.interface) == ("plan", "created", "grpc")
+    assert json.loads(made.metadata) == {"a": 1}
+    assert made.created_at.seconds > 1_700_000_000
+    found = await service.GetSession(sp.GetSessionRequest(session="plan"))
+    assert found == made
+    suspended = await service.SuspendSession(
+        sp.SuspendSessionRequest(session="plan", reason="later", checkpoint='{"step": 3}')
+    )
+    assert suspended.state == "suspended"
+    back = await service.ResumeSession(sp.ResumeSessionRequest(session="plan", holder="me"))
+    assert (json.loads(back.checkpoint), back.session.state) == ({"step": 3}, "active")
+    over = await service.FinalizeSession(
+        sp.FinalizeSessionRequest(session="plan", outcome="completed", summary="done", token=back.token)
+    )
+    assert (over.state, over.summary) == ("completed", "done")
+    gone = await service.DeleteSession(sp.DeleteSessionRequest(session=made.session_id))
+    assert (gone.deleted_sessions, list(gone.session_ids)) == (1, [made.session_id])
+    error = await refused(service.GetSession(sp.GetSessionRequest(session=made.session_id)))
+    assert (error.code(), trailing(error)["error-code"]) == (Code.NOT_FOUND, "session_gone")
+
+
+async def test_lists_come_in_pages(served: Served) -> None:
+    for number in range(5):
+        await served.sessions.CreateSession(sp.CreateSessionRequest(agent_name="planner", session_id=f"s-{number}"))
+    seen, cursor = [], ""
+    while True:
+        page = await served.sessions.ListSessions(sp.ListSessionsRequest(agent_name="planner", limit=2, cursor=cursor))
+        seen += [session.session_id for session in page.sessions]
+        if not (cursor := page.next):
+            break
+    assert sorted(seen) == [f"s-{number}" for number in range(5)]
+
+
+async def test_children_hang_on_their_parent_and_go_with_it(served: Served) -> None:
+    service = served.sessions
+    await service.CreateSession(sp.CreateSessionRequest(session_id="top"))
+    await service.CreateSession(sp.CreateSessionRequest(session_id="child", parent="top"))
+    await service.CreateSession(sp.CreateSessionRequest(session_id="other"), metadata=[("x-agent-session-id", "top")])
+    page = await service.ListChildren(sp.ListChildrenRequest(session="top"))
+    assert [each.session_id for each in page.sessions] == ["child", "other"]
+    error = await refused(service.DeleteSession(sp.DeleteSessionRequest(session="top", no_cascade=True)))
+    assert (error.code(), trailing(error)["error-code"]) == (Code.FAILED_PRECONDITION, "has_children")
+    preview = await service.DeleteSession(sp.DeleteSessionRequest(session="top", dry_run=True))
+    gone = await service.DeleteSession(sp.DeleteSessionRequest(session="top"))
+    assert preview == gone
+    assert gone.cascaded_children == 2
+
+
+async def test_context_is_shared_with_agents(served: Served) -> None:
+    service = served.sessions
+    await service.CreateSession(sp.CreateSessionRequest(session_id="s-1"))
+    written = await service.PutContext(
+        sp.PutContextRequest(session="s-1", key="preference", value='"tea"', ttl_seconds=60)
+    )
+    assert (written.version, list(written.keys)) == (1, ["preference"])
+    assert json.loads((await service.GetContext(sp.GetContextRequest(session="s-1"))).value) == {"preference": "tea"}
+    answer = await served.workers.ProcessTask(task("1 day in Rome", "itinerary-worker", session_id="s-1"))
+    assert json.loads(answer.output)["preferences"] == ["tea"]
+    await service.DeleteContext(sp.DeleteContextRequest(session="s-1", key="preference"))
+    one = await service.GetContext(sp.GetContextRequest(session="s-1", key="preference"))
+    assert json.loads(one.value) == {}
+
+
+async def test_an_approval_is_asked_listed_and_decided(served: Served) -> None:
+    service = served.sessions
+    await service.CreateSession(sp.CreateSessionRequest(session_id="s-1"))
+    asked = await service.RequestApproval(
+        sp.RequestApprovalRequest(session="s-1", question="Apply?", plan='{"add": 2}', expires_in_seconds=600)
+    )
+    assert (asked.state, json.loads(asked.plan), asked.expires_at.seconds > 0) == ("pending", {"add": 2}, True)
+    [listed] = (await service.ListApprovals(sp.ListApprovalsRequest(session="s-1"))).approvals
+    assert listed == asked
+    decided = await service.DecideApproval(
+        sp.DecideApprovalRequest(approval_id=asked.approval_id, decision="approve", note="go")
+    )
+    assert (decided.state, decided.note) == ("approved", "go")
+    error = await refused(
+        service.DecideApproval(sp.DecideApprovalRequest(approval_id=asked.approval_id, decision="reject"))
+    )
+    assert trailing(error)["error-code"] == "already_decided"
+
+
+@pytest.mark.parametrize(
+    "request_",
+    [
+        sp.CreateSessionRequest(metadata="{nonsense"),
+        sp.CreateSessionRequest(session_id="../evil"),
+        sp.CreateSessionRequest(ttl_seconds=-1),
+    ],
+)
+async def test_a_request_that_makes_no_sense_is_told_so(served: Served, request_: sp.CreateSessionRequest) -> None:
+    assert (await refused(served.sessions.CreateSession(request_))).code() is Code.INVALID_ARGUMENT
+
+
+# Streams ----------------------------------------------------------------------------------------
+
+
+async def test_watching_tells_what_was_and_what_comes_and_goes_on_from_a_cursor(served: Served) -> None:
+    hf = served.holdfast()
+    await hf.create("planner", session_id="s-1", parent=None)
+    await hf.append("s-1", "one")
+    watch = served.sessions.WatchSession(sp.WatchSessionRequest(session="s-1"))
+    async with asyncio.timeout(20):
+        first = [await watch.read() for _ in range(2)]
+        await hf.append("s-1", "two")
+        third = await watch.read()
+    assert [(event.id, event.type) for event in (*first, third)] == [(1, "created"), (2, "message"), (3, "message")]
+    assert json.loads(third.data)["content"] == "two"
+    watch.cancel()
+    again = served.sessions.WatchSession(sp.WatchSessionRequest(session="s-1", after=2))
+    async with asyncio.timeout(20):
+        assert (await again.read()).id == 3
+        await hf.delete("s-1")
+        assert (await again.read()).type == "session_deleted"
+        assert await again.read() is grpc.aio.EOF
+
+
+async def test_watching_without_following_ends_with_what_is_stored(served: Served) -> None:
+    hf = served.holdfast()
+    await hf.create("planner", session_id="s-1", parent=None)
+    for start in range(0, 500, 250):
+        await hf.append("s-1", [{"role": "user", "content": str(start + number)} for number in range(250)])
+    watch = served.sessions.WatchSession(sp.WatchSessionRequest(session="s-1", no_follow=True))
+    assert [event.id async for event in watch] == list(range(1, 502))
+
+
+async def test_a_message_sent_here_is_answered_by_a_launcher(home: Path) -> None:
+    with server_process(f"sqlite:///{home}/store.db", home) as process:
+        async with grpc.aio.insecure_channel(process.place) as channel:
+            from tests.doors.grpc.serving import Stubs
+
+            service = Stubs(channel).sessions
+            await service.CreateSession(sp.CreateSessionRequest(agent_name="echo-agent", session_id="s-1"))
+            sent = await service.SendMessage(
+                sp.SendMessageRequest(session="s-1", content="hello", client_key="k", wait_seconds=30)
+            )
+            assert (sent.status, sent.result) == ("completed", "Echo Agent Response: hello")
+            again = await service.SendMessage(
+                sp.SendMessageRequest(session="s-1", content="hello", client_key="k", wait_seconds=30)
+            )
+            assert (again.run_id, again.number) == (sent.run_id, sent.number)
