@@ -143,3 +143,14 @@ def test_nginx_buffers_no_stream_and_waits_longer_than_the_longest_poll() -> Non
     (seconds,) = re.findall(r"proxy_read_timeout (\d+)s;", text)
     assert int(seconds) > 60
     assert text.count("{") == text.count("}")
+
+
+# What to alert on -------------------------------------------------------------------------------
+
+
+def test_every_metric_to_alert_on_exists() -> None:
+    page = (ROOT / "docs" / "operate.md").read_text(encoding="utf-8")
+    source = (ROOT / "src" / "holdfast" / "doors" / "http" / "metrics.py").read_text(encoding="utf-8")
+    named = set(re.findall(r"`(holdfast_[a-z_]+?)(?:_total)?(?:\{[^`]*)?`", page))
+    assert len(named) >= 10
+    assert [name for name in sorted(named) if f'"{name}"' not in source] == []

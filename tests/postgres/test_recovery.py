@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from holdfast.testing.faults import eventually
 from holdfast.testing.postgres import PostgresServer
 
@@ -14,6 +16,14 @@ def archiving(folder: str) -> dict[str, str]:
         "archive_command": f"test ! -f {folder}/%f && cp %p {folder}/%f.part && mv {folder}/%f.part {folder}/%f",
         "max_wal_senders": "4",
     }
+
+
+def test_the_page_archives_as_the_test_does() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "operate.md").read_text(encoding="utf-8")
+    compose = (Path(__file__).parents[2] / "deploy" / "compose.yaml").read_text(encoding="utf-8")
+    command = archiving("/archive")["archive_command"]
+    assert f"archive_command = '{command}'" in page
+    assert f"archive_command={command}" in compose
 
 
 def test_a_database_goes_back_to_the_moment_before_a_mistake() -> None:

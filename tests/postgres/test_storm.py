@@ -25,7 +25,7 @@ SEED = 20261117
 
 def strike(fleet: Fleet, database: PostgresServer, wire: Proxy, chance: random.Random) -> None:
     """Do something terrible."""
-    kind = chance.choice(["kill", "kill", "freeze", "cut", "deaf", "wire"])
+    kind = chance.choice(["kill", "kill", "freeze", "cut", "deaf", "wire", "deaf wire"])
     machine, network = chance.choice(fleet.machines), chance.choice(fleet.networks)
     if kind == "kill":
         machine.kill()
@@ -33,10 +33,11 @@ def strike(fleet: Fleet, database: PostgresServer, wire: Proxy, chance: random.R
         machine.freeze(chance.uniform(0.2, 2.0))
     elif kind == "cut":
         network.reset()
-    elif kind == "deaf":
-        network.swallow(chance.choice(["up", "down"]))
+    elif kind in ("deaf", "deaf wire"):  # towards a server, or towards the database
+        broken = network if kind == "deaf" else wire
+        broken.swallow(chance.choice(["up", "down"]))
         time.sleep(chance.uniform(0.2, 1.5))
-        network.mend()
+        broken.mend()
     else:
         wire.delay(0.05)
         time.sleep(0.3)
