@@ -22,7 +22,7 @@ PAGE = Path(__file__).parent.parent / "docs" / "reference" / "rest.md"
 HEAD = """# REST
 
 What `holdfast serve` answers to. `GET /openapi.json` has the same for programs, with every type, and `/docs` as a page.
-`/graphql` has [a reference of its own](graphql.md).
+`/graphql` and `/mcp` have references of their own: [GraphQL](graphql.md), [MCP](mcp.md).
 
 - Bodies and answers are JSON. A list is `{"items": […], "next": …}`; `next` goes into `cursor` (or `before`, `after`)
   for what follows, and is null at the end.

@@ -85,6 +85,7 @@ CONFIG_NAME = "config.toml"
 _TABLES = ("url", "resume", "family", "window", "retention", "redact", "hooks", "server", "memory", "encryption")
 AGENTS_NAME = "agents"
 LEASES_NAME = "registered"
+SERVERS_NAME = "servers"
 SEALING_KEYS = "HOLDFAST_ENCRYPTION_KEYS"
 NEVER = "never"  # in the place of a duration
 SHORTEST_SWEEP = timedelta(seconds=1)
@@ -329,6 +330,53 @@ def agent_environment(url: str | None) -> dict[str, str]:
     if picked.startswith("sqlite://"):  # the agent may work in another folder
         picked = sqlite_url(os.path.abspath(sqlite_path(picked)))
     return {"HOLDFAST_URL": picked, "HOLDFAST_HOME": home()}
+
+
+# Servers on this machine ------------------------------------------------------------------------
+
+
+def tell_of_server(url: str, address: str) -> None:
+    """Write down where this process serves a store, for programs that would rather ask it than the store."""
+    with suppress(OSError, StoreUnavailable, StoreReadOnly):  # they open the store themselves, then
+        AgentFiles(os.path.join(home(), SERVERS_NAME)).write(_server_file(url), f"{os.getpid()}\n{address}\n")
+
+
+def forget_server(url: str) -> None:
+    """Take back what `tell_of_server` wrote, unless another server has written since."""
+    if _server_note(url)[0] == os.getpid():
+        with suppress(OSError):
+            os.unlink(os.path.join(home(), SERVERS_NAME, _server_file(url)))
+
+
+def known_server(url: str) -> str | None:
+    """The address of a server on this machine that serves the store of this URL; None if none is known to live."""
+    pid, address = _server_note(url)
+    try:
+        if pid is not None:
+            os.kill(pid, 0)
+    except ProcessLookupError:
+        return None
+    except OSError:  # it lives, and is somebody else's
+        return address
+    return address
+
+
+def _server_note(url: str) -> tuple[int | None, str | None]:
+    try:
+        with open(os.path.join(home(), SERVERS_NAME, _server_file(url)), encoding="utf-8") as file:
+            pid, address = file.read(4096).split()
+        return int(pid), address
+    except (OSError, ValueError):  # ValueError: what is there makes no sense
+        return None, None
+
+
+def _server_file(url: str) -> str:
+    """The name of a store's file: the same for the same store, however it is written."""
+    from hashlib import sha256
+
+    if url.startswith("sqlite://"):
+        url = sqlite_url(os.path.realpath(sqlite_path(url)))
+    return sha256(url.encode(errors="replace")).hexdigest()[:32]
 
 
 def server_key() -> str | None:

@@ -161,6 +161,18 @@ class Exchange:
         while (await self._receive())["type"] != "http.disconnect":
             continue
 
+    async def pass_to(self, app: App) -> None:
+        """Let another application answer, with the headers that our answers have."""
+        extra = [*self._extra, (b"x-request-id", self.request_id.encode())]
+
+        async def send(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                self.status = message["status"]
+                message = {**message, "headers": [*message.get("headers", ()), *extra]}
+            await self._send(message)
+
+        await app(self.scope, self._receive, send)
+
     # The answer ---------------------------------------------------------------------------------
 
     async def answer(

@@ -34,6 +34,7 @@ from holdfast.doors.http.limits import Rates
 from holdfast.doors.http.metrics import Meter
 from holdfast.doors.http.protocol import BoundedProtocol
 from holdfast.doors.http.traces import Traces, open_traces
+from holdfast.doors.mcp import door as mcp
 from holdfast.launcher import standalone
 from holdfast.service import servers
 from holdfast.service.deps import Caller, Deps
@@ -86,7 +87,8 @@ async def serve(options: Options) -> None:
         traces, heart, gate = open_traces(), Heart(), await _gate(deps, options, rates)
         if traces is not None:
             stack.push_async_callback(asyncio.to_thread, traces.close)
-        door = make_door(deps, gate, traces=traces, stop=stop, heart=heart)
+        shared = options.fd is not None
+        door = make_door(deps, gate, traces=traces, stop=stop, heart=heart, is_one_of_many=shared)
         server = _Server(_configured(door), stop)
         server_id, grpc_server = deps.new_id(), await _grpc(door, gate, heart, options)
         if helped := await servers.arrive(deps, server_id):
@@ -107,6 +109,8 @@ async def serve(options: Options) -> None:
         if options.fd is not None:
             asyncio.get_running_loop().add_reader(LEASH, server.leave)
         _leave_alone_what_stays()
+        config.tell_of_server(config.pick_url(options.url), address)
+        stack.callback(config.forget_server, config.pick_url(options.url))
         _tell(options, address)
         await server.serve([listening])
         if server.failure is not None:
@@ -126,8 +130,12 @@ def make_door(
     traces: Traces | None = None,
     stop: asyncio.Event | None = None,
     heart: Heart | None = None,
+    is_one_of_many: bool = False,
 ) -> Door:
-    """The door with all its routes; who waits at one is answered when the server is told to stop."""
+    """The door with all its routes; who waits at one is answered when the server is told to stop.
+
+    `is_one_of_many`: a client's next request may reach another process.
+    """
     meter = Meter()
     deps.store.on_commit(meter.commit)
     door = Door(deps, gate or Gate(deps), watcher=meter.request, traces=traces)
@@ -139,6 +147,7 @@ def make_door(
     messages.add_to(door, live)
     agent_sessions.add_to(door, live)
     agents.add_to(door)
+    mcp.add_to(door, live, stateless=is_one_of_many)
     launching.add_to(door, stop)
     graphql.add_to(door, live)
     return door

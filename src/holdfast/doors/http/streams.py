@@ -205,7 +205,7 @@ class LiveStreams:
     @asynccontextmanager
     async def joined(self, visitor: Visitor, join: Callable[[], Awaitable[Stream]]) -> AsyncIterator[Stream]:
         """A stream with its place among all others, left afterwards. Raises TooManyStreams."""
-        with self._place_for(visitor):
+        with self.place_for(visitor):
             stream = await join()
             if self.is_closing:
                 stream.stop()
@@ -215,7 +215,7 @@ class LiveStreams:
                 self.hub(visitor).leave(stream)
 
     @contextmanager
-    def _place_for(self, visitor: Visitor) -> Iterator[None]:
+    def place_for(self, visitor: Visitor) -> Iterator[None]:
         """A place among the streams. Raises TooManyStreams."""
         who = visitor.key_id or visitor.session_id or visitor.caller.owner
         if self.count >= self.settings.in_all:
