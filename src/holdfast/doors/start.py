@@ -8,13 +8,14 @@ import sys
 from types import ModuleType
 
 
-def start_lean() -> None:
-    """To be called before anything else of ours is loaded."""
-    gc.disable()  # a process that lives for milliseconds leaves no garbage worth looking for
-    _load_msgspec()
+def start_lean(*, stays: bool = False) -> None:
+    """To be called before anything else of ours is loaded. `stays`: this process may live long, and do anything."""
+    if not stays:
+        gc.disable()  # a process that lives for milliseconds leaves no garbage worth looking for
+    _load_msgspec(with_inspect=stays)
 
 
-def _load_msgspec() -> None:
+def _load_msgspec(*, with_inspect: bool) -> None:
     """Load msgspec without what it brings along and we do not use.
 
     `typing_extensions` (11 ms), which it takes in preference to `typing` if it is installed,
@@ -29,6 +30,8 @@ def _load_msgspec() -> None:
         "msgspec.inspect": ModuleType("msgspec.inspect"),
         "platform": _named_system(),
     }
+    if with_inspect:
+        del absent["msgspec.inspect"]
     hidden = {name: module for name, module in absent.items() if name not in sys.modules}
     sys.modules.update(hidden)  # type: ignore[arg-type]  # None is the documented way to say: not there
     try:

@@ -94,6 +94,7 @@ COMMANDS: dict[str, dict[str, str]] = {
     },
     "Hosts": {
         "hooks": "hooks:hooks",
+        "mcp": "mcp:mcp",
     },
     "Other names": {
         "agent": "agent:agent",

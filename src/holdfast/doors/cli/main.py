@@ -1,7 +1,7 @@
 """The `holdfast` command: parsing and an exit code.
 
-`should-resume` is asked before every delegation, so its plain form is answered without the
-machinery of the other commands; see `quick`.
+`should-resume` is asked before every delegation and `mcp` is started for every conversation, so their
+plain forms do without the machinery of the other commands; see `quick`.
 """
 
 from __future__ import annotations
@@ -17,6 +17,10 @@ def main() -> int:
             from holdfast.doors.cli.quick import answer_and_leave
 
             answer_and_leave(arguments)  # comes back only if the question is not a plain one
+        if "mcp" in arguments:
+            from holdfast.doors.cli.quick import speak_and_leave
+
+            speak_and_leave(arguments)  # likewise
         from holdfast.doors.cli.app import run
 
         return run(arguments)

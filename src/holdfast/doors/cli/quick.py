@@ -1,7 +1,7 @@
-"""The quick way: `should-resume SESSION`, with `--json` and `--url`, in a fraction of the time.
+"""The quick way: `should-resume SESSION`, with `--json` and `--url`, and `mcp`, in a fraction of the time.
 
-Anything else is left to the full command line, which knows the same command with all of
-its options.
+Anything else is left to the full command line, which knows the same commands with all of
+their options.
 """
 
 from __future__ import annotations
@@ -39,6 +39,23 @@ def answer_and_leave(arguments: Sequence[str]) -> None:
     code = edge.run(lambda: _answer(question), arguments)
     sys.stderr.flush()
     os._exit(code)  # everything is closed and flushed: taking the interpreter apart would cost another 8 ms
+
+
+def speak_and_leave(arguments: Sequence[str]) -> None:
+    """Speak MCP until the input ends, and end the process; return if something else is asked."""
+    from holdfast.doors.start import start_lean
+
+    start_lean(stays=True)
+    from holdfast.doors.mcp import stdio
+
+    plain = stdio.plain_call(arguments)
+    if plain is None:
+        return
+    from holdfast.doors.cli import edge
+
+    code = edge.run(lambda: stdio.run(*plain), arguments)
+    sys.stderr.flush()
+    sys.exit(code)
 
 
 def plain_question(arguments: Sequence[str]) -> Question | None:

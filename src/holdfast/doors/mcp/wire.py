@@ -1,0 +1,138 @@
+"""HTTP for the bridge: one request on a connection of its own, its answer read as it comes.
+
+The standard library's client would do, but it loads a mail parser and more: three times what the rest of the bridge
+takes to start.
+"""
+
+from __future__ import annotations
+
+import socket
+from contextlib import suppress
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+CONNECT_WITHIN = 5.0  # seconds
+MAX_HEAD = 64 * 1024
+PORTS = {"http": 80, "https": 443}
+
+
+class Place:
+    """Where a server is: the parts of its URL."""
+
+    __slots__ = ("host", "path", "port", "secure")
+
+    def __init__(self, url: str) -> None:
+        scheme, _, rest = url.partition("://")
+        place, _, path = rest.partition("/")
+        place = place.rpartition("@")[2]
+        self.secure, self.path = scheme == "https", "/" + path.strip("/") if path.strip("/") else ""
+        if place.startswith("["):
+            host, _, port = place[1:].partition("]")
+            port = port.removeprefix(":")
+        else:
+            host, _, port = place.partition(":")
+        self.host, self.port = host, int(port) if port else PORTS[scheme]
+
+    @property
+    def name(self) -> str:
+        """As the Host header has it."""
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"{host}:{self.port}"
+
+
+class Broken(OSError):
+    """A server that hung up, or said what makes no sense."""
+
+
+class Answer:
+    """What a server answers, while it answers."""
+
+    def __init__(self, connection: socket.socket) -> None:
+        self._file = connection.makefile("rb")
+        self.status, self.headers = self._head()
+
+    def _head(self) -> tuple[int, dict[str, str]]:
+        parts = self._file.readline(MAX_HEAD).split(None, 2)
+        if len(parts) < 2 or not parts[0].startswith(b"HTTP/1.") or not parts[1].isdigit():
+            raise Broken("it is no web server, or it hung up")
+        headers: dict[str, str] = {}
+        while (line := self._file.readline(MAX_HEAD).strip()) and len(headers) < 200:
+            name, _, value = line.partition(b":")
+            headers[name.decode("latin-1").lower()] = value.strip().decode("latin-1")
+        return int(parts[1]), headers
+
+    def body(self) -> bytes:
+        """All of it."""
+        return b"".join(self.pieces())
+
+    def pieces(self) -> Iterator[bytes]:
+        """It, as it comes."""
+        if self.headers.get("transfer-encoding", "").lower() == "chunked":
+            yield from self._chunks()
+        elif "content-length" in self.headers:
+            left = int(self.headers["content-length"])
+            while left:
+                piece = self._file.read1(min(left, 1 << 16))
+                if not piece:
+                    raise Broken("it hung up in the middle of an answer")
+                left -= len(piece)
+                yield piece
+        else:
+            while piece := self._file.read1(1 << 16):
+                yield piece
+
+    def _chunks(self) -> Iterator[bytes]:
+        while True:
+            size = self._file.readline(MAX_HEAD).split(b";")[0].strip()
+            if not size:
+                raise Broken("it hung up in the middle of an answer")
+            length = int(size, 16)
+            if not length:
+                return
+            piece = self._file.read(length)
+            if len(piece) < length:
+                raise Broken("it hung up in the middle of an answer")
+            self._file.readline(MAX_HEAD)
+            yield piece
+
+    def events(self) -> Iterator[bytes]:
+        """The data of server-sent events, one after the other."""
+        rest, data = b"", []
+        for piece in self.pieces():
+            *lines, rest = (rest + piece).split(b"\n")
+            for line in lines:
+                line = line.rstrip(b"\r")
+                if line.startswith(b"data:"):
+                    data.append(line[5:].removeprefix(b" "))
+                elif not line and data:
+                    yield b"\n".join(data)
+                    data = []
+        if data:
+            yield b"\n".join(data)
+
+
+def connect(place: Place, within: float = CONNECT_WITHIN) -> socket.socket:
+    """A connection. Raises OSError."""
+    connection = socket.create_connection((place.host, place.port), within)
+    connection.settimeout(None)
+    if not place.secure:
+        return connection
+    import ssl
+
+    return ssl.create_default_context().wrap_socket(connection, server_hostname=place.host)
+
+
+def send(connection: socket.socket, place: Place, verb: str, path: str, headers: dict[str, str], body: bytes) -> None:
+    """Ask for something. Raises OSError."""
+    told = {"Host": place.name, "Connection": "close", "Content-Length": str(len(body)), **headers}
+    head = f"{verb} {place.path}{path} HTTP/1.1\r\n" + "".join(f"{name}: {value}\r\n" for name, value in told.items())
+    connection.sendall(head.encode() + b"\r\n" + body)
+
+
+def hang_up(connection: socket.socket | None) -> None:
+    """Break a connection off, whoever reads from it."""
+    if connection is not None:
+        with suppress(OSError):  # it was first
+            connection.shutdown(socket.SHUT_RDWR)
