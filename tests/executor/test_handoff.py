@@ -1,4 +1,4 @@
-"""One conversation across doors: begun at a terminal, gone on with over REST and GraphQL and from Python.
+"""One conversation across doors: begun at a terminal, gone on with over REST, GraphQL and MCP and from Python.
 
 A door joins in with one line in LEGS: its name as the log has it, and a function that says something in a session and
 gives what the agent answered.
@@ -83,10 +83,36 @@ def by_graphql(address: str, session_id: str, words: str) -> str:
     return str(answer.json()["data"]["sendMessageToSession"]["reply"]["text"])
 
 
+def by_mcp(address: str, session_id: str, words: str) -> str:
+    meta = {
+        "io.modelcontextprotocol/protocolVersion": "2026-07-28",
+        "io.modelcontextprotocol/clientCapabilities": {},
+    }
+    arguments = {"session_id": session_id, "message": words, "wait_seconds": 30}
+    answer = httpx2.post(
+        f"{address}/mcp",
+        json={
+            "jsonrpc": "2.0",
+            "id": 1,
+            "method": "tools/call",
+            "params": {"name": "send_message", "arguments": arguments, "_meta": meta},
+        },
+        headers={
+            "Accept": "application/json, text/event-stream",
+            "MCP-Protocol-Version": "2026-07-28",
+            "Mcp-Method": "tools/call",
+            "Mcp-Name": "send_message",
+        },
+        timeout=PATIENCE,
+    )
+    return str(answer.json()["result"]["structuredContent"]["run"]["result"])
+
+
 LEGS: list[tuple[str, Leg]] = [
     ("rest", by_rest),
     ("rest", by_the_earlier_api),
     ("graphql", by_graphql),
+    ("mcp", by_mcp),
     ("python", by_python),
 ]
 

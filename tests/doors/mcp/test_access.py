@@ -128,3 +128,15 @@ async def test_a_token_reaches_its_session_and_below(served: Served) -> None:
         ):
             refused = await mcp.call_tool(name, arguments)
             assert refused.structured_content["error"]["code"] == "out_of_reach", name
+
+
+async def test_without_the_library_the_server_says_what_is_missing(
+    served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("holdfast.doors.mcp.door.find_spec", lambda _: None)
+    async with open_http(served, headers=ACCEPT) as http:
+        answer = await http.post("/mcp", json=HELLO)
+        assert (answer.status_code, answer.json()["code"]) == (422, "unsupported")
+        assert "holdfast[mcp]" in answer.json()["detail"]
+        assert (await http.head("/mcp")).status_code == 422
+        assert (await http.get("/sessions")).status_code == 200
