@@ -15,6 +15,7 @@ from __future__ import annotations
 import asyncio
 import os
 import random
+import ssl
 import time
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -208,7 +209,9 @@ class Pool:
         """A connection of one's own. Raises StoreUnavailable, or LostConnection if it may be there in a moment."""
         try:
             raw = await connect(self._options, timeout)
-        except (OSError, TimeoutError, asyncpg.InterfaceError) as error:
+        except (OSError, asyncpg.InterfaceError) as error:
+            if _is_about_settings(error):
+                raise StoreUnavailable(f"{self._options.shown}: {error}", store=self._options.shown) from error
             raise LostConnection(error, is_certain=True) from error
         except asyncpg.PostgresError as error:
             if (error.sqlstate or "").startswith(_NEVER_MIND):
@@ -221,14 +224,16 @@ class Pool:
         if self._is_prepared:
             return
         self._preparing = self._preparing or asyncio.Lock()
-        async with self._preparing:
-            if not self._is_prepared:
-                try:
+        try:
+            async with self._preparing:
+                if not self._is_prepared:
                     await self._prepare(db)
-                except BaseException:
-                    db.raw.terminate()
-                    raise
-                self._is_prepared = True
+                    self._is_prepared = True
+        except BaseException as error:
+            db.raw.terminate()
+            if isinstance(error, LostConnection):  # whatever became of the schema, nobody's change has begun
+                raise LostConnection(error, is_certain=True) from error
+            raise
 
     async def _wait_for_one(self, patience: Patience) -> None:
         turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -274,6 +279,12 @@ class Pool:
         idle, self._idle = self._idle, []
         for db in idle:
             await close_raw(db.raw)
+
+
+def _is_about_settings(error: Exception) -> bool:
+    """Whether waiting does not help: a certificate nobody trusts, a server without TLS, a URL that says nonsense."""
+    nonsense = isinstance(error, ssl.SSLCertVerificationError | asyncpg.ClientConfigurationError)
+    return nonsense or "rejected SSL upgrade" in str(error)
 
 
 async def close_raw(raw: asyncpg.Connection[Any]) -> None:

@@ -1,7 +1,7 @@
 """Telling other processes to look again, and hearing it from them.
 
-A commit is followed by a NOTIFY without a payload, off the write path, at most every ten
-milliseconds however many there were. A notification is a hint: it gets lost when a connection
+A commit is followed by a NOTIFY that says nothing but whose it is, off the write path, at most every
+ten milliseconds however many there were. A notification is a hint: it gets lost when a connection
 breaks, or when the process that committed dies before it has told. So whoever waits also looks,
 every second, whether any transaction has ended since: the database's snapshot says so without
 reading a table. Behind a transaction pooler nobody can listen, and looks are all there is.
@@ -10,6 +10,7 @@ reading a table. Behind a transaction pooler nobody can listen, and looks are al
 from __future__ import annotations
 
 import asyncio
+import os
 import time
 from contextlib import suppress
 from typing import TYPE_CHECKING
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 
 TELL_EVERY = 0.01  # seconds
 LOOK_EVERY = 1.0
+LONGEST_LOOK = 10.0  # seconds; then the connection counts as dead
 LOOK_EVERY_BEHIND_A_POOLER = 0.1
 AGAIN_AFTER = 0.5  # seconds after the connection broke
 CLOCK_STEP = 0.005  # seconds by which clocks may differ before it counts
@@ -43,7 +45,7 @@ class Bus:
         self._hearer: asyncio.Task[None] | None = None
         self._hears: asyncio.Future[None] | None = None  # done as soon as somebody listens
         self._has_news = False
-        self._own: set[int] = set()  # processes of the server that tell for us
+        self._name = os.urandom(6).hex()  # by which it knows what it told itself
         self.offset = 0.0  # seconds that the database's clock is ahead of ours
 
     # The pulse ----------------------------------------------------------------------------------
@@ -96,8 +98,7 @@ class Bus:
 
         with suppress(HoldfastError, LostConnection, Stale):  # those who listen look by themselves, too
             async with self._pool.connection(Patience(self._options)) as db:
-                self._own.add(db.raw.get_server_pid())
-                await db.all("SELECT pg_notify(?, '')", (self._options.channel,))
+                await db.all("SELECT pg_notify(?, ?)", (self._options.channel, self._name))
 
     # Hearing ------------------------------------------------------------------------------------
 
@@ -131,8 +132,8 @@ class Bus:
                 if db is not None:
                     db.raw.terminate()
 
-    def _told(self, _: object, pid: int, *__: object) -> None:
-        if pid not in self._own:  # what is committed here was heard at once
+    def _told(self, _: object, __: int, ___: str, whose: object) -> None:
+        if whose != self._name:  # what is committed here was heard at once
             self._beat()
 
     def _is_heard(self) -> None:
@@ -145,7 +146,8 @@ class Bus:
     async def _look(self, db: Connection) -> None:
         seen, every = None, LOOK_EVERY_BEHIND_A_POOLER if self._options.pooler else LOOK_EVERY
         while True:
-            found = await self.set_clock(db)
+            async with asyncio.timeout(LONGEST_LOOK):
+                found = await self.set_clock(db)
             if seen is None:
                 self._is_heard()
             elif found != seen:

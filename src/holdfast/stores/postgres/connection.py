@@ -34,10 +34,12 @@ REFUSED_PLAIN = "HF006"  # what the triggers of a sealed store say
 STALE = "HF001"
 _AGAIN = frozenset({"40001", "40P01", "23505", "23503", STALE})  # somebody was faster: look again, then decide anew
 _RULES = frozenset({"23505", "23503"})  # two at once; or what is wanted breaks a rule of the database, whenever
-_GOING = ("57P", "08")  # the server shuts down, or starts, or cut us off
+_GOING = ("57P", "08", "25P03", "25P04")  # the server shuts down, or starts, or cut us off for being slow
 _BUSY = frozenset({"55P03", "57014", "53300"})
 _NO_TEXT = frozenset({"22021", "22P05"})
 STATEMENTS_KEPT = 500
+GRACE = 5.0  # seconds after a statement's time-out until the network counts as dead: who has no answer gets none
+LONGEST_ROLLBACK = 2.0
 _VALUE = re.compile(r"\?(\d*)")
 
 
@@ -153,9 +155,9 @@ class Connection:
         self._in_transaction = True
         try:
             yield
-        except BaseException:
+        except BaseException as error:
             self._in_transaction = False
-            await self._rollback()
+            await self._rollback(error)
             raise
         self._in_transaction = False
         self._is_committing = self.has_written
@@ -170,8 +172,8 @@ class Connection:
         await self._control("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
         try:
             yield
-        except BaseException:
-            await self._rollback()
+        except BaseException as error:
+            await self._rollback(error)
             raise
         await self._control("COMMIT")
 
@@ -179,12 +181,14 @@ class Connection:
         with self._translating():
             await self.raw.execute(sql)
 
-    async def _rollback(self) -> None:
-        if self.raw.is_closed():
+    async def _rollback(self, error: BaseException) -> None:
+        """The server rolls back what nobody commits: a connection that is gone, or half through, needs no word."""
+        if isinstance(error, LostConnection) or self.raw.is_closed():
+            self.raw.terminate()
             return
         try:
-            await asyncio.shield(self.raw.execute("ROLLBACK"))
-        except BaseException:  # it is gone, or half through: the server rolls back what nobody commits
+            await asyncio.shield(self.raw.execute("ROLLBACK", timeout=LONGEST_ROLLBACK))
+        except BaseException:
             self.raw.terminate()
 
     def _translating(self) -> _Translating:
@@ -259,6 +263,7 @@ async def connect(options: Options, timeout: float) -> asyncpg.Connection[Any]:
     raw: asyncpg.Connection[Any] = await asyncpg.connect(
         options.dsn,
         timeout=timeout,
+        command_timeout=options.statement_timeout + GRACE,
         statement_cache_size=0 if options.pooler else STATEMENTS_KEPT,
         max_cached_statement_lifetime=0,
         server_settings=settings,

@@ -12,6 +12,7 @@ Everything that PostgreSQL's own URLs may say is passed on: user, password, host
 
 from __future__ import annotations
 
+import os
 import re
 from typing import Any
 from urllib.parse import parse_qsl, quote, urlencode, urlsplit, urlunsplit
@@ -22,6 +23,7 @@ from holdfast.core.errors import InvalidField
 
 SCHEMES = ("postgresql", "postgres")
 MAX_SCHEMA = 48  # bytes: what hangs on its name has 63
+_FILES = ("sslrootcert", "sslcert", "sslkey", "sslcrl")
 _SCHEMA = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
@@ -51,12 +53,19 @@ def read_url(url: str) -> Options:
         if name in _READERS:
             ours[name] = value
         else:
+            _check_file(name, value)
             theirs.append((name, value))
     rest = urlencode(theirs, quote_via=quote)
     dsn = urlunsplit(("postgresql", parts.netloc, parts.path, rest, ""))
     shown = f"postgresql://{parts.netloc.rpartition('@')[2]}{parts.path}"
     given: dict[str, Any] = {name: _READERS[name](name, value) for name, value in ours.items()}
     return Options(dsn=dsn, shown=shown, **given)
+
+
+def _check_file(name: str, value: str) -> None:
+    """The driver would only say that some file is missing."""
+    if name in _FILES and not os.path.isfile(value):
+        raise InvalidField("url", f"has {name}={value!r}, and there is no such file")
 
 
 def _schema(name: str, value: str) -> str:
