@@ -5,12 +5,22 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import suppress
+from functools import partial
 
 import pytest
 
 from holdfast.core import work
-from holdfast.core.errors import Conflict, EncryptionKeyMissing, EncryptionKeyWrong, HeldByAnother, Unsupported
+from holdfast.core.errors import (
+    Conflict,
+    EncryptionKeyMissing,
+    EncryptionKeyWrong,
+    FamilyLimit,
+    HeldByAnother,
+    Unsupported,
+)
+from holdfast.core.family import FamilyLimits, NewSession, born
 from holdfast.core.run import Join
+from holdfast.ports import BirthDecision
 from holdfast.stores.postgres.connection import Connection
 from holdfast.stores.postgres.store import PostgresStore
 from holdfast.stores.sealing import Sealer
@@ -50,6 +60,40 @@ async def test_one_of_several_who_resume_wins(stores: list[PostgresStore]) -> No
     ]
     answers = await asyncio.gather(*tries, return_exceptions=True)
     assert sum(isinstance(answer, HeldByAnother) for answer in answers) == len(stores) - 1
+
+
+@pytest.mark.parametrize("connections_for_all", [True, False])
+async def test_a_family_does_not_outgrow_its_limit_however_many_have_children_at_once(
+    stores: list[PostgresStore], connections_for_all: bool
+) -> None:
+    """Of 32 there is room for 20: whether they come again one by one from the first on, or from some point on."""
+    await stores[0].create(OWNER, a_session("s-1"))
+    room = 20 if connections_for_all else await _max_connections(stores[0]) + 10
+    await _fill(stores[0], room - 20)
+    tries = [
+        store.create(OWNER, a_child(f"c-{n}-{place}", room), parent="s-1")
+        for place, store in enumerate(stores)
+        for n in range(8)
+    ]
+    answers = await asyncio.gather(*tries, return_exceptions=True)
+    refused = [answer for answer in answers if isinstance(answer, BaseException)]
+    assert {type(each) for each in refused} == {FamilyLimit}
+    assert (len(refused), await stores[0].count_children(OWNER, "s-1")) == (12, room)
+
+
+async def _max_connections(store: PostgresStore) -> int:
+    [(count,)] = await store._access.read(lambda db: db.all("SELECT current_setting('max_connections')::int"))
+    return int(count)
+
+
+async def _fill(store: PostgresStore, count: int) -> None:
+    for n in range(count):
+        await store.create(OWNER, a_child(f"early-{n}", 10_000), parent="s-1")
+
+
+def a_child(session_id: str, room: int) -> BirthDecision:
+    new = NewSession(session_id=session_id, spare_task_id="t-1", owner=OWNER)
+    return partial(born, new, stamp=a_stamp(), limits=FamilyLimits(open_children=room))
 
 
 async def test_a_message_sent_twice_at_once_is_said_once(stores: list[PostgresStore]) -> None:

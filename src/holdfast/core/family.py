@@ -11,6 +11,7 @@ from typing import Any
 from zlib import crc32
 
 from msgspec import Struct, field
+from msgspec.structs import replace
 
 from holdfast.core.codec import canonical
 from holdfast.core.entry import Kind
@@ -69,7 +70,8 @@ def born(new: NewSession, birth: Birth, stamp: Stamp, limits: FamilyLimits) -> C
         last_activity_at=stamp.at,
         expires_at=new.expires_at,
     )
-    return session.changed(stamp, [(Kind.CREATED, {"agent_name": new.agent_name, "purpose": new.purpose})])
+    change = session.changed(stamp, [(Kind.CREATED, {"agent_name": new.agent_name, "purpose": new.purpose})])
+    return change if parent is None else replace(change, open_at_most=limits.open_children)
 
 
 def _check_may_have_child(parent: Session, birth: Birth, new: NewSession, limits: FamilyLimits) -> None:

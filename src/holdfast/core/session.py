@@ -496,6 +496,7 @@ class Change(Struct, frozen=True, kw_only=True):
     items: tuple[Item, ...] = ()
     callbacks: tuple[Callback, ...] = ()  # for the parents of runs that settled, delivered in the same commit
     once: Once | None = None  # of a request that came under a key: it is noted with all this, or refused with it
+    open_at_most: int | None = None  # sessions below the root of a family, this new one among them
 
     def then(self, rule: Callable[[Session], Change]) -> Change:
         """This change and, on top of it, what another rule makes of the session: one change."""
@@ -509,6 +510,7 @@ class Change(Struct, frozen=True, kw_only=True):
             items=self.items + later.items,
             callbacks=self.callbacks + later.callbacks,
             once=later.once or self.once,
+            open_at_most=self.open_at_most,
         )
 
 

@@ -137,24 +137,40 @@ async def create(db: Connection, owner: str, decide: BirthDecision, parent: str 
     family, birth = await _family_of(db, owner, parent)
     change = decide(birth)
     written = writes.made(db, change.session, family=family) | writes.came_with(db, View(change.session), change)
-    await writes.commit(db, owner, [writes.with_pins(written)], change.once)
+    await writes.commit(db, owner, [writes.with_pins(written)], change.once, room=_room(db, family, change))
     return change.session
+
+
+def _room(db: Connection, family: Family, change: Change) -> Written | None:
+    """What the database has to see to; nothing for whoever has the family to themselves."""
+    if db.is_locking or family.root is None or change.open_at_most is None:
+        return None
+    return {"root": family.root, "open_at_most": change.open_at_most}
+
+
+class Family(NamedTuple):
+    """Where a new session belongs, by keys."""
+
+    parent: int | None = None
+    root: int | None = None
 
 
 _OPEN_BELOW = "SELECT count(*) FROM hf.sessions WHERE owner = ? AND root = ? AND finalized_at IS NULL"
 
 
-async def _family_of(db: Connection, owner: str, parent: str | None) -> tuple[tuple[int | None, int | None], Birth]:
-    """(parent's pk, root's pk) and what the decision needs to know."""
+async def _family_of(db: Connection, owner: str, parent: str | None) -> tuple[Family, Birth]:
+    """Where it belongs, and what the decision needs to know."""
     if parent is None:
-        return (None, None), Birth()
+        return Family(), Birth()
     try:
         head, key = await load_to_read(db, owner, parent)
     except NotFound:
         raise ParentNotFound(parent) from None
+    if db.is_locking:  # then nobody else has a child meanwhile
+        await db.all("SELECT pg_advisory_xact_lock(hf.room_1(?, ?))", (owner, key.root))
     count = await db.one(_OPEN_BELOW, (owner, key.root))
     assert count is not None
-    return (key.pk, key.root), Birth(parent=head, open_descendants=count[0])
+    return Family(key.pk, key.root), Birth(parent=head, open_descendants=count[0])
 
 
 async def fork(db: Connection, owner: str, ref: str, at: int | None, decide: ForkDecision) -> Session:

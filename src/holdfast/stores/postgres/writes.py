@@ -39,13 +39,21 @@ _encode = msgspec.json.Encoder().encode
 Written = dict[str, Any]  # one session's part of a commit
 
 
-async def commit(db: Connection, owner: str, changes: list[Written], once: Once | None = None) -> int:
-    """Commit all of it or nothing; the key of the first session. Raises Stale if somebody was faster."""
+async def commit(
+    db: Connection, owner: str, changes: list[Written], once: Once | None = None, *, room: Written | None = None
+) -> int:
+    """Commit all of it or nothing; the key of the first session.
+
+    Raises Stale if somebody was faster, or if there might not be `room` for another session in a family.
+    """
     payload: dict[str, Any] = {"owner": owner, "changes": changes}
+    sql = "SELECT hf.write_1(?)"
+    if room is not None:
+        payload["room"], sql = room, "SELECT hf.write_2(?)"
     if once is not None:
         payload["once"] = _once(once)
     try:
-        [(pk,)] = await db.commit_one("SELECT hf.write_1(?)", (_encode(payload).decode(),))
+        [(pk,)] = await db.commit_one(sql, (_encode(payload).decode(),))
     except Refused as refusal:
         raise _refusal(refusal, changes, once) from refusal
     return int(pk)
