@@ -212,9 +212,10 @@ async def test_everything_that_is_there_can_be_sealed_and_sealed_with_another_ke
     newer = {"k-2": b"2" * 32}
     for keys in (KEYS, {**newer, **KEYS}):
         sealed = PostgresStore(postgres_url, Sealer(keys))
-        changed, left = await sealed.seal()
-        assert (changed > 5, left) == (True, [])
-        assert (await sealed.seal())[0] == 0, "twice is harmless"
+        done = await sealed.seal()
+        assert (done.key_id, done.sealed > 5, done.left) == (next(iter(keys)), True, [])
+        assert done.looked_at >= done.sealed
+        assert (await sealed.seal()).sealed == 0, "twice is harmless"
         await sealed.close()
 
     only_newer = PostgresStore(postgres_url, Sealer(newer))

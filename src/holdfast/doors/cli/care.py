@@ -129,6 +129,25 @@ def migrate(app: App, dry_run: bool, seal: bool, source: str | None, target: str
 
         copy(app, source, target, force=force, dry_run=dry_run)
         return
+    done = _migrate_database(app, dry_run, seal) if is_postgres(app) else _migrate_file(app, dry_run, seal)
+    app.show(done, lambda: say(facts(_flat(done))))
+    if seal and not dry_run:
+        _tell_what_is_left(done["sealed"])
+
+
+def is_postgres(app: App) -> bool:
+    """Whether the store is one of PostgreSQL's."""
+    return app.full_url.startswith(("postgresql://", "postgres://"))
+
+
+def _migrate_database(app: App, dry_run: bool, seal: bool) -> dict[str, Any]:
+    from holdfast.config import without_password
+    from holdfast.doors.cli import databases
+
+    return databases.migrate(app.full_url, without_password(app.full_url), dry_run=dry_run, seal=seal)
+
+
+def _migrate_file(app: App, dry_run: bool, seal: bool) -> dict[str, Any]:
     from holdfast.stores.sqlite.migrate import LATEST
 
     brought_in = _bring_in_older(sqlite_file(app), dry_run)
@@ -146,9 +165,7 @@ def migrate(app: App, dry_run: bool, seal: bool, source: str | None, target: str
         done["to_bring_in" if dry_run else "brought_in"] = brought_in
     if seal:
         done |= _seal(sqlite_file(app), dry_run)
-    app.show(done, lambda: say(facts(_flat(done))))
-    if seal and not dry_run:
-        _tell_what_is_left(done["sealed"])
+    return done
 
 
 def _flat(done: dict[str, Any]) -> Iterator[tuple[str, object]]:
@@ -176,16 +193,17 @@ def _seal(path: str, dry_run: bool) -> dict[str, Any]:
 
 def _tell_what_is_left(sealed: dict[str, Any]) -> None:
     """What somebody has to do about it yet."""
-    if sealed["plain_tables"]:
+    is_compact = sealed.get("is_compact", True)  # of a file; a database sees to its own
+    if sealed.get("plain_tables"):
         complain(
             f"{', '.join(sealed['plain_tables'])}: tables of an older orchestrator, kept as they were and not sealed; "
             "drop them when they are of no more use"
         )
-    if not sealed["is_compact"]:
+    if not is_compact:
         complain("others use the file, so parts of what was plain may still be in it; stop them and seal again")
     for problem in sealed["left"]:
         complain(f"left as it is: {problem}")
-    if sealed["left"] or not sealed["is_compact"]:
+    if sealed["left"] or not is_compact:
         click.get_current_context().exit(1)
 
 

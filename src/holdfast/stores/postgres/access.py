@@ -66,6 +66,19 @@ class Access:
             except (LostConnection, Stale) as error:
                 await patience.wait(error)
 
+    async def look(self, job: Job[T]) -> T:
+        """Run a job that only reads on a database whose schema may be old, or not there."""
+        patience = Patience(self.options)
+        while True:
+            try:
+                db = await self.pool.new(max(patience.left, 0.1))
+                try:
+                    return await job(db)
+                finally:
+                    await close_raw(db.raw)
+            except LostConnection as error:
+                await patience.wait(error)
+
     async def snapshot(self, job: Job[T]) -> T:
         """Run a job whose reads are all of one instant."""
 

@@ -10,7 +10,9 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Iterator
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import msgspec
 
 from holdfast.core.errors import InvalidField, Unsupported
 from holdfast.stores.bodies import (
@@ -117,32 +119,48 @@ def _triggers() -> Iterator[tuple[str, str, str]]:
 # Sealing what is there --------------------------------------------------------------------------
 
 
-async def rewrite(access: Access, progress: Progress | None = None) -> tuple[int, list[str]]:
-    """Seal every body with the first key, and forget all words: how many rows have changed, and what had to be left.
+class Rewritten(msgspec.Struct, frozen=True, kw_only=True):
+    """What sealing a database did."""
+
+    key_id: str
+    looked_at: int
+    sealed: int
+    left: list[str]  # what does not open or read, and stays as it is
+
+
+class _Step(NamedTuple):
+    after: Row | None  # where to go on; None at the end of a table
+    looked_at: int
+    sealed: int
+    left: list[str]
+
+
+async def rewrite(access: Access, progress: Progress | None = None) -> Rewritten:
+    """Seal every body with the first key, and forget all words.
 
     What was plain stays in free space of the tables, and in backups, until they are written anew.
-    """
-    changed, left, looked_at = 0, list[str](), 0
-    await access.transact(_drop_index)
-    for place in PLACES:
-        after: Row | None = None
-        while True:
-            after, some, unread = await access.transact(partial(_rewrite_some, place=place, after=after))
-            changed, looked_at = changed + some, looked_at + CHUNK
-            left += unread
-            if progress is not None:
-                progress(looked_at)
-            if after is None:
-                break
-    return changed, left
-
-
-async def _rewrite_some(db: Connection, place: Place, after: Row | None) -> tuple[Row | None, int, list[str]]:
-    """Seal some bodies of a table with the first key, within a transaction.
-
-    Where to go on, how many rows have changed, and what does not open and stays as it is.
     Raises EncryptionKeyMissing if something is sealed with a key that is not given.
     """
+    looked_at, sealed, left = 0, 0, list[str]()
+    key_id = await access.transact(_begin)
+    for place in PLACES:
+        async for step in _steps(access, place):
+            looked_at, sealed = looked_at + step.looked_at, sealed + step.sealed
+            left += step.left
+            if progress is not None:
+                progress(looked_at)
+    return Rewritten(key_id=key_id, looked_at=looked_at, sealed=sealed, left=left)
+
+
+async def _steps(access: Access, place: Place) -> AsyncIterator[_Step]:
+    step = await access.transact(partial(_rewrite_some, place=place, after=None))
+    while step.after is not None:
+        yield step
+        step = await access.transact(partial(_rewrite_some, place=place, after=step.after))
+
+
+async def _rewrite_some(db: Connection, place: Place, after: Row | None) -> _Step:
+    """Seal some bodies of a table with the first key, within a transaction."""
     keys = ", ".join(place.key)
     where = "" if after is None else f"WHERE ({keys}) > ({', '.join('?' * len(place.key))})"
     sql = f"SELECT {keys}, {place.columns} FROM hf.{place.table} t {where} ORDER BY {keys} LIMIT {CHUNK}"
@@ -157,7 +175,7 @@ async def _rewrite_some(db: Connection, place: Place, after: Row | None) -> tupl
         if new:
             await _update(db, place, row, new)
             changed += 1
-    return rows[-1][: len(place.key)] if rows else None, changed, unread
+    return _Step(rows[-1][: len(place.key)] if rows else None, len(rows), changed, unread)
 
 
 async def _update(db: Connection, place: Place, row: Row, new: dict[str, Any]) -> None:
@@ -175,10 +193,11 @@ def _needed(db: Connection) -> Sealer:
     return db.sealer
 
 
-async def _drop_index(db: Connection) -> None:
-    """Forget all words."""
-    await db.run("DELETE FROM hf.search")
-    await db.run("DELETE FROM hf.search_marks")
+async def _begin(db: Connection) -> str:
+    """Forget all words, and where they were; which key it is done with."""
+    key_id = _needed(db).key_id
+    await db.run("TRUNCATE hf.search, hf.search_marks")  # deleted rows would stay in the file, and take long
+    return key_id
 
 
 # Where bodies are -------------------------------------------------------------------------------

@@ -40,7 +40,7 @@ from holdfast.stores.postgres.access import Access, Job, T
 from holdfast.stores.postgres.bus import Bus
 from holdfast.stores.postgres.connection import Connection
 from holdfast.stores.postgres.groups import Groups
-from holdfast.stores.postgres.migrate import migrate
+from holdfast.stores.postgres.migrate import migrate, schema_version
 from holdfast.stores.postgres.options import read_url
 from holdfast.stores.postgres.queue import Hands
 from holdfast.stores.rows import micros, micros_or_none
@@ -58,6 +58,7 @@ if TYPE_CHECKING:
     from holdfast.core.work import Claim
     from holdfast.ports import Claimed
     from holdfast.stores.postgres.queue import Wanted
+    from holdfast.stores.postgres.sealed import Rewritten
     from holdfast.stores.sealing import Sealer
 
 
@@ -482,11 +483,21 @@ class PostgresStore:
     async def restore(self, owner: str, bundle: Bundle) -> bool:
         return await self._access.write(lambda db: transfer.restore(db, owner, bundle))
 
-    async def seal(self, progress: Callable[[int], None] | None = None) -> tuple[int, list[str]]:
-        """Seal what is there with the first key; how many rows have changed, and what had to be left."""
+    async def seal(self, progress: Callable[[int], None] | None = None) -> Rewritten:
+        """Seal what is there with the first key; tell `progress` how many rows were looked at."""
         from holdfast.stores.postgres import sealed
 
         return await sealed.rewrite(self._access, progress)
+
+    async def count_plain(self) -> int:
+        """How many bodies `seal` would seal. Changes nothing, the schema included."""
+        from holdfast.stores.postgres import sealed
+
+        return await self._access.look(sealed.count_plain)
+
+    async def schema(self) -> int:
+        """The version of the schema as it is; 0 if there is none. Changes nothing."""
+        return await self._access.look(schema_version)
 
     async def dump(self, kind: str, limit: int, cursor: str | None = None) -> Page[Record]:
         from holdfast.stores.postgres import records  # who moves everything has the time
