@@ -21,10 +21,22 @@ from holdfast.core.errors import (
 from holdfast.core.family import FamilyLimits, NewSession, born
 from holdfast.core.run import Join
 from holdfast.ports import BirthDecision
+from holdfast.stores.postgres import family
 from holdfast.stores.postgres.connection import Connection
 from holdfast.stores.postgres.store import PostgresStore
 from holdfast.stores.sealing import Sealer
-from holdfast.testing.builders import NOON, OWNER, a_session, a_stamp, dump, remembering, said, updated, whole_log
+from holdfast.testing.builders import (
+    NOON,
+    OWNER,
+    a_fork,
+    a_session,
+    a_stamp,
+    dump,
+    remembering,
+    said,
+    updated,
+    whole_log,
+)
 from holdfast.testing.work import a_child_run, finish, launch, start, take, taken
 
 KEYS = {"k-1": b"1" * 32}
@@ -94,6 +106,30 @@ async def _fill(store: PostgresStore, count: int) -> None:
 def a_child(session_id: str, room: int) -> BirthDecision:
     new = NewSession(session_id=session_id, spare_task_id="t-1", owner=OWNER)
     return partial(born, new, stamp=a_stamp(), limits=FamilyLimits(open_children=room))
+
+
+@pytest.mark.parametrize(("first", "second"), [("source", "fork"), ("fork", "source")])
+async def test_a_source_and_its_fork_that_are_deleted_at_once_leave_nothing_behind(
+    stores: list[PostgresStore], first: str, second: str
+) -> None:
+    await stores[0].create(OWNER, a_session("source"))
+    await stores[0].append(OWNER, "source", said("shared"), a_stamp())
+    await stores[0].fork(OWNER, "source", None, a_fork("fork"))
+    has_deleted, may_commit = asyncio.Event(), asyncio.Event()
+
+    async def delete_slowly(db: Connection) -> None:
+        await family.delete_tree(db, OWNER, first, lambda _: None, a_stamp(), "test", dry_run=False)
+        has_deleted.set()
+        await may_commit.wait()
+
+    async with asyncio.timeout(20):
+        slow = asyncio.create_task(stores[0]._access.transact(delete_slowly))
+        await has_deleted.wait()
+        other = asyncio.create_task(stores[1].delete_tree(OWNER, second, lambda _: None, a_stamp(), reason="test"))
+        await asyncio.wait({other}, timeout=0.5)
+        may_commit.set()
+        await asyncio.gather(slow, other)
+    assert await stores[0]._access.read(lambda db: db.all("SELECT segment, number FROM hf.entries")) == []
 
 
 async def test_a_message_sent_twice_at_once_is_said_once(stores: list[PostgresStore]) -> None:

@@ -150,12 +150,24 @@ async def _delete(db: Connection, owner: str, doomed: list[Doomed], stamp: Stamp
     """Delete sessions, leaves first, leaving a tombstone and an event for each."""
     pks = [each.pk for each in doomed]
     await _call_back(db, owner, pks, stamp)
+    await _wait_for_sharers(db, owner, pks)
     segments = {(row[0], row[1]) for sql in (_OWN, _SHARED) for row in await db.all(sql, (owner, pks))}
     columns = [list(each) for each in zip(*doomed, strict=True)]
     await db.run(_BURY, (owner, *columns, micros(stamp.at), stamp.by))
     await db.many("DELETE FROM hf.sessions WHERE owner = ? AND pk = ?", [(owner, pk) for pk in pks])
     roots, own = (list(each) for each in zip(*segments, strict=True))
     await _trim(db, owner, await db.all(_KEPT, (owner, roots, own)))
+
+
+_ARE_SHARED = """
+SELECT 1 FROM hf.lineage WHERE owner = ?1 AND (session = ANY(?2::bigint[]) OR segment = ANY(?2::bigint[])) LIMIT 1
+"""
+
+
+async def _wait_for_sharers(db: Connection, owner: str, pks: list[int]) -> None:
+    """Those who delete what is shared go one by one: two at once would each leave the entries to the other."""
+    if await db.one(_ARE_SHARED, (owner, pks)):
+        await db.all("SELECT pg_advisory_xact_lock(hashtextextended(?, 0))", (f"{db.prefix} shared by {owner}",))
 
 
 _HAVE_RUNS = "SELECT 1 FROM hf.runs WHERE owner = ? AND session = ANY(?::bigint[]) LIMIT 1"

@@ -80,7 +80,8 @@ class _Where:
         elif len(states) < len(State):
             self.add(f"state IN ({', '.join(repr(state) for state in states)})" if states else "false")
         if query.status is not None:
-            self.add(_STATUS.get(query.status, f"state = '{query.status}'"))
+            known = _STATUS.get(query.status)
+            self.add("state = ?", query.status) if known is None else self.add(known)
 
     def _add_rest(self, query: SessionQuery) -> None:
         if query.resume_ready is not None:

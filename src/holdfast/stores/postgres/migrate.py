@@ -77,8 +77,8 @@ async def migrate(db: Connection, upto: int = LATEST) -> list[int]:
     if found >= upto:
         return []
     async with db.transaction():
-        # Of the whole database: several schemas of it are set up one after the other.
-        await db.run("SELECT pg_advisory_xact_lock(hashtextextended(?, 0))", (f"holdfast {db.path} {db.prefix}",))
+        # Such locks are the database's: whoever reaches it by another name or a pooler waits for the same one.
+        await db.run("SELECT pg_advisory_xact_lock(hashtextextended(?, 0))", (f"holdfast {db.prefix}",))
         return await _apply_missing(db, upto)
 
 
