@@ -41,6 +41,7 @@ class Mutant(NamedTuple):
 
 
 SQLITE = "holdfast/stores/sqlite"
+POSTGRES = "holdfast/stores/postgres"
 HOOKS = "holdfast/doors/hooks"
 FAULTS, SERVICE, CORE = "tests/faults", "tests/service", "tests/core"
 LOST, KILLS, SUPERVISOR = (
@@ -51,6 +52,7 @@ LOST, KILLS, SUPERVISOR = (
 FAMILIES = "tests/launcher/test_families.py"
 A_SECOND_TURN = "test_the_database_refuses_a_second_turn_that_is_queued_or_running"
 STREAMS = "tests/doors/http/test_streams.py"
+TOGETHER, FEED, SILENCE = (f"tests/postgres/test_{name}.py" for name in ("together", "feed", "silence"))
 BREAKS, SPOOL, MANY = (f"tests/doors/hooks/test_{name}.py" for name in ("never_breaks", "spool", "many_at_once"))
 
 MUTANTS = (
@@ -623,6 +625,62 @@ MUTANTS = (
         "if view.run is not None and view.run.state is RunState.STOPPED:",
         "if False:",
         (f"{CORE}/test_work.py::test_callbacks_to_a_run_that_was_stopped_wake_nobody",),
+    ),
+    Mutant(
+        "revision on PostgreSQL",
+        f"{POSTGRES}/migrations/0003_functions.sql",
+        "one -> 'head') h\n        WHERE s.owner = who AND s.pk = my_pk AND s.revision = (one ->> 'revision')::bigint",
+        "one -> 'head') h\n        WHERE s.owner = who AND s.pk = my_pk",
+        (f"{TOGETHER}::test_changes_of_one_session_queue_up_and_all_land",),
+    ),
+    Mutant(
+        "one queued turn on PostgreSQL",
+        f"{POSTGRES}/migrations/0002_work.sql",
+        "CREATE UNIQUE INDEX turns_queued",
+        "CREATE INDEX turns_queued",
+        (f"{TOGETHER}::test_the_database_refuses_a_second_turn_that_is_live[queued]",),
+    ),
+    Mutant(
+        "skip what is locked",
+        f"{POSTGRES}/queue.py",
+        '"FOR UPDATE SKIP LOCKED"',
+        '"FOR UPDATE"',
+        (f"{TOGETHER}::test_a_turn_that_another_is_about_to_take_is_passed_by",),
+    ),
+    Mutant(
+        "cursors for what is visible",
+        f"{POSTGRES}/migrations/0003_functions.sql",
+        "SELECT owner, start + place, subject, root, last, count FROM placed",
+        "SELECT owner, n, subject, root, last, count FROM placed",
+        (f"{FEED}::test_a_commit_that_comes_late_is_not_skipped_and_keeps_nobody_waiting",),
+    ),
+    Mutant(
+        "owner on PostgreSQL",
+        f"{POSTGRES}/heads.py",
+        '_BY_ID = "WHERE owner = ?1 AND id = ?2"',
+        '_BY_ID = "WHERE (owner = ?1 OR true) AND id = ?2"',
+        (f"{TOGETHER}::test_what_is_anothers_is_not_there",),
+    ),
+    Mutant(
+        "room in a family",
+        f"{POSTGRES}/migrations/0004_room.sql",
+        "IF others + current_setting('max_connections')::bigint > open_at_most THEN",
+        "IF false THEN",
+        (f"{TOGETHER}::test_a_family_does_not_outgrow_its_limit_however_many_have_children_at_once",),
+    ),
+    Mutant(
+        "what is shared goes one by one",
+        f"{POSTGRES}/family.py",
+        "if await db.one(_ARE_SHARED, (owner, pks)):",
+        "if False:",
+        (f"{TOGETHER}::test_a_source_and_its_fork_that_are_deleted_at_once_leave_nothing_behind[source-fork]",),
+    ),
+    Mutant(
+        "a silent network",
+        f"{POSTGRES}/connection.py",
+        "command_timeout=options.statement_timeout + GRACE,",
+        "command_timeout=None,",
+        (f"{SILENCE}::test_who_reads_from_a_silent_database_is_told_in_time",),
     ),
 )
 

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterator
+import os
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import cast
 
 import pytest
+import pytest_asyncio
 from hypothesis import settings
 from hypothesis.stateful import run_state_machine_as_test
 
@@ -18,64 +21,79 @@ from holdfast.testing.contract import StoreContract
 from holdfast.testing.contract.approvals import ApprovalRules
 from holdfast.testing.contract.callbacks import CallbackRules
 from holdfast.testing.contract.context import ContextRules
+from holdfast.testing.contract.feed import FeedRules
 from holdfast.testing.contract.forks import ForkRules
 from holdfast.testing.contract.log import LogRules
 from holdfast.testing.contract.runs import RunRules
 from holdfast.testing.contract.transfer import TransferRules
+from holdfast.testing.contract.turns import TurnRules
 from holdfast.testing.model import StoreComparison
-from holdfast.testing.postgres import GivenServer, PostgresServer
+from holdfast.testing.postgres import Databases, GivenServer, PostgresServer
 from holdfast.testing.work_model import WorkComparison
 from tests.postgres.stores import Loop, Shelf
 
 KEYS = {"k-1": b"1" * 32}
+ALL = "HOLDFAST_TEST_ALL"  # set: everything on the oldest version, too
 
 
-@pytest.fixture(scope="session")
-def shelf(postgres: GivenServer | PostgresServer) -> Iterator[Shelf]:
-    shelf = Shelf(postgres)
+def on_one_loop(rules: type) -> type:
+    """Let the tests share an event loop, as they share connections. A few have nothing to wait for: never mind."""
+    unawaited = pytest.mark.filterwarnings("ignore:.*is marked with .*asyncio.* but it is not an async function")
+    return unawaited(pytest.mark.asyncio(loop_scope="session")(rules))
+
+
+@asynccontextmanager
+async def opened(server: Databases) -> AsyncIterator[Shelf]:
+    shelf = Shelf(server)
     yield shelf
+    await shelf.close()
     shelf.drop()
 
 
-@pytest.fixture(scope="session")
-def sealed_shelf(postgres: GivenServer | PostgresServer) -> Iterator[Shelf]:
+@pytest_asyncio.fixture(scope="session", loop_scope="session")
+async def shelf(postgres: GivenServer | PostgresServer) -> AsyncIterator[Shelf]:
+    async with opened(postgres) as shelf:
+        yield shelf
+
+
+@pytest_asyncio.fixture(scope="session", loop_scope="session")
+async def sealed_shelf(postgres: GivenServer | PostgresServer) -> AsyncIterator[Shelf]:
     """A sealed database stays so when it is emptied."""
-    shelf = Shelf(postgres)
-    yield shelf
-    shelf.drop()
+    async with opened(postgres) as shelf:
+        yield shelf
 
 
-@pytest.fixture(scope="session")
-def oldest_shelf(oldest_postgres: PostgresServer) -> Iterator[Shelf]:
-    shelf = Shelf(oldest_postgres)
-    yield shelf
-    shelf.drop()
+@pytest_asyncio.fixture(scope="session", loop_scope="session")
+async def oldest_shelf(oldest_postgres: PostgresServer) -> AsyncIterator[Shelf]:
+    async with opened(oldest_postgres) as shelf:
+        yield shelf
 
 
+@on_one_loop
 class TestPostgresStore(StoreContract):
-    @pytest.fixture
-    async def store(self, shelf: Shelf, request: pytest.FixtureRequest) -> AsyncIterator[Store]:
-        store = await shelf.store(is_new="size" in request.node.name)
-        yield store
-        await store.close()
+    @pytest_asyncio.fixture(loop_scope="session")
+    async def store(self, shelf: Shelf, request: pytest.FixtureRequest) -> Store:
+        return await shelf.kept_store(is_new="size" in request.node.name)
 
 
-class TestPostgresStoreOnTheOldestVersion(StoreContract):
-    @pytest.fixture
-    async def store(self, oldest_shelf: Shelf, request: pytest.FixtureRequest) -> AsyncIterator[Store]:
-        store = await oldest_shelf.store(is_new="size" in request.node.name)
-        yield store
-        await store.close()
+class Selection(TurnRules, CallbackRules, FeedRules, LogRules):
+    """What depends most on how a version locks, plans and counts."""
 
 
+@on_one_loop
+class TestPostgresStoreOnTheOldestVersion(StoreContract if os.environ.get(ALL) else Selection):  # type: ignore[misc]
+    @pytest_asyncio.fixture(loop_scope="session")
+    async def store(self, oldest_shelf: Shelf, request: pytest.FixtureRequest) -> Store:
+        return await oldest_shelf.kept_store(is_new="size" in request.node.name)
+
+
+@on_one_loop
 class TestSealedPostgresStore(LogRules, ForkRules, ContextRules, ApprovalRules, TransferRules, RunRules, CallbackRules):
     """Encrypted at rest: the rules about what is sealed."""
 
-    @pytest.fixture
-    async def store(self, sealed_shelf: Shelf, request: pytest.FixtureRequest) -> AsyncIterator[Store]:
-        store = await sealed_shelf.store(Sealer(KEYS), is_new="size" in request.node.name)
-        yield store
-        await store.close()
+    @pytest_asyncio.fixture(loop_scope="session")
+    async def store(self, sealed_shelf: Shelf, request: pytest.FixtureRequest) -> Store:
+        return await sealed_shelf.kept_store(Sealer(KEYS), is_new="size" in request.node.name)
 
     async def test_says_why_it_cannot_search(self, store: Store) -> None:
         assert store.capabilities == {Capability.PUSH}

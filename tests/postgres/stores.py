@@ -29,6 +29,7 @@ class Shelf:
     def __init__(self, server: Databases) -> None:
         self._server = server
         self._name: str | None = None
+        self._kept: PostgresStore | None = None
 
     @property
     def url(self) -> str:
@@ -46,6 +47,25 @@ class Shelf:
         if not is_new:
             await empty(url)
         return PostgresStore(with_options(url, options), sealer)
+
+    async def kept_store(self, sealer: Sealer | None = None, *, is_new: bool = False) -> PostgresStore:
+        """An empty store that stays open: a new connection costs ten times as much as what most tests ask of it.
+
+        Those who use it share an event loop, and may close it.
+        """
+        if self._kept is None or is_new or self._kept._access.pool._is_closed:
+            await self.close()
+            self._kept = await self.store(sealer, is_new=is_new)
+        else:
+            await self._kept._access.transact(lambda db: db.script(_EMPTY))
+            self._kept._queued = self._kept._access.watcher = None
+        return self._kept
+
+    async def close(self) -> None:
+        """Close what stayed open."""
+        if self._kept is not None:
+            await self._kept.close()
+            self._kept = None
 
     def drop(self) -> None:
         """Remove the database."""

@@ -16,6 +16,8 @@ from holdfast.core.errors import (
     EncryptionKeyWrong,
     FamilyLimit,
     HeldByAnother,
+    SessionNotFound,
+    StoreUnavailable,
     Unsupported,
 )
 from holdfast.core.family import FamilyLimits, NewSession, born
@@ -274,3 +276,46 @@ async def test_another_key_under_a_known_id_is_refused(postgres_url: str) -> Non
     with pytest.raises(EncryptionKeyWrong):
         await wrong.get(OWNER, "s-1")
     await wrong.close()
+
+
+# What the database keeps, whatever the code does -----------------------------------------------
+
+
+async def test_a_turn_that_another_is_about_to_take_is_passed_by(stores: list[PostgresStore]) -> None:
+    await launch(stores[0], "s-1", "run-1")
+    await launch(stores[0], "s-2", "run-2")
+    is_locked, may_go = asyncio.Event(), asyncio.Event()
+
+    async def keep(db: Connection) -> None:
+        await db.all("SELECT 1 FROM hf.turns ORDER BY n LIMIT 1 FOR UPDATE")
+        is_locked.set()
+        await may_go.wait()
+
+    async with asyncio.timeout(20):
+        keeping = asyncio.create_task(stores[0]._access.transact(keep))
+        await is_locked.wait()
+        stores[1]._hands.note(has_collided=True)  # from then on it locks what it takes
+        async with asyncio.timeout(5):
+            assert (await taken(stores[1])).session.session_id == "s-2"
+        may_go.set()
+        await keeping
+
+
+@pytest.mark.parametrize("state", ["queued", "running"])
+async def test_the_database_refuses_a_second_turn_that_is_live(stores: list[PostgresStore], state: str) -> None:
+    await launch(stores[0], "s-1", "run-1")
+    if state == "running":
+        await take(stores[0])
+    columns = "owner, session, root, agent, state, body"
+
+    async def double(db: Connection) -> None:
+        await db.run(f"INSERT INTO hf.turns (id, {columns}) SELECT 'another', {columns} FROM hf.turns")
+
+    with pytest.raises(StoreUnavailable, match=f"turns_{state}"):
+        await stores[0]._access.transact(double)
+
+
+async def test_what_is_anothers_is_not_there(stores: list[PostgresStore]) -> None:
+    await stores[0].create(OWNER, a_session("s-1"))
+    with pytest.raises(SessionNotFound):
+        await stores[1].get("another", "s-1")
