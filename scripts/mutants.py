@@ -631,7 +631,7 @@ MUTANTS = (
         f"{POSTGRES}/migrations/0003_functions.sql",
         "one -> 'head') h\n        WHERE s.owner = who AND s.pk = my_pk AND s.revision = (one ->> 'revision')::bigint",
         "one -> 'head') h\n        WHERE s.owner = who AND s.pk = my_pk",
-        (f"{TOGETHER}::test_changes_of_one_session_queue_up_and_all_land",),
+        (f"{TOGETHER}::test_what_several_remember_at_once_is_all_counted",),
     ),
     Mutant(
         "one queued turn on PostgreSQL",

@@ -2,56 +2,37 @@
 
 from __future__ import annotations
 
-import json
-import os
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, NamedTuple
 
 import pytest
 
 import holdfast.sync
+from holdfast.doors.cli import app
 from holdfast.stores.postgres.migrate import LATEST
 from holdfast.testing.postgres import GivenServer, PostgresServer
+from tests.doors.cli.running import Done
 
 KEYS = "HOLDFAST_ENCRYPTION_KEYS"
 ALL = list(range(1, LATEST + 1))
-
-
-class Done(NamedTuple):
-    """How a command ended."""
-
-    code: int
-    out: str
-    err: str
-
-    @property
-    def json(self) -> dict[str, Any]:
-        """Its answer."""
-        answer: dict[str, Any] = json.loads(self.out)
-        return answer
-
 
 Command = Callable[..., Done]
 
 
 @pytest.fixture
-def command(postgres_url: str, tmp_path: Path) -> Command:
+def command(
+    postgres_url: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> Command:
     """With the keys that it is given, and no others."""
-    env = {**os.environ, "HOLDFAST_HOME": str(tmp_path), "HOLDFAST_URL": postgres_url}
+    monkeypatch.setenv("HOLDFAST_HOME", str(tmp_path))
+    monkeypatch.setenv("HOLDFAST_URL", postgres_url)
 
     def run(*arguments: str, keys: str = "") -> Done:
-        done = subprocess.run(
-            [sys.executable, "-m", "holdfast", *arguments],
-            env={**env, KEYS: keys},
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=60,
-        )
-        return Done(done.returncode, done.stdout, done.stderr)
+        monkeypatch.setenv(KEYS, keys)
+        capsys.readouterr()
+        code = app.run(arguments)
+        monkeypatch.delenv(KEYS)
+        return Done(code, *capsys.readouterr())
 
     return run
 
