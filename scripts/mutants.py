@@ -594,7 +594,7 @@ MUTANTS = (
     Mutant(
         "slow readers",
         "holdfast/doors/http/streams.py",
-        "async with asyncio.timeout(self._settings.drained_within):",
+        "async with asyncio.timeout(self.settings.drained_within):",
         "async with asyncio.timeout(None):",
         (f"{STREAMS}::test_a_slow_reader_is_dropped_and_misses_nothing_when_it_comes_back[memory]",),
     ),
