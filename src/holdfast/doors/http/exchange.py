@@ -34,6 +34,7 @@ CUT_OFF = "its gzip is cut off"
 MORE_BEHIND = "there is more behind the end of its gzip; send one gzip, whole"
 
 Headers = list[tuple[bytes, bytes]]
+PACKED: Headers = [(b"content-encoding", b"gzip"), (b"vary", b"accept-encoding")]
 
 
 class Gone(Exception):
@@ -179,11 +180,21 @@ class Exchange:
         self, body: bytes, *, status: int = 200, kind: bytes = JSON, headers: Headers | None = None
     ) -> None:
         """Send an answer whole."""
-        every = [(b"content-type", kind), *(headers or ()), *self._extra]
-        if len(body) >= WORTH_PACKING and b"gzip" in self.headers.get(b"accept-encoding", b""):
+        every = list(headers or ())
+        if len(body) >= WORTH_PACKING and self.takes_packed:
             packer = zlib.compressobj(1, wbits=31)
             body = packer.compress(body) + packer.flush()
-            every += [(b"content-encoding", b"gzip"), (b"vary", b"accept-encoding")]
+            every += PACKED
+        await self.answer_as_is(body, status=status, kind=kind, headers=every)
+
+    @property
+    def takes_packed(self) -> bool:
+        """Whether whoever asked can unpack an answer."""
+        return b"gzip" in self.headers.get(b"accept-encoding", b"")
+
+    async def answer_as_is(self, body: bytes, *, status: int = 200, kind: bytes, headers: Headers) -> None:
+        """Send an answer whole, packed or not, as it came."""
+        every = [(b"content-type", kind), *headers, *self._extra]
         every += [(b"content-length", str(len(body)).encode()), (b"x-request-id", self.request_id.encode())]
         self.status = status
         await self._send({"type": "http.response.start", "status": status, "headers": every})

@@ -25,7 +25,7 @@ from holdfast import config
 from holdfast.agents.router import close_router
 from holdfast.core.errors import InvalidField, StoreError, StoreUnavailable
 from holdfast.doors.graphql import door as graphql
-from holdfast.doors.http import agent_sessions, agents, health, launching, messages, metrics, streams, transfer
+from holdfast.doors.http import agent_sessions, agents, health, launching, messages, metrics, pages, streams, transfer
 from holdfast.doors.http.app import Door
 from holdfast.doors.http.exchange import MAX_BODY
 from holdfast.doors.http.gate import LOCAL, Gate
@@ -140,6 +140,7 @@ def make_door(
     deps.store.on_commit(meter.commit)
     door = Door(deps, gate or Gate(deps), watcher=meter.request, traces=traces)
     health.add_to(door, heart)
+    pages.add_to(door)
     transfer.add_to(door)
     metrics.add_to(door, meter)
     live = streams.add_to(door)
@@ -347,7 +348,8 @@ def _tell(options: Options, address: str) -> None:
     if sys.stderr.isatty():
         program = os.path.join(os.path.dirname(sys.executable), "holdfast")
         print(
-            f"\n  {address}/docs  has the REST interface to read. In another terminal, try:\n\n"
+            f"\n  {address}  shows the sessions in a browser, {address}/docs the REST interface.\n"
+            "  In another terminal, try:\n\n"
             f"  {program} --url {address} run echo-agent hello\n\n  Ctrl-C ends the server; sessions stay.\n",
             file=sys.stderr,
         )

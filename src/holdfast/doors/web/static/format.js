@@ -1,0 +1,92 @@
+/** Values as people read them: times in the viewer's zone, sizes, short ids. Pure functions, tested without a browser. */
+
+const UNITS = /** @type {const} */ ([["d", 86400], ["h", 3600], ["m", 60], ["s", 1]]);
+
+/** A span of seconds in at most two units: `3m 20s`, `2h`, `5d 4h`.
+ * @param {number | null | undefined} seconds */
+export function span(seconds) {
+  if (seconds === null || seconds === undefined || Number.isNaN(seconds)) return "–";
+  if (seconds < 1) return seconds <= 0 ? "0s" : `${Math.round(seconds * 1000)}ms`;
+  let rest = Math.floor(seconds);
+  const parts = [];
+  for (const [name, size] of UNITS) {
+    const count = Math.floor(rest / size);
+    rest -= count * size;
+    if (count) parts.push(`${count}${name}`);
+    else if (parts.length) break;
+    if (parts.length === 2) break;
+  }
+  return parts.join(" ");
+}
+
+/** How long ago, or how long until, in one word.
+ * @param {string | null | undefined} instant @param {number} now milliseconds */
+export function ago(instant, now) {
+  if (!instant) return "–";
+  const seconds = (now - Date.parse(instant)) / 1000;
+  const words = coarse(Math.abs(seconds));
+  if (Math.abs(seconds) < 5) return "now";
+  return seconds >= 0 ? `${words} ago` : `in ${words}`;
+}
+
+/** Seconds in the one unit that says it best. @param {number} seconds */
+export function coarse(seconds) {
+  if (seconds < 60) return `${Math.floor(seconds)}s`;
+  if (seconds < 3600) return `${Math.floor(seconds / 60)}m`;
+  if (seconds < 86400 * 2) return `${Math.floor(seconds / 3600)}h`;
+  return `${Math.floor(seconds / 86400)}d`;
+}
+
+/** An instant in full, in the viewer's zone. @param {string | null | undefined} instant */
+export function moment(instant) {
+  if (!instant) return "–";
+  return new Date(instant).toLocaleString(undefined, { dateStyle: "medium", timeStyle: "medium" });
+}
+
+/** The time of day, in the viewer's zone. @param {string | number} instant */
+export function clock(instant) {
+  return new Date(instant).toLocaleTimeString(undefined, { hour: "2-digit", minute: "2-digit", second: "2-digit" });
+}
+
+/** An id short enough for a table: its end, which differs where UUIDs begin alike. @param {string} id */
+export function shortId(id) {
+  return id.length <= 14 ? id : `${/^[0-9a-f]{8}-/.test(id) ? "" : id.slice(0, 4)}…${id.slice(-8)}`;
+}
+
+/** What to call a session. @param {any} session */
+export function nameOf(session) {
+  return session.session_name || shortId(session.session_id);
+}
+
+/** A number with its word. @param {number} count @param {string} one @param {string} [many] */
+export function plural(count, one, many = `${one}s`) {
+  return `${count.toLocaleString()} ${count === 1 ? one : many}`;
+}
+
+/** Bytes. @param {number} size */
+export function bytes(size) {
+  if (size < 1024) return `${size} B`;
+  if (size < 1024 * 1024) return `${(size / 1024).toFixed(1)} KiB`;
+  return `${(size / 1024 / 1024).toFixed(1)} MiB`;
+}
+
+/** Seconds of a duration as settings write it (`90`, `30s`, `10m`, `2h`, `7d`), or null if it is none.
+ * @param {string} text */
+export function seconds(text) {
+  const found = /^\s*(\d+(?:\.\d+)?)\s*([smhdw]?)\s*$/.exec(text);
+  if (!found) return null;
+  return Number(found[1]) * { "": 1, s: 1, m: 60, h: 3600, d: 86400, w: 604800 }[found[2]];
+}
+
+/** Text on one line, cut where a table would cut it anyway. @param {string} text @param {number} [most] */
+export function oneLine(text, most = 200) {
+  const flat = text.slice(0, most * 4).replace(/\s+/g, " ").trim();
+  return flat.length > most ? `${flat.slice(0, most)}…` : flat;
+}
+
+/** The words of a message's content, without tool calls and results. @param {any} content */
+export function textOf(content) {
+  if (typeof content === "string") return content;
+  if (!Array.isArray(content)) return "";
+  return content.filter((part) => part.type === "text").map((part) => part.text).join("\n");
+}

@@ -1,0 +1,8 @@
+/** One place for what every module draws with: preact, its hooks, signals, and `html` for templates. */
+import htm from "./vendor/htm.mjs";
+import { Fragment, h, render } from "./vendor/preact.mjs";
+
+export const html = htm.bind(h);
+export { Fragment, h, render };
+export { useCallback, useEffect, useLayoutEffect, useMemo, useRef, useState } from "./vendor/hooks.mjs";
+export { batch, computed, effect, signal, useComputed, useSignal, useSignalEffect } from "./vendor/signals.mjs";

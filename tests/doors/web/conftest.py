@@ -1,0 +1,64 @@
+"""A browser for all tests of a process, a server beside it, a page for each test."""
+
+from __future__ import annotations
+
+import fcntl
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Browser, Page, sync_playwright
+
+from tests.doors.web.stage import FLAGS, Stage, find_chromium, staged
+
+PATIENCE = 20_000  # milliseconds that the page has to show something, on a busy machine
+# What a browser says by itself when a request is refused: tests that provoke one look at the page instead.
+EXPECTED = ("Failed to load resource",)
+
+
+@pytest.fixture(scope="session")
+def chromium(tmp_path_factory: pytest.TempPathFactory) -> str:
+    lock = tmp_path_factory.getbasetemp().parent / "chromium.lock"
+    with lock.open("w") as file:  # of several test processes one installs it
+        fcntl.flock(file, fcntl.LOCK_EX)
+        found = find_chromium()
+    if found is None:
+        pytest.skip("there is no Chromium, and only root can install it here: apt-get install chromium")
+    return found
+
+
+@pytest.fixture(scope="session")
+def browser(chromium: str) -> Iterator[Browser]:
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=chromium, args=FLAGS)
+        yield browser
+        browser.close()
+
+
+@pytest.fixture(scope="session")
+def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
+    with staged(tmp_path_factory.mktemp("stage")) as stage:
+        yield stage
+
+
+@pytest.fixture
+def complaints() -> list[str]:
+    """What the browser complained of; a test that ends with any fails."""
+    return []
+
+
+@pytest.fixture
+def page(browser: Browser, complaints: list[str]) -> Iterator[Page]:
+    context = browser.new_context(viewport={"width": 1280, "height": 800}, reduced_motion="reduce")
+    page = context.new_page()
+    page.set_default_timeout(PATIENCE)
+    page.on("pageerror", lambda error: complaints.append(str(error)))
+    page.on("console", lambda said: complaints.append(said.text) if said.type in ("error", "warning") else None)
+    yield page
+    context.close()
+    assert [each for each in complaints if not each.startswith(EXPECTED)] == []
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    return tmp_path

@@ -1,0 +1,167 @@
+"""A server as people run it, with agents of several tempers: for tests in a browser, and for pictures."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, TypeVar
+
+import httpx2
+
+from holdfast.testing.faults import PATIENCE
+
+T = TypeVar("T")
+LOOK = 0.05  # seconds between two looks
+CHROMIUM = ("chromium", "chromium-browser", "google-chrome-stable", "google-chrome")
+FLAGS = (
+    "--no-sandbox --disable-gpu --disable-quic --no-first-run --disable-background-networking "
+    "--disable-component-update --disable-sync --disable-dev-shm-usage"
+).split()
+
+CAREFUL = """
+from holdfast.agents.python import Turn
+
+PLAN = {"change": "prod-cluster", "steps": ["drain node-3", "upgrade to 1.31", "run smoke tests"], "risk": "low"}
+
+
+def careful(turn: Turn) -> str:
+    turn.phase("planning")
+    turn.say("I have a plan. It touches **one** node.")
+    answer = turn.ask("Apply the plan to prod-cluster?", plan=PLAN, options=["canary"], expires_in=3600)
+    turn.phase("executing")
+    return f"Done, as you said: {answer.decision}"
+
+
+def slow(turn: Turn) -> str:
+    import time
+
+    turn.phase("executing")
+    turn.say("This takes a while.")
+    time.sleep(600)
+    return "at last"
+
+
+def talker(turn: Turn) -> str:
+    import time
+
+    turn.phase("investigating")
+    for step in range(1, 4):
+        turn.say(f"Step {step} of 3")
+        time.sleep(0.15)
+    return "All three steps are done."
+
+
+def broken(turn: Turn) -> str:
+    raise RuntimeError("the disk is full")
+"""
+
+
+class Stage:
+    """A server at work, its address, and REST."""
+
+    def __init__(self, folder: Path, *arguments: str, store: str | None = None) -> None:
+        self.folder, self.store = folder, store or f"sqlite:///{folder / 'holdfast.db'}"
+        write_agents(folder / "home" / "agents")
+        self._arguments, self.port = arguments, 0
+        self.start()
+
+    def start(self) -> None:
+        """Start it, on the port it had before if it had one."""
+        log = self.folder / f"log-{time.monotonic_ns()}.txt"
+        environment = {**os.environ, "HOLDFAST_HOME": str(self.folder / "home")}
+        for name in ("AGENT_SESSION_ID", "AGENT_SESSION_NAME", "AGENT_RUN_ID", "HOLDFAST_URL", "HOLDFAST_TOKEN"):
+            environment.pop(name, None)
+        command = [sys.executable, "-m", "holdfast", "serve", "--port", str(self.port), "--store", self.store]
+        with log.open("wb") as out:
+            self.process = subprocess.Popen([*command, *self._arguments], stdout=out, stderr=out, env=environment)
+        found = until(lambda: re.search(r" at (http://[^\"\s]+)", log.read_text()), said=log.read_text)
+        self.url = str(found[1])
+        self.port = int(self.url.rpartition(":")[2])
+        until(lambda: _answers(self.url))
+
+    def stop(self) -> None:
+        """End it in good order."""
+        self.process.send_signal(signal.SIGTERM)
+        self.process.wait(PATIENCE)
+
+    def ask(self, verb: str, path: str, body: Any = None, **options: Any) -> Any:
+        """REST; what is refused fails the test."""
+        answer = httpx2.request(verb, f"{self.url}{path}", json=body, timeout=PATIENCE, **options)
+        assert answer.is_success, f"{verb} {path}: {answer.status_code} {answer.text}"
+        return answer.json() if answer.content else None
+
+    def create(self, **fields: Any) -> str:
+        """A session; its id."""
+        return str(self.ask("POST", "/sessions", fields)["session_id"])
+
+    def run(self, agent: str, prompt: str, **fields: Any) -> Any:
+        """Ask an agent for something."""
+        return self.ask("POST", "/runs", {"agent_name": agent, "prompt": prompt, **fields})
+
+    def until_status(self, session_id: str, status: str) -> Any:
+        """The session, once it has come to that."""
+
+        def look() -> Any:
+            session = self.ask("GET", f"/sessions/{session_id}")
+            return session if session["status"] == status else None
+
+        return until(look)
+
+
+@contextmanager
+def staged(folder: Path, *arguments: str, store: str | None = None) -> Iterator[Stage]:
+    """A server, ended afterwards."""
+    stage = Stage(folder, *arguments, store=store)
+    try:
+        yield stage
+    finally:
+        stage.process.kill()
+        stage.process.wait(PATIENCE)
+
+
+def write_agents(folder: Path) -> None:
+    """Agents that ask, take long, talk much, and fail."""
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "tempers.py").write_text(CAREFUL)
+    for name, told in (
+        ("careful", "Plans a change and asks before it applies it"),
+        ("slow", "Takes ten minutes for everything"),
+        ("talker", "Says what it does, step by step"),
+        ("broken", "Fails, whatever it is asked"),
+    ):
+        text = f'[agent]\nname = "{name}"\ndescription = "{told}"\nkind = "python"\nfunction = "tempers:{name}"\n'
+        (folder / f"{name}.toml").write_text(text)
+
+
+def until(look: Callable[[], T | None], *, said: Callable[[], str] = str) -> T:
+    """What there is to see, once it is there."""
+    deadline = time.monotonic() + PATIENCE
+    while not (seen := look()):
+        assert time.monotonic() < deadline, f"it never came: {said()}"
+        time.sleep(LOOK)
+    return seen
+
+
+def find_chromium() -> str | None:
+    """Where Chromium is; None where there is none and none can be had."""
+    found = next(filter(None, map(shutil.which, CHROMIUM)), None)
+    if found is None and os.geteuid() == 0 and shutil.which("apt-get"):
+        for command in (["apt-get", "update", "-qq"], ["apt-get", "install", "-y", "-qq", "chromium"]):
+            subprocess.run(command, check=False, capture_output=True, timeout=600)
+        found = shutil.which("chromium")
+    return found
+
+
+def _answers(url: str) -> bool:
+    try:
+        return httpx2.get(f"{url}/readyz").is_success
+    except httpx2.TransportError:
+        return False
