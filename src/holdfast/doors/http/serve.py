@@ -25,7 +25,18 @@ from holdfast import config
 from holdfast.agents.router import close_router
 from holdfast.core.errors import InvalidField, StoreError, StoreUnavailable
 from holdfast.doors.graphql import door as graphql
-from holdfast.doors.http import agent_sessions, agents, health, launching, messages, metrics, pages, streams, transfer
+from holdfast.doors.http import (
+    agent_sessions,
+    agents,
+    health,
+    last_lines,
+    launching,
+    messages,
+    metrics,
+    pages,
+    streams,
+    transfer,
+)
 from holdfast.doors.http.app import Door
 from holdfast.doors.http.exchange import MAX_BODY
 from holdfast.doors.http.gate import LOCAL, Gate
@@ -141,6 +152,7 @@ def make_door(
     door = Door(deps, gate or Gate(deps), watcher=meter.request, traces=traces)
     health.add_to(door, heart)
     pages.add_to(door)
+    last_lines.add_to(door)
     transfer.add_to(door)
     metrics.add_to(door, meter)
     live = streams.add_to(door)

@@ -8,6 +8,7 @@ import { go, link, place } from "./router.js";
 import { theme, toggle } from "./theme.js";
 import { ask, Dialogs, Empty, now, toast, Toasts } from "./ui.js";
 import { VIEWS } from "./views.js";
+import "./gone.js";
 
 function App() {
   const { view, args, query } = place.value;

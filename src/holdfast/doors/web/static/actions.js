@@ -1,0 +1,207 @@
+/** What can be done to sessions. Each says first what would happen, in the server's own count, and offers the way back where there is one. */
+import { at, ask as request, del, get, post, Problem } from "./api.js";
+import { plural, seconds } from "./format.js";
+import { expect } from "./gone.js";
+import { head, touch } from "./heads.js";
+import { html, useState } from "./html.js";
+import { isFinal } from "./reduce.js";
+import { go } from "./router.js";
+import { ask, complain, confirm, Do, toast } from "./ui.js";
+
+// Delete --------------------------------------------------------------------------------------------
+
+/** What deleting would take, asked of the server. @param {string} id */
+export async function wouldDelete(id) {
+  try {
+    return { ...(await del(at`/sessions/${id}`, { dry_run: true })), running: [] };
+  } catch (problem) {
+    if (!(problem instanceof Problem) || problem.code !== "session_running") throw problem;
+    const taken = await del(at`/sessions/${id}`, { dry_run: true, force: true });
+    return { ...taken, running: problem.facts.session_ids };
+  }
+}
+
+/** All that several deletions would take; who hangs on another one that goes is counted once.
+ * @param {any[]} previews */
+export function together(previews) {
+  const roots = previews.filter((one) => !previews.some((other) => other !== one && other.session_ids.includes(one.session_id)));
+  const sum = (/** @type {string} */ name) => roots.reduce((total, one) => total + one[name], 0);
+  return {
+    roots: roots.map((one) => one.session_id),
+    ids: roots.flatMap((one) => one.session_ids),
+    running: [...new Set(roots.flatMap((one) => one.running))],
+    messages: sum("messages"),
+    runs: sum("runs"),
+    checkpoints: sum("checkpoints"),
+  };
+}
+
+/** "Deletes 14 sessions, 2 running". @param {ReturnType<typeof together>} preview */
+export function inWords(preview) {
+  const running = preview.running.length ? `, ${preview.running.length} running` : "";
+  return `Deletes ${plural(preview.ids.length, "session")}${running}`;
+}
+
+/** Delete sessions with their trees, after a look at what would go. @param {string[]} ids @returns {Promise<boolean>} whether they went */
+export async function deleteSessions(ids) {
+  let preview;
+  try {
+    preview = together(await Promise.all(ids.map(wouldDelete)));
+  } catch (problem) {
+    complain(problem);
+    return false;
+  }
+  const names = preview.ids.slice(0, 6).map((id) => head(id).peek()?.session_name || id);
+  const agreed = await confirm("Delete for good?", html`
+    <p class="would"><strong>${inWords(preview)}</strong></p>
+    <p class="muted">With ${plural(preview.messages, "message")}, ${plural(preview.runs, "run")} and ${plural(preview.checkpoints, "checkpoint")}. Nothing brings them back; export first what you may need.</p>
+    <ul class="names">${names.map((name) => html`<li class="mono">${name}</li>`)}${preview.ids.length > 6 && html`<li class="muted">and ${preview.ids.length - 6} more</li>`}</ul>
+    ${preview.running.length > 0 && html`<p class="warn">What runs is stopped first.</p>`}`,
+    { yes: preview.running.length ? "Stop and delete" : "Delete", danger: true });
+  if (!agreed) return false;
+  expect(preview.ids);
+  try {
+    for (const id of preview.roots) await del(at`/sessions/${id}`, { force: preview.running.length > 0 });
+    toast(`${plural(preview.ids.length, "session")} deleted`, { kind: "good" });
+    return true;
+  } catch (problem) {
+    complain(problem);
+    return false;
+  }
+}
+
+// Close, pause, go on -------------------------------------------------------------------------------
+
+/** Close sessions, after a look at which can be. @param {string[]} ids */
+export async function finalizeSessions(ids) {
+  const sessions = await Promise.all(ids.map(async (id) => head(id).peek() ?? (await get(at`/sessions/${id}`))));
+  const open = sessions.filter((session) => !isFinal(session) && session.status !== "running");
+  const running = sessions.filter((session) => session.status === "running").length;
+  const closed = sessions.filter(isFinal).length;
+  const answer = await ask("Close sessions", (close) => html`<form class="dialog-body" onSubmit=${(event) => {
+    event.preventDefault();
+    const data = new FormData(event.target);
+    close({ outcome: data.get("outcome"), summary: data.get("summary") });
+  }}>
+    <p class="would"><strong>Closes ${plural(open.length, "session")}</strong>${running ? `; ${running} running, left as they are` : ""}${closed ? `; ${closed} closed already` : ""}</p>
+    <label>Outcome <select name="outcome" autofocus><option>completed</option><option>failed</option><option>abandoned</option></select></label>
+    <label>Summary <textarea name="summary" rows="3" placeholder="What came of it (optional)"></textarea></label>
+    <p class="muted">A closed session can be read, exported and forked, but not go on.</p>
+    <footer><button type="button" onClick=${() => close()}>Cancel</button><button type="submit" class="primary" disabled=${!open.length}>Close ${plural(open.length, "session")}</button></footer></form>`);
+  if (!answer) return false;
+  const body = { outcome: answer.outcome, ...(answer.summary ? { summary: answer.summary } : {}) };
+  const results = await Promise.allSettled(open.map((session) => post(at`/sessions/${session.session_id}/finalize`, body)));
+  for (const { session_id } of open) touch(session_id);
+  const refused = results.filter((result) => result.status === "rejected");
+  if (refused.length) complain(/** @type {PromiseRejectedResult} */ (refused[0]).reason);
+  if (refused.length < results.length) toast(`${plural(results.length - refused.length, "session")} closed`, { kind: "good" });
+  return true;
+}
+
+/** @param {string} id */
+export async function suspend(id) {
+  await post(at`/sessions/${id}/suspend`, { reason: "paused from the web page" });
+  touch(id);
+  toast("Paused. What arrives waits for it.", { kind: "good", action: { label: "Undo", run: () => resume(id).catch(complain) } });
+}
+
+/** Take a paused session up and let go of it at once: it is for its agent to go on, not for this tab. @param {string} id */
+export async function resume(id) {
+  const packet = await post(at`/sessions/${id}/resume`);
+  await post(at`/sessions/${id}/release`, { token: packet.hold.token });
+  touch(id);
+  toast("It may go on", { kind: "good", action: { label: "Undo", run: () => suspend(id).catch(complain) } });
+}
+
+/** Stop what runs in a session and below it. @param {string} id */
+export async function stop(id) {
+  const preview = await wouldDelete(id);
+  if (!preview.running.length) {
+    toast("Nothing runs here");
+    return;
+  }
+  const agreed = await confirm("Stop what runs?", html`<p class="would"><strong>Stops ${plural(preview.running.length, "session")}</strong></p>
+    <ul class="names">${preview.running.slice(0, 6).map((each) => html`<li class="mono">${head(each).peek()?.session_name || each}</li>`)}</ul>
+    <p class="muted">What was said until then is kept; the sessions stay open.</p>`, { yes: "Stop", danger: true });
+  if (!agreed) return;
+  await post(at`/sessions/${id}/stop`, { tree: true });
+  toast(`${plural(preview.running.length, "session")} told to stop`, { kind: "good" });
+  touch(id);
+}
+
+/** Start a new session from an entry of another. @param {string} id @param {number} [entry] */
+export async function fork(id, entry) {
+  const name = await ask("Fork", (close) => html`<form class="dialog-body" onSubmit=${(event) => (event.preventDefault(), close({ name: new FormData(event.target).get("name") }))}>
+    <p>A new session goes on from ${entry ? `entry ${entry}` : "the end"}, with the context as it is now. This one stays as it is.</p>
+    <label>Name (optional) <input name="name" autofocus autocomplete="off" /></label>
+    <footer><button type="button" onClick=${() => close()}>Cancel</button><button type="submit" class="primary">Fork</button></footer></form>`);
+  if (!name) return;
+  const made = await post(at`/sessions/${id}/fork`, { ...(entry ? { at: entry } : {}), ...(name.name ? { session_name: name.name } : {}) });
+  toast("Forked", { kind: "good" });
+  go("session", made.session_id);
+}
+
+/** Save a session as a file. @param {string} id @param {"jsonl" | "markdown"} format @param {boolean} tree */
+export async function save(id, format, tree) {
+  const text = await request("GET", at`/sessions/${id}/export`, { query: { format, tree } });
+  const blob = new Blob([typeof text === "string" ? text : `${JSON.stringify(text)}\n`]);
+  const anchor = document.createElement("a");
+  anchor.href = URL.createObjectURL(blob);
+  anchor.download = `${id}.${format === "jsonl" ? "jsonl" : "md"}`;
+  anchor.click();
+  setTimeout(() => URL.revokeObjectURL(anchor.href), 1000);
+}
+
+// New -----------------------------------------------------------------------------------------------
+
+/** Make a session: with a prompt, its agent begins at once. @param {{parent?: string}} [given] */
+export async function newSession(given = {}) {
+  const { items } = await get("/agents");
+  const made = await ask("New session", (close) => html`<${NewSession} agents=${items} given=${given} close=${close} />`);
+  if (made) go("session", made);
+}
+
+/** @param {{agents: any[], given: {parent?: string}, close: any}} props */
+function NewSession({ agents, given, close }) {
+  const [problem, setProblem] = useState("");
+  const submit = async (event) => {
+    event.preventDefault();
+    const fields = Object.fromEntries([...new FormData(event.target)].filter(([, value]) => value !== ""));
+    try {
+      close(await make(/** @type {any} */ ({ ...fields, ...(given.parent ? { parent_session_id: given.parent } : {}) })));
+    } catch (error) {
+      setProblem(error instanceof Error ? error.message : String(error));
+    }
+  };
+  return html`<form class="dialog-body" onSubmit=${submit}>
+    <label>Agent <input name="agent_name" list="agents" autofocus required autocomplete="off" placeholder=${agents[0]?.name} /></label>
+    <datalist id="agents">${agents.map((agent) => html`<option value=${agent.name}>${agent.description}</option>`)}</datalist>
+    <label>Prompt <textarea name="prompt" rows="5" placeholder="What it is to do. Without one the session is made and waits."></textarea></label>
+    <div class="pair"><label>Name (optional) <input name="session_name" autocomplete="off" /></label>
+    <label>Task (optional) <input name="task_id" autocomplete="off" /></label></div>
+    <div class="pair"><label>Purpose (optional) <input name="purpose" autocomplete="off" /></label>
+    <label>Delete after (optional) <input name="ttl" autocomplete="off" placeholder="7d" pattern="\\s*[0-9.]+\\s*[smhdw]?\\s*" /></label></div>
+    ${problem && html`<p class="warn" role="alert">${problem}</p>`}
+    <footer><button type="button" onClick=${() => close()}>Cancel</button><button type="submit" class="primary">Start</button></footer></form>`;
+}
+
+/** @param {Record<string, string>} fields @returns {Promise<string>} the session's id */
+async function make({ prompt, ttl, ...fields }) {
+  const body = { ...fields, ...(ttl ? { ttl_seconds: seconds(ttl) } : {}) };
+  if (!prompt) return (await post("/sessions", body)).session_id;
+  const { parent_session_id: parent, ...rest } = body;
+  return (await post("/runs", { ...rest, ...(parent ? { parent } : {}), prompt, mode: "async_poll" })).session.session_id;
+}
+
+/** The buttons that fit a session's state. @param {{session: any}} props */
+export function Actions({ session }) {
+  const id = session.session_id;
+  if (session.deleted) return null;
+  return html`
+    ${session.status === "running" && html`<${Do} run=${() => stop(id)}>Stop<//>`}
+    ${!isFinal(session) && session.state !== "suspended" && session.status !== "running" && html`<${Do} run=${() => suspend(id)}>Suspend<//>`}
+    ${session.state === "suspended" && html`<${Do} class="primary" run=${() => resume(id)}>Resume<//>`}
+    ${!isFinal(session) && session.status !== "running" && html`<${Do} run=${() => finalizeSessions([id])}>Finalize<//>`}
+    <${Do} run=${() => fork(id)}>Fork<//>
+    <${Do} class="danger" run=${() => deleteSessions([id])}>Delete<//>`;
+}
