@@ -80,7 +80,7 @@ export function seconds(text) {
 
 /** Text on one line, cut where a table would cut it anyway. @param {string} text @param {number} [most] */
 export function oneLine(text, most = 200) {
-  const flat = text.slice(0, most * 4).replace(/\s+/g, " ").trim();
+  const flat = plain(text.slice(0, most * 4).replace(/\s+/g, " ").trim());
   return flat.length > most ? `${flat.slice(0, most)}…` : flat;
 }
 
@@ -89,4 +89,15 @@ export function textOf(content) {
   if (typeof content === "string") return content;
   if (!Array.isArray(content)) return "";
   return content.filter((part) => part.type === "text").map((part) => part.text).join("\n");
+}
+
+/** Text as it is, but that marks which turn the direction of writing around are seen instead of obeyed.
+ * @param {string} text */
+export function plain(text) {
+  return text.replace(/[\u200e\u200f\u061c\u202a-\u202e\u2066-\u2069]/g, (mark) => `⟨U+${mark.charCodeAt(0).toString(16).toUpperCase()}⟩`);
+}
+
+/** A value as JSON to read. @param {any} value */
+export function json(value) {
+  return plain(typeof value === "string" ? value : JSON.stringify(value, null, 2) ?? "");
 }

@@ -4,7 +4,7 @@
  */
 import { deleteSessions, finalizeSessions, newSession } from "../actions.js";
 import { get } from "../api.js";
-import { nameOf, oneLine, plural, textOf } from "../format.js";
+import { nameOf, oneLine, plain, plural, textOf } from "../format.js";
 import { head, learn, useHead } from "../heads.js";
 import { batch, html, signal, useEffect, useRef, useSignal, useState } from "../html.js";
 import { isTyping, useKeys } from "../keys.js";
@@ -108,7 +108,7 @@ async function fetchLines(ids) {
   if (!wanted.length) return;
   try {
     const { items } = await get("/last-lines", { sessions: wanted.join(",") });
-    batch(() => items.forEach((each) => (lineOf(each.session_id).value = each)));
+    batch(() => items.forEach((each) => (lineOf(each.session_id).value = { role: each.role, line: oneLine(each.line) })));
   } catch {
     // the table is complete without them
   }
@@ -302,8 +302,8 @@ function Hit({ hit, text }) {
 /** A text with the words that were looked for made visible. @param {string} snippet @param {string} text */
 export function marked(snippet, text) {
   const words = (text.match(/[\p{L}\p{N}]+/gu) ?? []).map((word) => word.replace(/[.*+?^${}()|[\]\\]/g, "\\$&"));
-  if (!words.length) return snippet;
-  const parts = snippet.split(new RegExp(`(${words.join("|")})`, "giu"));
+  if (!words.length) return plain(snippet);
+  const parts = plain(snippet).split(new RegExp(`(${words.join("|")})`, "giu"));
   return parts.map((part, index) => (index % 2 ? html`<mark>${part}</mark>` : part));
 }
 
