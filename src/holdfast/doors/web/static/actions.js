@@ -1,6 +1,7 @@
 /** What can be done to sessions. Each says first what would happen, in the server's own count, and offers the way back where there is one. */
 import { at, ask as request, del, get, post, Problem } from "./api.js";
 import { plural, seconds } from "./format.js";
+import { inWords, together } from "./deletion.js";
 import { expect } from "./gone.js";
 import { head, touch } from "./heads.js";
 import { html, useState } from "./html.js";
@@ -19,27 +20,6 @@ export async function wouldDelete(id) {
     const taken = await del(at`/sessions/${id}`, { dry_run: true, force: true });
     return { ...taken, running: problem.facts.session_ids };
   }
-}
-
-/** All that several deletions would take; who hangs on another one that goes is counted once.
- * @param {any[]} previews */
-export function together(previews) {
-  const roots = previews.filter((one) => !previews.some((other) => other !== one && other.session_ids.includes(one.session_id)));
-  const sum = (/** @type {string} */ name) => roots.reduce((total, one) => total + one[name], 0);
-  return {
-    roots: roots.map((one) => one.session_id),
-    ids: roots.flatMap((one) => one.session_ids),
-    running: [...new Set(roots.flatMap((one) => one.running))],
-    messages: sum("messages"),
-    runs: sum("runs"),
-    checkpoints: sum("checkpoints"),
-  };
-}
-
-/** "Deletes 14 sessions, 2 running". @param {ReturnType<typeof together>} preview */
-export function inWords(preview) {
-  const running = preview.running.length ? `, ${preview.running.length} running` : "";
-  return `Deletes ${plural(preview.ids.length, "session")}${running}`;
 }
 
 /** Delete sessions with their trees, after a look at what would go. @param {string[]} ids @returns {Promise<boolean>} whether they went */
@@ -187,6 +167,7 @@ function NewSession({ agents, given, close }) {
 
 /** @param {Record<string, string>} fields @returns {Promise<string>} the session's id */
 async function make({ prompt, ttl, ...fields }) {
+  /** @type {Record<string, any>} */
   const body = { ...fields, ...(ttl ? { ttl_seconds: seconds(ttl) } : {}) };
   if (!prompt) return (await post("/sessions", body)).session_id;
   const { parent_session_id: parent, ...rest } = body;

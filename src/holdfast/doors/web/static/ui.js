@@ -181,7 +181,7 @@ export function Loading() {
  * @returns {{value: T | undefined, error: any, isLoading: boolean, again: () => void, set: (value: T) => void}}
  */
 export function useLoad(load, inputs) {
-  const [state, set] = useState({ value: undefined, error: null, isLoading: true });
+  const [state, set] = useState(/** @type {{value: T | undefined, error: any, isLoading: boolean}} */ ({ value: undefined, error: null, isLoading: true }));
   const [count, setCount] = useState(0);
   useEffect(() => {
     const abort = new AbortController();

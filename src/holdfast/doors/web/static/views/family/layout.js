@@ -68,11 +68,11 @@ export function lanes(sessions, runs, end) {
   const rows = new Map(sessions.map((session, index) => [session.session_id, index]));
   const time = (/** @type {string | null} */ instant) => (instant ? Date.parse(instant) : end);
   const bars = runs.filter((run) => rows.has(run.session_id)).map((run) => ({
-    run, row: rows.get(run.session_id), asked: time(run.created_at), from: time(run.started_at ?? run.settled_at), to: time(run.settled_at),
+    run, row: rows.get(run.session_id) ?? 0, asked: time(run.created_at), from: time(run.started_at ?? run.settled_at), to: time(run.settled_at),
   }));
   const arrows = bars
     .filter(({ run }) => run.mode === "async_callback" && run.settled_at && run.callback === "delivered" && rows.has(run.parent_session_id))
-    .map(({ run, row }) => ({ run, at: time(run.settled_at), from: row, to: rows.get(run.parent_session_id) }));
+    .map(({ run, row }) => ({ run, at: time(run.settled_at), from: row, to: rows.get(run.parent_session_id) ?? 0 }));
   const begin = Math.min(...sessions.map((session) => time(session.created_at)));
   const last = Math.max(begin + 1000, ...bars.map((bar) => bar.to), ...sessions.map((session) => time(session.finalized_at ?? session.last_activity_at)));
   return { rows, bars, arrows, begin, end: last };

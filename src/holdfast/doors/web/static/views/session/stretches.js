@@ -1,0 +1,24 @@
+/** Which time a session spent in which phase. Pure, tested without a browser. */
+
+/** @typedef {{phase: string, from: number, to: number, isPaused: boolean}} Stretch */
+
+/** Stretches of time, each in one phase. @param {any} session @param {any[]} entries @param {number} end milliseconds @returns {Stretch[]} */
+export function stretches(session, entries, end) {
+  const told = entries.filter((entry) => ["phase", "suspended", "resumed", "finalized", "approval_requested", "approval_decided"].includes(entry.kind));
+  /** @type {Stretch[]} */
+  const found = [];
+  const first = told.find((entry) => entry.kind === "phase");
+  let phase = first?.data?.from ?? session.phase, isPaused = false, from = Date.parse(session.created_at);
+  for (const entry of told) {
+    const at = Date.parse(entry.at);
+    if (at > from) found.push({ phase, from, to: at, isPaused });
+    from = at;
+    if (entry.kind === "phase") phase = entry.data.to;
+    if (entry.kind === "approval_requested") phase = "approval";
+    if (entry.kind === "suspended") isPaused = true;
+    if (entry.kind === "resumed" || entry.kind === "phase") isPaused = false;
+    if (entry.kind === "finalized") return found;
+  }
+  found.push({ phase: session.phase ?? phase, from, to: Math.max(end, from + 1), isPaused: session.state === "suspended" });
+  return found;
+}
