@@ -55,7 +55,7 @@ export function headers() {
 export async function ask(verb, path, options = {}) {
   const response = await send(verb, path, options);
   const text = await response.text();
-  return text && /json/.test(response.headers.get("content-type") || "") ? JSON.parse(text) : text;
+  return text && /\/(?:problem\+)?json/.test(response.headers.get("content-type") || "") ? JSON.parse(text) : text;
 }
 
 /**

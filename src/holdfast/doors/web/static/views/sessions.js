@@ -206,6 +206,7 @@ function Table({ list, selected, cursor, flip, isFiltered }) {
   const ids = list.ids.value;
   const before = useRef(ids);
   const look = () => {
+    if (!box.current) return; // gone before it was looked at
     const { scrollTop, clientHeight } = box.current;
     const from = Math.max(0, Math.floor(scrollTop / ROW) - AHEAD);
     const to = Math.ceil((scrollTop + clientHeight) / ROW) + AHEAD;

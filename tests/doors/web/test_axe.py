@@ -1,0 +1,64 @@
+"""axe-core finds nothing serious in any view, in light and in dark."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Page, expect
+
+from tests.doors.web.scene import Scene, furnish
+from tests.doors.web.stage import Stage
+
+AXE = (Path(__file__).parent / "vendor" / "axe.min.js").read_text()
+SERIOUS = ("serious", "critical")
+VIEWS = ("sessions", "approvals", "agents", "launchers", "analytics", "set-aside")
+
+
+@pytest.fixture(scope="module")
+def scene(stage: Stage) -> Scene:
+    return furnish(stage, more=12)
+
+
+def violations(page: Page) -> list[str]:
+    """What axe finds, with where."""
+    if not page.evaluate("'axe' in window"):
+        page.evaluate(AXE)
+    found = page.evaluate("axe.run(document, {resultTypes: ['violations']})")["violations"]
+    return [
+        f"{each['id']}: {node['html'][:160]} {node.get('failureSummary', '')[:200]}"
+        for each in found
+        if each["impact"] in SERIOUS
+        for node in each["nodes"]
+    ]
+
+
+def places(scene: Scene) -> list[str]:
+    session = f"session/{scene.talk}"
+    tabs = [f"{session}?tab={tab}" for tab in ("runs", "context", "checkpoints", "log", "verdict", "facts")]
+    return [*VIEWS, session, *tabs, f"session/{scene.asks}", f"family/{scene.root}", f"family/{scene.root}?tab=time"]
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_no_view_has_a_serious_violation(page: Page, stage: Stage, scene: Scene, theme: str) -> None:
+    page.emulate_media(color_scheme="dark" if theme == "dark" else "light")
+    page.goto(stage.url)
+    found = {}
+    for place in places(scene):
+        page.goto(f"{stage.url}/#/{place}")
+        expect(page.locator(".loading")).to_have_count(0)
+        if wrong := violations(page):
+            found[place] = wrong
+    assert found == {}
+
+
+def test_dialogs_have_no_serious_violation(page: Page, stage: Stage, scene: Scene) -> None:
+    page.goto(f"{stage.url}/#/session/{scene.talk}")
+    page.get_by_role("button", name="Delete").click()
+    expect(page.get_by_role("dialog")).to_contain_text("Deletes 1 session")
+    assert violations(page) == []
+    page.keyboard.press("Escape")
+    page.goto(f"{stage.url}/#/sessions")
+    page.get_by_role("button", name="New session").click()
+    expect(page.get_by_role("dialog")).to_be_visible()
+    assert violations(page) == []

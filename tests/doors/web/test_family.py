@@ -1,0 +1,74 @@
+"""A family on the page: drawn, folded, over time, and while it changes."""
+
+from __future__ import annotations
+
+from uuid import uuid4
+
+import pytest
+from playwright.sync_api import Page, expect
+
+from tests.doors.web.scene import _runs_below
+from tests.doors.web.stage import Stage, until
+
+
+@pytest.fixture
+def root(stage: Stage) -> str:
+    return stage.create(agent_name="echo-agent", session_name=f"root-{uuid4().hex[:8]}")
+
+
+def test_a_child_appears_under_its_parent_while_one_looks(page: Page, stage: Stage, root: str) -> None:
+    page.goto(f"{stage.url}/#/family/{root}")
+    expect(page.get_by_role("treeitem")).to_have_count(1)
+    child = stage.run("slow", "for ever", mode="async_poll", parent=root)["session"]["session_id"]
+    item = page.locator(f"[role=treeitem][data-id='{child}']")
+    expect(item).to_contain_text("running")
+    expect(item).to_have_attribute("aria-level", "2")
+    stage.ask("POST", f"/sessions/{child}/stop", {"tree": True})
+    expect(item).to_contain_text("idle")
+
+
+def test_a_cascade_elsewhere_is_told_and_the_page_goes_on(page: Page, stage: Stage, root: str) -> None:
+    child = stage.create(parent_session_id=root)
+    stage.create(parent_session_id=child)
+    page.goto(f"{stage.url}/#/family/{child}")
+    expect(page.get_by_role("treeitem")).to_have_count(3)
+    stage.ask("DELETE", f"/sessions/{child}")
+    expect(page.get_by_role("treeitem")).to_have_count(1)
+    stage.create(parent_session_id=root)
+    expect(page.get_by_role("treeitem")).to_have_count(2)
+    stage.ask("DELETE", f"/sessions/{root}")
+    expect(page.get_by_role("heading", name="This family was deleted")).to_be_visible()
+    expect(page.locator(".toasts")).to_contain_text("was deleted elsewhere")
+    page.get_by_role("link", name="Go on with the other sessions").click()
+    expect(page.get_by_role("heading", name="Sessions")).to_be_visible()
+
+
+def test_branches_fold_and_the_keyboard_walks_the_tree(page: Page, stage: Stage, root: str) -> None:
+    child = stage.create(parent_session_id=root, session_name=f"c-{uuid4().hex[:8]}")
+    for _ in range(2):
+        stage.create(parent_session_id=child)
+    page.goto(f"{stage.url}/#/family/{root}")
+    expect(page.get_by_role("treeitem")).to_have_count(4)
+    page.keyboard.press("ArrowDown")
+    page.keyboard.press("ArrowRight")
+    expect(page.locator(f"[data-id='{child}']")).to_be_focused()
+    page.keyboard.press("ArrowLeft")
+    expect(page.get_by_role("treeitem")).to_have_count(2)
+    expect(page.get_by_role("button", name="Unfold 2")).to_be_visible()
+    page.keyboard.press("ArrowRight")
+    expect(page.get_by_role("treeitem")).to_have_count(4)
+    page.keyboard.press("Enter")
+    expect(page.locator("article.session h1")).to_contain_text("c-")
+
+
+def test_the_time_line_has_a_lane_for_each_runs_as_bars_and_callbacks_as_arrows(
+    page: Page, stage: Stage, root: str
+) -> None:
+    for agent in ("echo-agent", "broken"):
+        stage.run(agent, "do it", parent=root, mode="async_callback")
+    until(lambda: all(run["callback"] for run in _runs_below(stage, root)) or None)
+    page.goto(f"{stage.url}/#/family/{root}?tab=time")
+    expect(page.locator(".lane")).to_have_count(3)
+    expect(page.locator(".run.b-completed").first).to_be_attached()
+    expect(page.locator(".run.b-failed")).to_have_count(1)
+    expect(page.locator(".arrow")).to_have_count(2)

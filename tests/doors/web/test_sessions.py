@@ -1,0 +1,163 @@
+"""The table of sessions: what it shows, how it is narrowed down, what can be done to many at once."""
+
+from __future__ import annotations
+
+import re
+from uuid import uuid4
+
+from playwright.sync_api import Page, expect
+
+from tests.doors.web.stage import Stage
+
+
+def row(page: Page, name: str) -> object:
+    return page.get_by_role("row").filter(has_text=name)
+
+
+def a_task(stage: Stage, count: int, **fields: object) -> tuple[str, list[str]]:
+    """Some sessions that share a task of their own."""
+    task = f"task-{uuid4().hex[:8]}"
+    return task, [stage.create(session_name=f"{task}-{index}", task_id=task, **fields) for index in range(count)]
+
+
+def test_a_row_tells_what_a_session_is(page: Page, stage: Stage) -> None:
+    task = f"task-{uuid4().hex[:8]}"
+    parent = stage.create(session_name=f"{task}-parent", task_id=task)
+    child = stage.create(session_name=f"{task}-child", agent_name="planner", parent_session_id=parent, task_id=task)
+    stage.ask("PATCH", f"/sessions/{child}", {"phase": "planning"})
+    stage.ask("POST", f"/sessions/{child}/messages", {"content": "the newest words", "run": False})
+    page.goto(f"{stage.url}/#/sessions?task={task}")
+    shown = page.locator(f"[data-id='{child}']")
+    for text in ("idle", "active", "planning", "planner", task, f"{task}-parent", "user", "the newest words", "ago"):
+        expect(shown).to_contain_text(re.compile(f"{text}|now" if text == "ago" else text))
+
+
+def test_rows_follow_what_happens(page: Page, stage: Stage) -> None:
+    task, [session] = a_task(stage, 1, agent_name="echo-agent")
+    page.goto(f"{stage.url}/#/sessions?task={task}")
+    shown = page.locator(f"[data-id='{session}']")
+    expect(shown).to_contain_text("created")
+    stage.ask("POST", f"/sessions/{session}/messages", {"content": "ping", "wait": 30})
+    expect(shown).to_contain_text("Echo Agent Response: ping")
+    expect(shown).to_contain_text("idle")
+    stage.create(session_name=f"{task}-late", task_id=task)
+    expect(page.get_by_role("row").filter(has_text=f"{task}-late")).to_be_visible()
+    stage.ask("POST", f"/sessions/{session}/finalize", {"outcome": "completed"})
+    expect(shown).to_contain_text("completed")
+    stage.ask("DELETE", f"/sessions/{session}")
+    expect(shown).to_have_count(0)
+    expect(page.locator(".toasts")).to_contain_text("deleted elsewhere")
+
+
+def test_filters_are_in_the_address_and_survive_a_reload(page: Page, stage: Stage) -> None:
+    task, [one, other] = a_task(stage, 2)
+    stage.ask("POST", f"/sessions/{one}/finalize", {"outcome": "failed"})
+    page.goto(f"{stage.url}/#/sessions?task={task}")
+    expect(page.locator(".rows [role=row]")).to_have_count(2)
+    page.get_by_label("Status").select_option("failed")
+    expect(page.locator(".rows [role=row]")).to_have_count(1)
+    assert "status=failed" in page.url
+    page.reload()
+    expect(page.locator(f"[data-id='{one}']")).to_be_visible()
+    expect(page.locator(f"[data-id='{other}']")).to_have_count(0)
+    page.get_by_label("Status").select_option("waiting")
+    expect(page.get_by_role("heading", name="No session fits")).to_be_visible()
+
+
+def test_the_order_can_be_turned_around(page: Page, stage: Stage) -> None:
+    task, _ = a_task(stage, 3)
+    page.goto(f"{stage.url}/#/sessions?task={task}")
+    expect(page.locator(".rows [role=row]").first).to_contain_text(f"{task}-2")
+    page.get_by_role("button", name="Age").click()
+    expect(page.locator(".rows [role=row]").first).to_contain_text(f"{task}-0")
+    assert "sort=created" in page.url
+
+
+def test_search_finds_words_and_leads_to_the_entry(page: Page, stage: Stage) -> None:
+    word = f"needle{uuid4().hex[:8]}"
+    session = stage.create(session_name=f"hay-{word}")
+    stage.ask("POST", f"/sessions/{session}/messages", {"content": f"a {word} in it", "run": False})
+    page.goto(stage.url)
+    page.keyboard.press("/")
+    page.keyboard.type(word)
+    hit = page.get_by_label("Search results").get_by_role("link")
+    expect(hit.locator("mark")).to_have_text(word)
+    hit.click()
+    expect(page.locator(".message.wanted")).to_contain_text(word)
+
+
+def test_many_sessions_come_in_pages_and_only_rows_in_sight_are_drawn(page: Page, stage: Stage) -> None:
+    task, ids = a_task(stage, 130)
+    page.goto(f"{stage.url}/#/sessions?task={task}")
+    expect(page.locator(".tally")).to_contain_text("50 sessions loaded")
+    for _ in range(8):
+        page.locator(".scroll").evaluate("box => box.scrollTo(0, box.scrollHeight)")
+        page.wait_for_timeout(150)
+    expect(page.locator(".tally")).to_have_text("130 sessions")
+    expect(page.locator(f"[data-id='{ids[0]}']")).to_be_visible()
+    assert page.locator(".rows [role=row]").count() < 60
+
+
+def test_several_are_closed_after_a_look_at_which(page: Page, stage: Stage) -> None:
+    task, [one, other, third] = a_task(stage, 3)
+    stage.ask("POST", f"/sessions/{third}/finalize", {"outcome": "completed"})
+    page.goto(f"{stage.url}/#/sessions?task={task}")
+    for session in (one, other, third):
+        page.locator(f"[data-id='{session}'] input").check()
+    page.get_by_role("button", name="Finalize…").click()
+    dialog = page.get_by_role("dialog")
+    expect(dialog).to_contain_text("Closes 2 sessions; 1 closed already")
+    dialog.get_by_label("Outcome").select_option("abandoned")
+    dialog.get_by_label("Summary").fill("not needed")
+    dialog.get_by_role("button", name="Close 2 sessions").click()
+    expect(page.locator(f"[data-id='{one}']")).to_contain_text("abandoned")
+    assert stage.ask("GET", f"/sessions/{other}")["summary"] == "not needed"
+
+
+def test_several_are_deleted_after_the_server_said_what_would_go(page: Page, stage: Stage) -> None:
+    task, [one, other] = a_task(stage, 2)
+    stage.create(parent_session_id=one, task_id=task)
+    page.goto(f"{stage.url}/#/sessions?task={task}")
+    for session in (one, other):
+        page.locator(f"[data-id='{session}'] input").check()
+    page.get_by_role("button", name="Delete…").click()
+    dialog = page.get_by_role("dialog")
+    expect(dialog).to_contain_text("Deletes 3 sessions")
+    dialog.get_by_role("button", name="Cancel").click()
+    assert len(stage.ask("GET", f"/sessions?task={task}")["items"]) == 3
+    page.get_by_role("button", name="Delete…").click()
+    dialog.get_by_role("button", name="Delete").click()
+    expect(page.locator(".rows [role=row]")).to_have_count(0)
+    assert stage.ask("GET", f"/sessions?task={task}")["items"] == []
+
+
+def test_a_new_session_begins_with_agent_and_prompt(page: Page, stage: Stage) -> None:
+    page.goto(stage.url)
+    expect(page.locator(".pulse.live")).to_be_visible()
+    page.keyboard.press("n")
+    dialog = page.get_by_role("dialog", name="New session")
+    dialog.get_by_label("Agent").fill("echo-agent")
+    dialog.get_by_label("Prompt").fill("hello from the page")
+    dialog.get_by_role("button", name="Start").click()
+    expect(page.locator(".m-assistant")).to_contain_text("Echo Agent Response: hello from the page")
+
+
+def test_an_agent_that_nobody_knows_is_told_in_the_dialog(page: Page, stage: Stage) -> None:
+    page.goto(stage.url)
+    page.get_by_role("button", name="New session").click()
+    dialog = page.get_by_role("dialog", name="New session")
+    dialog.get_by_label("Agent").fill("nobody-knows-me")
+    dialog.get_by_label("Prompt").fill("hello")
+    dialog.get_by_role("button", name="Start").click()
+    expect(dialog.get_by_role("alert")).to_contain_text("nobody-knows-me")
+
+
+def test_rows_are_reached_from_the_keyboard(page: Page, stage: Stage) -> None:
+    task, ids = a_task(stage, 3)
+    page.goto(f"{stage.url}/#/sessions?task={task}")
+    expect(page.locator(".rows [role=row]")).to_have_count(3)
+    for key in "jjx":
+        page.keyboard.press(key)
+    expect(page.get_by_role("region", name="Selected sessions")).to_contain_text("1 session selected")
+    page.keyboard.press("Enter")
+    expect(page).to_have_url(re.compile(f"#/session/{ids[1]}"))
