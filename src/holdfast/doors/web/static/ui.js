@@ -52,12 +52,13 @@ export function Time({ at }) {
 /** An id; one click copies it. @param {{id: string | null | undefined, short?: boolean}} props */
 export function Id({ id, short = true }) {
   if (!id) return html`<span class="muted">–</span>`;
+  const shown = short ? shortId(id) : id;
   const copyIt = (event) => {
     event.preventDefault();
     event.stopPropagation();
     void copy(id);
   };
-  return html`<button type="button" class="id" title="Copy ${id}" aria-label="Copy id ${id}" onClick=${copyIt}>${short ? shortId(id) : id}</button>`;
+  return html`<button type="button" class="id" title="Copy ${id}" aria-label="${shown}, copy id ${id}" onClick=${copyIt}>${shown}</button>`;
 }
 
 /** Copy a text and say so. @param {string} text */

@@ -133,7 +133,7 @@ function NodeCard({ node, isCurrent, flip, onFocus }) {
   const session = useHead(node.id) ?? node.session;
   const status = session.deleted ? "deleted" : session.status;
   return html`<div class="node n-${status}" role="treeitem" data-id=${node.id} tabindex=${isCurrent ? 0 : -1} aria-level=${node.depth + 1} aria-selected=${isCurrent ? "true" : "false"} aria-expanded=${node.below ? String(!node.isFolded) : undefined}
-    aria-label=${`${nameOf(session)}, ${status}, ${session.agent_name ?? "no agent"}`} style=${{ left: `${node.x}px`, top: `${node.y}px`, width: `${WIDE}px`, height: `${HIGH}px` }} onFocus=${onFocus} onDblClick=${() => go("session", node.id)}>
+    style=${{ left: `${node.x}px`, top: `${node.y}px`, width: `${WIDE}px`, height: `${HIGH}px` }} onFocus=${onFocus} onDblClick=${() => go("session", node.id)}>
     <${Mark} status=${status} />
     <div class="what"><a href=${link("session", node.id)} tabindex="-1"><bdi>${plain(nameOf(session))}</bdi></a><small>${status} · ${session.agent_name ?? "no agent"}</small></div>
     ${node.below > 0 && html`<button type="button" class="fold" tabindex="-1" aria-label=${node.isFolded ? `Unfold ${node.below}` : "Fold"} onClick=${() => flip(node.id)}>${node.isFolded ? `+${node.below}` : "–"}</button>`}</div>`;
@@ -191,7 +191,7 @@ function Lanes({ sessions, runs, end: today, total }) {
   const x = (at) => label + ((at - begin) / Math.max(1, end - begin)) * (wide - label - right);
   const y = (index) => top + index * row + row / 2;
   const height = top + sessions.length * row + 8;
-  return html`<div class="lanes card" ref=${box}><svg width=${wide} height=${height} role="img" aria-label=${`${plural(sessions.length, "session")} over ${span((end - begin) / 1000)}, ${plural(runs.length, "run")}, ${plural(arrows.length, "callback")}`}>
+  return html`<div class="lanes card" ref=${box}><svg width=${wide} height=${height} role="group" aria-label=${`${plural(sessions.length, "session")} over ${span((end - begin) / 1000)}, ${plural(runs.length, "run")}, ${plural(arrows.length, "callback")}`}>
     <defs><marker id="tip" viewBox="0 0 8 8" refX="7" refY="4" markerWidth="9" markerHeight="9" markerUnits="userSpaceOnUse" orient="auto"><path d="M0 0 8 4 0 8Z" class="tip" /></marker></defs>
     ${ticks(begin, end).map((at) => html`<g key=${at}><line class="tick" x1=${x(at)} x2=${x(at)} y1=${top - 6} y2=${height} /><text class="axis" x=${x(at)} y="14" text-anchor="middle">${end - begin > 2 * 86400_000 ? new Date(at).toLocaleDateString() : clock(at)}</text></g>`)}
     ${sessions.map((session, index) => html`<${Lane} key=${session.session_id} session=${session} y=${y(index)} label=${label} from=${x(Date.parse(session.created_at))} to=${x(Date.parse(session.finalized_at ?? new Date(end).toISOString()))} isOdd=${index % 2} wide=${wide} row=${row} />`)}
