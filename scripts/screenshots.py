@@ -11,7 +11,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from playwright.sync_api import Browser, Page, sync_playwright
+from playwright.sync_api import Browser, Page, ViewportSize, sync_playwright
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
@@ -20,8 +20,8 @@ from tests.doors.web.scene import Scene, furnish  # noqa: E402  found by the lin
 from tests.doors.web.stage import FLAGS, Stage, find_chromium, staged  # noqa: E402
 
 PICTURES = ROOT / "docs" / "pictures"
-SIZE = {"width": 1280, "height": 760}
-PHONE = {"width": 390, "height": 760}
+SIZE = ViewportSize(width=1280, height=760)
+PHONE = ViewportSize(width=390, height=760)
 
 
 def places(scene: Scene) -> dict[str, str]:

@@ -1,4 +1,4 @@
-"""A browser for all tests of a process, a server beside it, a page for each test."""
+"""A browser for each module of tests, a server for all of a process, a page for each test."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def chromium(tmp_path_factory: pytest.TempPathFactory) -> str:
     return found
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")  # its event loop would be in the way of other modules' asynchronous tests
 def browser(chromium: str) -> Iterator[Browser]:
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=chromium, args=FLAGS)

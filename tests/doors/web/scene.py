@@ -56,7 +56,9 @@ def _plain(stage: Stage, index: int) -> None:
         stage.ask("PATCH", f"/sessions/{session}", {"error": "the plan does not apply: lock held"})
     if index % 5 == 0:
         outcome = ("completed", "failed", "abandoned")[index // 5 % 3]
-        stage.ask("POST", f"/sessions/{session}/finalize", {"outcome": outcome, "summary": f"Change {index}: {outcome}"})
+        stage.ask(
+            "POST", f"/sessions/{session}/finalize", {"outcome": outcome, "summary": f"Change {index}: {outcome}"}
+        )
     elif index % 5 == 1:
         stage.ask("POST", f"/sessions/{session}/suspend", {"checkpoint": {"step": index}, "reason": "end of the day"})
 
@@ -101,9 +103,8 @@ def _talk(stage: Stage) -> str:
 
 
 def _asking(stage: Stage) -> str:
-    session = str(
-        stage.run("careful", "Upgrade node-3", session_name="upgrade-node-3", mode="async_poll")["session"]["session_id"]
-    )
+    reply = stage.run("careful", "Upgrade node-3", session_name="upgrade-node-3", mode="async_poll")
+    session = str(reply["session"]["session_id"])
     stage.until_status(session, "waiting")
     return session
 

@@ -71,6 +71,7 @@ class Stage:
         self.folder, self.store = folder, store or f"sqlite:///{folder / 'holdfast.db'}"
         write_agents(folder / "home" / "agents")
         self._arguments, self.port = arguments, 0
+        self._http = httpx2.Client(timeout=PATIENCE)
         self.start()
 
     def start(self) -> None:
@@ -79,7 +80,17 @@ class Stage:
         environment = {**os.environ, "HOLDFAST_HOME": str(self.folder / "home")}
         for name in ("AGENT_SESSION_ID", "AGENT_SESSION_NAME", "AGENT_RUN_ID", "HOLDFAST_URL", "HOLDFAST_TOKEN"):
             environment.pop(name, None)
-        command = [sys.executable, "-m", "holdfast", "serve", "--port", str(self.port), "--store", self.store]
+        command = [
+            sys.executable,
+            "-m",
+            "holdfast",
+            "serve",
+            "--no-grpc",
+            "--port",
+            str(self.port),
+            "--store",
+            self.store,
+        ]
         with log.open("wb") as out:
             self.process = subprocess.Popen([*command, *self._arguments], stdout=out, stderr=out, env=environment)
         found = until(lambda: re.search(r" at (http://[^\"\s]+)", log.read_text()), said=log.read_text)
@@ -92,9 +103,15 @@ class Stage:
         self.process.send_signal(signal.SIGTERM)
         self.process.wait(PATIENCE)
 
+    def close(self) -> None:
+        """End it at once."""
+        self._http.close()
+        self.process.kill()
+        self.process.wait(PATIENCE)
+
     def ask(self, verb: str, path: str, body: Any = None, **options: Any) -> Any:
         """REST; what is refused fails the test."""
-        answer = httpx2.request(verb, f"{self.url}{path}", json=body, timeout=PATIENCE, **options)
+        answer = self._http.request(verb, f"{self.url}{path}", json=body, **options)
         assert answer.is_success, f"{verb} {path}: {answer.status_code} {answer.text}"
         return answer.json() if answer.content else None
 
@@ -123,8 +140,7 @@ def staged(folder: Path, *arguments: str, store: str | None = None) -> Iterator[
     try:
         yield stage
     finally:
-        stage.process.kill()
-        stage.process.wait(PATIENCE)
+        stage.close()
 
 
 def write_agents(folder: Path) -> None:

@@ -18,7 +18,9 @@ TABS = ("Conversation", "Runs", "Context", "Checkpoints", "Log", "Resume?", "Fac
 @pytest.fixture(scope="module")
 def hostile(stage: Stage) -> str:
     """A session that is hostile wherever text may be."""
-    session = stage.create(agent_name="<b>agent</b>", task_id="<i>task</i>", purpose=MARKUP, metadata={"<u>k</u>": MARKUP})
+    session = stage.create(
+        agent_name="<b>agent</b>", task_id="<i>task</i>", purpose=MARKUP, metadata={"<u>k</u>": MARKUP}
+    )
     parts = [
         {"type": "text", "text": MARKUP},
         {"type": "tool_call", "id": "<1>", "name": "<b>tool</b>", "input": {"a": MARKUP}},
@@ -26,7 +28,12 @@ def hostile(stage: Stage) -> str:
         {"type": "<script>", "x": MARKUP},
         {"type": "image", "url": "javascript:window.harmed=1", "alt": MARKUP},
     ]
-    for content in (MARKUP, BIDI, "x" * 1_000_000, f"```{MARKUP}\n{MARKUP}\n```\n# {MARKUP}\n> {MARKUP}\n| {MARKUP} |\n|---|"):
+    for content in (
+        MARKUP,
+        BIDI,
+        "x" * 1_000_000,
+        f"```{MARKUP}\n{MARKUP}\n```\n# {MARKUP}\n> {MARKUP}\n| {MARKUP} |\n|---|",
+    ):
         stage.ask("POST", f"/sessions/{session}/messages", {"content": content, "run": False})
     stage.ask("POST", f"/sessions/{session}/messages", {"role": "assistant", "content": parts, "run": False})
     stage.ask("PATCH", f"/sessions/{session}", {"error": MARKUP, "phase": "planning"})

@@ -10,6 +10,7 @@ import json
 import os
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -50,7 +51,7 @@ def longest_task(trace: bytes) -> float:
         for each in events
         if each["name"].endswith("RunTask") and (each["pid"], each["tid"]) in mains and "dur" in each
     ]
-    assert len(tasks) > 50, "the trace has no tasks"
+    assert tasks, "the trace has no tasks"
     return float(max(tasks))
 
 
@@ -59,28 +60,37 @@ def test_twenty_updates_a_second_cause_no_long_task(page: Page, browser: Browser
     expect(page.locator(".tally")).to_contain_text("50 sessions")
     newest = large.ask("GET", "/sessions?limit=25")["items"]
     browser.start_tracing(page=page, categories=["toplevel", "disabled-by-default-devtools.timeline"])
-    began, count = time.monotonic(), 0
-    with httpx2.Client(base_url=large.url) as http:
-        while (now := time.monotonic()) < began + SECONDS:
-            session = newest[count % len(newest)]["session_id"]
-            http.post(f"/sessions/{session}/messages", json={"content": f"update {count}", "run": False})
-            count += 1
-            if count % 10 == 0:
-                page.mouse.wheel(0, 300 if count % 20 else -300)
-            time.sleep(max(0.0, began + count / A_SECOND - time.monotonic()))
-    expect(page.locator(f"[data-id='{session}']")).to_contain_text(f"update {count - 1}")
-    trace = browser.stop_tracing()
-    took = longest_task(trace)
-    print(f"{SESSIONS} sessions, {count} updates in {now - began:.1f} s: longest task {took / 1000:.0f} ms")
-    assert took < LONGEST
+    began, count = time.monotonic(), SECONDS * A_SECOND
+    with httpx2.Client(base_url=large.url, timeout=60) as http, ThreadPoolExecutor(4) as writers:
+
+        def update(number: int) -> None:
+            session = newest[number % len(newest)]["session_id"]
+            body = {"content": f"update {number}", "run": False}
+            http.post(f"/sessions/{session}/messages", json=body).raise_for_status()
+
+        for number in range(count):
+            writers.submit(update, number)
+            if number % 10 == 0:
+                page.mouse.wheel(0, -300 if number % 20 else 300)
+            time.sleep(max(0.0, began + number / A_SECOND - time.monotonic()))
+    took = time.monotonic() - began
+    page.locator(".scroll").evaluate("box => box.scrollTo(0, 0)")
+    last = newest[(count - 1) % len(newest)]["session_id"]
+    expect(page.locator(f"[data-id='{last}']")).to_contain_text(f"update {count - 1}")
+    longest = longest_task(browser.stop_tracing())
+    print(f"{SESSIONS} sessions, {count} updates in {took:.1f} s: longest task {longest / 1000:.0f} ms")
+    assert longest < LONGEST
 
 
 def test_a_long_task_would_be_seen(page: Page, browser: Browser, large: Stage) -> None:
     page.goto(f"{large.url}/#/sessions")
     expect(page.locator(".tally")).to_contain_text("50 sessions")
     browser.start_tracing(page=page, categories=["toplevel", "disabled-by-default-devtools.timeline"])
-    page.evaluate("setTimeout(() => { for (let end = Date.now() + 1000; Date.now() < end; ); document.title = 'done' })")
-    expect(page).to_have_title("done")
+    busy = (
+        "let sum = 0; for (let i = 0; i < 1e9; i += 1) sum += i % 7;"  # work, not time: others may have the processor
+    )
+    page.evaluate(f"setTimeout(() => {{ {busy} document.title = `done ${{sum > 0}}` }})")
+    expect(page).to_have_title("done true")
     assert longest_task(browser.stop_tracing()) > LONGEST
 
 
