@@ -55,7 +55,7 @@ async def test_once_keys_are_needed_the_document_says_so(door: Door) -> None:
     document = openapi(door.described, needs_key=True)
     assert document["security"] == [{"key": []}]
     without = {each["operationId"] for each in operations(document) if each.get("security") == []}
-    assert without == {"healthz", "readyz", "openapi", "docs"}
+    assert without == {"healthz", "readyz", "openapi", "docs", "web"}
 
 
 async def test_what_a_field_may_say_is_in_the_document(door: Door) -> None:

@@ -15,10 +15,10 @@ from tests.doors.http.visitors import Asked, Guarded, ask, everything, guarded, 
 NEVER = {  # whatever it names; all of them are for keys
     *("fork", "resumable", "delegate", "delegations", "deleted", "cleanup", "search", "decide", "send_again"),
     *("launchers", "define_agent", "remove_agent", "keys", "create_key", "revoke_key", "stats", "check"),
-    *("put_agent", "definitions", "register_launcher", "events", "import", "import_histories", "metrics"),
+    *("put_agent", "definitions", "register_launcher", "events", "last_lines", "import", "import_histories", "metrics"),
     *("turn_claim", "turn_heartbeat", "turn_adopt", "turn_entries", "turn_finish", "turn_approval"),
 }
-FOR_ALL = {"agents", "agent", "tools", "healthz", "readyz", "openapi", "docs"}
+FOR_ALL = {"agents", "agent", "tools", "healthz", "readyz", "openapi", "docs", "web"}
 
 
 @pytest.fixture
@@ -133,7 +133,7 @@ async def test_without_a_key_that_counts_every_route_is_shut(place: Guarded, giv
     async with httpx2.AsyncClient(base_url=place.url, headers=given) as stranger:
         for name, asked in named(place):
             answer = await ask(stranger, asked, anns)
-            if name in ("healthz", "readyz", "openapi", "docs"):
+            if name in ("healthz", "readyz", "openapi", "docs", "web"):
                 assert answer.is_success
             else:
                 assert (answer.status_code, answer.json()["code"]) == (401, "unauthorized"), asked

@@ -7,13 +7,14 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Browser, Page, sync_playwright
+from playwright.sync_api import Browser, Page, expect, sync_playwright
 
 from tests.doors.web.stage import FLAGS, Stage, find_chromium, staged
 
 PATIENCE = 20_000  # milliseconds that the page has to show something, on a busy machine
 # What a browser says by itself when a request is refused: tests that provoke one look at the page instead.
 EXPECTED = ("Failed to load resource",)
+expect.set_options(timeout=PATIENCE)
 
 
 @pytest.fixture(scope="session")

@@ -7,7 +7,7 @@ from uuid import uuid4
 
 from playwright.sync_api import Page, expect
 
-from tests.doors.web.stage import Stage
+from tests.doors.web.stage import Stage, until
 
 
 def row(page: Page, name: str) -> object:
@@ -77,6 +77,7 @@ def test_search_finds_words_and_leads_to_the_entry(page: Page, stage: Stage) -> 
     word = f"needle{uuid4().hex[:8]}"
     session = stage.create(session_name=f"hay-{word}")
     stage.ask("POST", f"/sessions/{session}/messages", {"content": f"a {word} in it", "run": False})
+    until(lambda: stage.ask("GET", f"/search?q={word}")["items"] or None)  # the index may lag a second
     page.goto(stage.url)
     page.keyboard.press("/")
     page.keyboard.type(word)

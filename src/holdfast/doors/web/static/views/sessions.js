@@ -286,6 +286,12 @@ function Nothing({ isFiltered }) {
 /** What a search found. @param {{text: string}} props */
 function Hits({ text }) {
   const found = useLoad((signal) => get("/search", { q: text, limit: 100 }, signal), [text]);
+  const isEmpty = found.value?.items.length === 0;
+  useEffect(() => {
+    // The index may lag a second behind what was just said.
+    const timer = isEmpty ? setTimeout(found.again, 1500) : 0;
+    return () => clearTimeout(timer);
+  }, [text, isEmpty]);
   if (found.error) return html`<${Failed} error=${found.error} retry=${found.again} />`;
   if (!found.value) return html`<${Loading} />`;
   if (!found.value.items.length) return html`<${Empty} title="Nothing was said with these words"><p>Whole words are found; a <code>*</code> at a word's end finds all that begin with it.</p><//>`;
