@@ -134,14 +134,14 @@ export async function save(id, format, tree) {
 
 // New -----------------------------------------------------------------------------------------------
 
-/** Make a session: with a prompt, its agent begins at once. @param {{parent?: string}} [given] */
+/** Make a session: with a prompt, its agent begins at once. @param {{parent?: string, agent?: string}} [given] */
 export async function newSession(given = {}) {
   const { items } = await get("/agents");
   const made = await ask("New session", (close) => html`<${NewSession} agents=${items} given=${given} close=${close} />`);
   if (made) go("session", made);
 }
 
-/** @param {{agents: any[], given: {parent?: string}, close: any}} props */
+/** @param {{agents: any[], given: {parent?: string, agent?: string}, close: any}} props */
 function NewSession({ agents, given, close }) {
   const [problem, setProblem] = useState("");
   const submit = async (event) => {
@@ -154,9 +154,9 @@ function NewSession({ agents, given, close }) {
     }
   };
   return html`<form class="dialog-body" onSubmit=${submit}>
-    <label>Agent <input name="agent_name" list="agents" autofocus required autocomplete="off" placeholder=${agents[0]?.name} /></label>
+    <label>Agent <input name="agent_name" list="agents" autofocus=${!given.agent} required autocomplete="off" defaultValue=${given.agent ?? ""} placeholder=${agents[0]?.name} /></label>
     <datalist id="agents">${agents.map((agent) => html`<option value=${agent.name}>${agent.description}</option>`)}</datalist>
-    <label>Prompt <textarea name="prompt" rows="5" placeholder="What it is to do. Without one the session is made and waits."></textarea></label>
+    <label>Prompt <textarea name="prompt" rows="5" autofocus=${Boolean(given.agent)} placeholder="What it is to do. Without one the session is made and waits."></textarea></label>
     <div class="pair"><label>Name (optional) <input name="session_name" autocomplete="off" /></label>
     <label>Task (optional) <input name="task_id" autocomplete="off" /></label></div>
     <div class="pair"><label>Purpose (optional) <input name="purpose" autocomplete="off" /></label>
