@@ -40,7 +40,9 @@ def furnish(stage: Stage, *, more: int = 40) -> Scene:
     """Fill a store by REST, with real runs."""
     for index in range(more):
         _plain(stage, index)
-    return Scene(root=_family(stage), talk=_talk(stage), asks=_asking(stage), runs=_running(stage))
+    scene = Scene(root=_family(stage), talk=_talk(stage), asks=_asking(stage), runs=_running(stage))
+    _backlog(stage, scene)
+    return scene
 
 
 def _plain(stage: Stage, index: int) -> None:
@@ -113,3 +115,21 @@ def _running(stage: Stage) -> str:
     session = str(stage.run("slow", "Scan all images", session_name="scan", mode="async_poll")["session"]["session_id"])
     stage.until_status(session, "running")
     return session
+
+
+def _backlog(stage: Stage, scene: Scene) -> None:
+    """A second plan after one that was refused, work that was picked up, and a callback that nobody can take."""
+    ask = f"/sessions/{scene.talk}/approvals"
+    steps = ["drain node-3", "upgrade to 1.30", "uncordon node-3"]
+    first = stage.ask("POST", ask, {"question": "Upgrade node-3?", "plan": {"steps": steps, "risk": "high"}})
+    refused = {"decision": "reject", "note": "1.30 has the kubelet bug"}
+    stage.ask("POST", f"/approvals/{first['approval_id']}/decision", refused)
+    plan = {"steps": ["drain node-3", "upgrade to 1.31", "run smoke tests", "uncordon node-3"], "risk": "low"}
+    question = {"question": "Upgrade node-3 to 1.31 instead?", "options": ["canary", "tonight"], "expires_in": 1500}
+    stage.ask("POST", ask, {**question, "plan": plan})
+    for number in (1, 1, 2, 3, 3):
+        work = {"agent": "terraform-architect", "task_id": f"migration-{number}", "create": True}
+        made = stage.ask("POST", "/delegations", work)["session"]["session_id"]
+        stage.ask("PATCH", f"/sessions/{made}", {"phase": "investigating"})
+    stage.ask("POST", f"/sessions/{made}/finalize", {"outcome": "completed"})
+    stage.run("echo-agent", "Compare the dashboards of ap", parent="check-ap", mode="async_callback")
