@@ -5,13 +5,15 @@ from __future__ import annotations
 import re
 import tomllib
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
+import httpx2
 import pytest
 from playwright.sync_api import Locator, Page, expect
 
-from tests.doors.web.stage import Stage
+from tests.doors.web.stage import Stage, staged, until
 from tests.doors.web.test_axe import violations
 
 WRONG = '[agent]\nname = "{name}"\nkind = "command"\ncommand = "cat"\n'
@@ -82,6 +84,25 @@ def test_a_change_keeps_what_the_definition_had(page: Page, stage: Stage, name: 
         f"{stage.url}/mcp",
         {"X-Agent-Session-Name": "${AGENT_SESSION_NAME}"},
     )
+
+
+def test_who_may_not_see_variables_cannot_lose_them(page: Page, folder: Path) -> None:
+    text = '[agent]\nname = "mine"\nkind = "command"\ncommand = ["cat"]\n[agent.env]\nTOKEN = "secret"\n'
+    with staged(folder) as stage:
+        stage.ask("POST", "/agents", {"definition": text})
+        key = stage.ask("POST", "/keys", {"scopes": ["read"]})["text"]
+        until(lambda: httpx2.get(f"{stage.url}/agents").status_code == 401)
+        page.goto(f"{stage.url}/#/agents?name=mine")
+        page.get_by_role("dialog").get_by_label("Key").fill(key)
+        page.get_by_role("button", name="Use this key").click()
+        expect(editor(page)).to_have_value(re.compile("redacted"))
+        expect(page.locator("main")).to_contain_text("saving would lose them")
+        editor(page).press("End")
+        page.keyboard.type("# changed")
+        expect(page.get_by_role("button", name="Save")).to_be_disabled()
+        page.keyboard.press("Control+s")
+        expect(page.locator(".toasts")).to_contain_text("may not see")
+    assert "secret" in (folder / "home" / "agents" / "mine.toml").read_text()
 
 
 def test_an_agent_is_removed_after_a_question_and_can_come_back(page: Page, stage: Stage, name: str) -> None:

@@ -80,6 +80,7 @@ function Agent({ agent, onSaved, onGone }) {
   useEffect(() => void (drafts.has(name) || setText(saved)), [saved]);
   const hides = text.includes(REDACTED);
   const save = async () => {
+    if (hides) throw new Error("Your key may not see what variables and headers say; saving would lose them.");
     try {
       const kept = await (agent ? put(at`/agents/${name}`, { definition: text }) : post("/agents", { definition: text }));
       setProblem(null);
