@@ -46,20 +46,22 @@ def test_a_callback_that_could_not_be_delivered_is_sent_again(page: Page, stage:
 def test_everything_can_be_sent_again_from_the_keyboard_or_at_once(page: Page, stage: Stage) -> None:
     name = f"worker-{uuid4().hex[:8]}"
     define(stage, name, "broken")
-    sessions = [stage.run(name, f"Job {index}", mode="async_poll")["session"]["session_id"] for index in range(2)]
+    sessions = [stage.run(name, f"Job {index}", mode="async_poll")["session"]["session_id"] for index in range(3)]
     until(lambda: all(set_aside(stage, each) for each in sessions) or None)
     define(stage, name, "talker")
     page.goto(f"{stage.url}/#/set-aside?kind=message")
     cards = page.get_by_label(f"message for {name}")
-    expect(cards).to_have_count(2)
+    expect(cards).to_have_count(3)
     cards.filter(has_text="Job 1").get_by_text("3 turns failed").click()
     expect(cards.filter(has_text="Job 1")).to_have_class(re.compile("cursor"))
     page.keyboard.press("s")
-    expect(cards).to_have_count(1)
+    expect(cards).to_have_count(2)
     until(lambda: not set_aside(stage, sessions[1]) or None)
-    expect(cards).to_contain_text("Job 0")
-    cards.get_by_role("button", name="Send again").click()
+    expect(cards).to_contain_text(["Job 0", "Job 2"])
+    page.get_by_role("button", name="Send all again").click()
+    expect(page.get_by_role("dialog")).to_contain_text("again")
+    page.get_by_role("dialog").get_by_role("button", name="Send again").click()
+    expect(page.locator(".toasts")).to_contain_text("sent again")
     expect(cards).to_have_count(0)
-    stage.until_status(sessions[0], "idle")
-    assert set_aside(stage, sessions[0]) == []
+    until(lambda: not any(set_aside(stage, each) for each in sessions) or None)
     stage.ask("DELETE", f"/agents/{name}")
