@@ -40,7 +40,7 @@ def furnish(stage: Stage, *, more: int = 40) -> Scene:
     """Fill a store by REST, with real runs."""
     for index in range(more):
         _plain(stage, index)
-    scene = Scene(root=_family(stage), talk=_talk(stage), asks=_asking(stage), runs=_running(stage))
+    scene = Scene(root=_family(stage), talk=a_talk(stage), asks=_asking(stage), runs=_running(stage))
     _backlog(stage, scene)
     return scene
 
@@ -81,8 +81,9 @@ def _runs_below(stage: Stage, root: str) -> list[dict[str, Any]]:
     return found
 
 
-def _talk(stage: Stage) -> str:
-    session = stage.create(session_name="upgrade-prod", agent_name="echo-agent", task_id="release-7", purpose="upgrade")
+def a_talk(stage: Stage, name: str = "upgrade-prod") -> str:
+    """A conversation with everything that one may have in it."""
+    session = stage.create(session_name=name, agent_name="echo-agent", task_id="release-7", purpose="upgrade")
     say = f"/sessions/{session}/messages"
     call = {"type": "tool_call", "id": "c1", "name": "kubectl", "input": {"args": ["get", "nodes"], "output": "wide"}}
     result = {"type": "tool_result", "call_id": "c1", "content": "node-1 Ready v1.31\nnode-3 Ready v1.30"}

@@ -15,7 +15,7 @@ SERIOUS = ("serious", "critical")
 VIEWS = ("sessions", "approvals", "agents", "launchers", "analytics", "set-aside")
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def scene(stage: Stage) -> Scene:
     return furnish(stage, more=8)
 

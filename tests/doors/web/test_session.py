@@ -10,7 +10,7 @@ from uuid import uuid4
 import pytest
 from playwright.sync_api import Page, expect
 
-from tests.doors.web.scene import _talk
+from tests.doors.web.scene import a_talk
 from tests.doors.web.stage import Stage
 
 
@@ -22,7 +22,7 @@ def session(stage: Stage) -> str:
 @pytest.fixture(scope="module")
 def talk(stage: Stage) -> str:
     """A conversation that has some of everything."""
-    return _talk(stage)
+    return a_talk(stage, f"upgrade-{uuid4()}")  # the stage is shared
 
 
 def open_tab(page: Page, stage: Stage, session: str, name: str) -> None:
