@@ -61,7 +61,7 @@ def names() -> Iterator[str]:
     """The files of the page, as paths below their folder."""
     for folder, _, files in os.walk(FOLDER):
         for file in sorted(files):
-            if os.path.splitext(file)[1] in KINDS and not file.endswith(".d.mts"):
+            if os.path.splitext(file)[1] in KINDS:
                 yield os.path.relpath(os.path.join(folder, file), FOLDER).replace(os.sep, "/")
 
 

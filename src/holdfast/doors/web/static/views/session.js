@@ -82,7 +82,7 @@ function Top({ session }) {
       <span class="muted">task</span><${Id} id=${session.task_id} /><span class="muted">id</span><${Id} id=${session.session_id} />
       <span class="muted">made <${Time} at=${session.created_at} />, last heard <${Time} at=${session.last_activity_at} /></span>
       ${session.expires_at && html`<span class="muted">deleted <${Time} at=${session.expires_at} /></span>`}
-      ${session.hold && html`<span class="chip">held by ${plain(session.hold.holder)}</span>`}
+      ${session.hold && !session.hold.holder.startsWith("launcher:") && html`<span class="chip">held by ${plain(session.hold.holder)}</span>`}
       ${session.forked_from && html`<span class="muted">forked from <a href=${link("session", session.forked_from)}>${session.forked_from.slice(-8)}</a></span>`}
       ${session.error_count > 0 && html`<span class="chip s-failed">${session.error_count} errors</span>`}</div>
     ${session.summary && html`<p class="summary">${plain(session.summary)}</p>`}
