@@ -17,7 +17,7 @@ STAGE = (
     "create update get show list tree children log send suspend resume release fork finalize delete cleanup audit "
     "should-resume context checkpoint approvals approve reject request-approval compact search export import migrate "
     "doctor completion hooks stats agent agents run runs result stop inbox launcher launchers watch replay keys serve "
-    "encryption-key sample"
+    "encryption-key sample mcp"
 )
 
 
@@ -101,7 +101,9 @@ def parse(command: click.Command, words: list[str], parent: click.Context | None
     if isinstance(command, click.Group):
         known = vars(context)
         rest = [*known.get("_protected_args", known.get("protected_args", ())), *context.args]  # renamed in click 8.2
-        assert rest, "an example ends with a command"
+        assert rest or command.invoke_without_command, "an example ends with a command"
+        if not rest:
+            return
         _, found, rest = command.resolve_command(context, rest)
         assert found is not None
         parse(found, rest, context)

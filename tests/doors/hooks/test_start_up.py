@@ -21,8 +21,10 @@ RULES = {
     *(f"holdfast.service.{name}" for name in "approvals delegation deps inline retention".split()),
 }
 STORE = {
-    f"holdfast.stores.sqlite{name}" for name in ("", ".access", ".connection", ".context", ".counts", ".facts")
-} | {f"holdfast.stores.sqlite.{name}" for name in "family find heads log migrate rows search store transfer".split()}
+    *("holdfast.stores.rows", "holdfast.stores.places", "holdfast.stores.sqlite"),
+    *(f"holdfast.stores.sqlite.{name}" for name in "access connection context counts cursors facts family".split()),
+    *(f"holdfast.stores.sqlite.{name}" for name in "find heads log migrate search store transfer".split()),
+}
 DOOR = {
     *("holdfast.doors", "holdfast.doors.start", "holdfast.doors.hooks"),
     *(f"holdfast.doors.hooks.{name}" for name in "desk main spool work".split()),

@@ -1,7 +1,7 @@
 /**
  * The keyboard: views say what their keys do, `?` shows all that work right now. A key does nothing while one types.
  */
-import { signal, useEffect } from "./html.js";
+import { signal, useLayoutEffect } from "./html.js";
 
 /** @typedef {{keys: string, does: string, run: (event: KeyboardEvent) => void, group?: string}} Binding */
 
@@ -15,7 +15,7 @@ let prefixTimer = 0;
 /** Bind keys for as long as the component lives. `keys` is a key (`n`, `Escape`) or two in a row (`g s`).
  * @param {Binding[]} mine @param {any[]} inputs */
 export function useKeys(mine, inputs) {
-  useEffect(() => {
+  useLayoutEffect(() => { // what is on the screen has its keys already
     bindings.value = [...bindings.peek(), ...mine];
     return () => void (bindings.value = bindings.peek().filter((each) => !mine.includes(each)));
   }, inputs);
