@@ -39,7 +39,7 @@ INSERT INTO holdfast.sessions (pk, owner, id, name, task, agent, state, phase, r
     error_count, metadata, created_at, updated_at, last_activity_at, project_dir, revision)
 SELECT n, 'local', 'session-' || lpad(n::text, 9, '0'), NULL, 'task-' || n / 4, 'agent-' || n % 20, 'active',
     CASE n % 5 WHEN 0 THEN 'planning' ELSE 'executing' END, n % 5 = 0, 0, 1, 3, 0,
-    '{"workspace":"prod","region":"eu-west-1","attempt":1}', at, at, at, '/work/' || n % 1000, 1
+    '{"workspace":"prod","region":"eu-west-1","attempt":1}', at, at, at, 'project-' || n % 1000, 1
 FROM (SELECT n, (extract(epoch FROM now()) * 1000000)::bigint - 1000000 + n % 1000 AS at
     FROM generate_series($1::bigint, $2::bigint) n) made;
 INSERT INTO holdfast.entries (owner, root, segment, number, kind, at, role, content, data, by, interface)
