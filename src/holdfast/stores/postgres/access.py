@@ -27,6 +27,7 @@ import asyncpg
 from holdfast.core.errors import HoldfastError, StoreBusy, StoreUnavailable
 from holdfast.stores.postgres.bus import Bus
 from holdfast.stores.postgres.connection import Connection, LostConnection, Stale, Statements, connect, unknown
+from holdfast.stores.postgres.statistics import Statistics
 
 if TYPE_CHECKING:
     from holdfast.stores.postgres.options import Options
@@ -48,6 +49,7 @@ class Access:
         self.options = options
         self.pool = Pool(options, sealer, self._prepare)
         self.bus = Bus(options, self.pool)
+        self._statistics = Statistics(options, self.pool)
         self._prepare_store = prepare
         self.watcher: Callable[[int, float], None] | None = None
 
@@ -118,11 +120,13 @@ class Access:
 
     def _committed(self, changes: int, began: float) -> None:
         self.bus.committed()
+        self._statistics.committed(changes)
         if self.watcher is not None:
             self.watcher(changes, time.monotonic() - began)
 
     async def close(self) -> None:
         """Let go of everything."""
+        await self._statistics.close()
         await self.bus.close()
         await self.pool.close()
 

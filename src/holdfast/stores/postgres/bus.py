@@ -1,10 +1,11 @@
 """Telling other processes to look again, and hearing it from them.
 
-A commit is followed by a NOTIFY that says nothing but whose it is, off the write path, at most every
-ten milliseconds however many there were. A notification is a hint: it gets lost when a connection
-breaks, or when the process that committed dies before it has told. So whoever waits also looks,
-every second, whether any transaction has ended since: the database's snapshot says so without
-reading a table. Behind a transaction pooler nobody can listen, and looks are all there is.
+A commit is followed by a NOTIFY that says nothing but whose it is, off the write path: after ten
+milliseconds, and every forty while commits keep coming, however many there were. A notification is
+a hint: it gets lost when a connection breaks, or when the process that committed dies before it has
+told. So whoever waits also looks, every second, whether any transaction has ended since: the
+database's snapshot says so without reading a table. Behind a transaction pooler nobody can listen,
+and looks are all there is.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
     from holdfast.stores.postgres.access import Pool
     from holdfast.stores.postgres.options import Options
 
-TELL_EVERY = 0.01  # seconds
+TELL_AFTER, TELL_EVERY = 0.01, 0.04  # seconds after the first commit, and between two while there are more
 LOOK_EVERY = 1.0
 LONGEST_LOOK = 10.0  # seconds; then the connection counts as dead
 LOOK_EVERY_BEHIND_A_POOLER = 0.1
@@ -88,10 +89,12 @@ class Bus:
             self._teller = asyncio.create_task(self._tell())
 
     async def _tell(self) -> None:
+        pause = TELL_AFTER
         while self._has_news:
-            await asyncio.sleep(TELL_EVERY)
+            await asyncio.sleep(pause)
             self._has_news = False
             await self._notify()
+            pause = min(2 * pause, TELL_EVERY)
 
     async def _notify(self) -> None:
         from holdfast.stores.postgres.access import Patience

@@ -280,5 +280,6 @@ def _settings(options: Options) -> dict[str, str]:
         "lock_timeout": timeout,
         "idle_in_transaction_session_timeout": str(int(min(options.statement_timeout, 60) * 1000)),
         "jit": "off",  # statements are short
+        "enable_seqscan": "off",  # each has its index; a table that is small while it is planned grows
         "plan_cache_mode": "force_generic_plan",  # plans do not depend on values: to plan anew took longer than to do
     }

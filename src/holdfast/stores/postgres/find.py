@@ -12,9 +12,11 @@ from holdfast.stores.postgres.connection import Connection
 from holdfast.stores.rows import HEAD_WITH_PK, Row, json_text, micros, session_of
 
 _WAITING = "state NOT IN ('created', 'completed', 'failed', 'abandoned') AND pending_approvals > 0"
+# An index of heads would say it, too, and cost every turn a dozen index entries, twice: there are few running turns.
+_AT_WORK = "pk = ANY(ARRAY(SELECT session FROM hf.turns t WHERE t.owner = ? AND t.state = 'running'))"
 _STATUS = {
     "waiting": _WAITING,
-    "running": "state IN ('active', 'suspended') AND pending_approvals = 0 AND live_turn IS NOT NULL",
+    "running": f"state IN ('active', 'suspended') AND pending_approvals = 0 AND live_turn IS NOT NULL AND {_AT_WORK}",
     "idle": "state = 'active' AND pending_approvals = 0 AND live_turn IS NULL",
     "suspended": "state = 'suspended' AND pending_approvals = 0 AND live_turn IS NULL",
 }
@@ -80,8 +82,13 @@ class _Where:
         elif len(states) < len(State):
             self.add(f"state IN ({', '.join(repr(state) for state in states)})" if states else "false")
         if query.status is not None:
-            known = _STATUS.get(query.status)
-            self.add("state = ?", query.status) if known is None else self.add(known)
+            self._add_status(query.status)
+
+    def _add_status(self, status: str) -> None:
+        if (known := _STATUS.get(status)) is None:
+            self.add("state = ?", status)
+        else:
+            self.add(known, *self.values[:1] * known.count("?"))  # the owner
 
     def _add_rest(self, query: SessionQuery) -> None:
         if query.resume_ready is not None:

@@ -1,7 +1,8 @@
 """Appends in groups: whatever waits while a group is on its way goes with the next one, in one statement.
 
-Nobody waits for others to come: alone, an append goes at once. Two groups may be under way, so that
-one is put together while the other is synced to disk; a session is in one of them at a time.
+Nobody waits for others to come: alone, an append goes at once, from the task it came from. Two groups
+may be under way, so that one is put together while the other is synced to disk; a session is in one of
+them at a time.
 """
 
 from __future__ import annotations
@@ -33,9 +34,12 @@ class Groups:
         self._waiting: list[Waiting] = []
         self._under_way: set[Place] = set()
         self._senders: set[asyncio.Task[None]] = set()
+        self._alone = 0  # under way without a group
 
     async def append(self, one: Appending) -> list[Entry] | None:
         """Add somebody's messages with those of others; None if they were refused."""
+        if self._has_room and not self._waiting and (one.owner, one.ref) not in self._under_way:
+            return await self._append_alone(one)
         future: asyncio.Future[list[Entry] | None] = asyncio.get_running_loop().create_future()
         self._waiting.append((one, future))
         self._send()
@@ -46,8 +50,23 @@ class Groups:
         while self._senders:
             await asyncio.wait(self._senders)
 
+    async def _append_alone(self, one: Appending) -> list[Entry] | None:
+        place = (one.owner, one.ref)
+        self._under_way.add(place)
+        self._alone += 1
+        try:
+            return await self._access.write(lambda db: log.append_one(db, one))
+        finally:
+            self._alone -= 1
+            self._under_way.discard(place)
+            self._send()
+
+    @property
+    def _has_room(self) -> bool:
+        return len(self._senders) + self._alone < AT_ONCE
+
     def _send(self) -> None:
-        while len(self._senders) < AT_ONCE and (group := self._next_group()):
+        while self._waiting and self._has_room and (group := self._next_group()):
             sender = asyncio.create_task(self._commit(group))
             self._senders.add(sender)
             sender.add_done_callback(self._sent)

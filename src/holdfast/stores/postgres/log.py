@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import msgspec
+
 from holdfast.core.entry import Entry, Kind, Message
 from holdfast.core.errors import HoldLost, KeyReused, SessionClosed, SessionCorrupt
 from holdfast.core.event import Event, deletion_event, event_of
@@ -75,11 +77,38 @@ class Appending:
         return heads.may_be_ref(self.ref) and all(message.client_key is None for message in self.messages)
 
 
+_encode = msgspec.json.Encoder().encode
+# The same for one session, without a plan for many.
+_APPEND_ONE = """
+WITH moved AS (
+    UPDATE hf.sessions s SET
+        last_entry = s.last_entry + ?3::bigint, last_activity_at = ?4::bigint, updated_at = ?4::bigint,
+        state = CASE s.state WHEN 'created' THEN 'active' ELSE s.state END,
+        hold_until = CASE WHEN ?5::text IS NULL THEN s.hold_until ELSE ?6::bigint END,
+        has_pins = s.has_pins OR ?7::boolean, revision = s.revision + 1
+    WHERE s.owner = ?1::text AND s.id = ?2::text AND s.state NOT IN ('completed', 'failed', 'abandoned')
+        AND (?5::text IS NULL OR ?5::text = s.hold_token)
+    RETURNING s.owner, s.pk, coalesce(s.root, s.pk) AS root, s.last_entry, s.task
+), said AS (
+    INSERT INTO hf.entries (owner, root, segment, number, kind, at, role, content, data, by, interface)
+    SELECT m.owner, m.root, m.pk, m.last_entry - ?3 + (e ->> 0)::bigint, e ->> 1, (e ->> 2)::bigint, e ->> 3, e ->> 4,
+        e ->> 5, e ->> 6, e ->> 7
+    FROM moved m CROSS JOIN jsonb_array_elements(?8::jsonb) e
+), told AS (
+    INSERT INTO hf.arrivals (owner, subject, root, last, count) SELECT owner, pk, root, last_entry, ?3 FROM moved
+)
+SELECT last_entry - ?3, task FROM moved
+"""
+
+
 async def append_all(db: Connection, group: Sequence[Appending]) -> list[list[Entry] | None]:
     """Add plain messages to several sessions, all different; None for those that were refused."""
-    heads_of, entries = _rows(db, group)
+    if len(group) == 1:
+        return [await append_one(db, group[0])]
+    asked = [_asked(one) for one in group]
+    entries = [(place, *row) for place, one in enumerate(group, 1) for row in _rows(db, one)]
     db.changes = len(group)
-    rows = await db.commit_one(_APPEND, (*zip(*heads_of, strict=True), *zip(*entries, strict=True)))
+    rows = await db.commit_one(_APPEND, (*zip(*asked, strict=True), *zip(*entries, strict=True)))
     done: list[list[Entry] | None] = [None] * len(group)
     for place, last, task in rows:
         one = group[place - 1]
@@ -87,16 +116,22 @@ async def append_all(db: Connection, group: Sequence[Appending]) -> list[list[En
     return done
 
 
-def _rows(db: Connection, group: Sequence[Appending]) -> tuple[list[Row], list[Row]]:
-    asked, rows = list[Row](), list[Row]()
-    for place, one in enumerate(group, 1):
-        at = micros(one.stamp.at)
-        hold_until = None if one.token is None else micros(one.stamp.at + HOLD_FOR)
-        has_pins = any(message.role == "system" for message in one.messages)
-        asked.append((one.owner, one.ref, len(one.messages), at, one.token, hold_until, has_pins))
-        for step, entry in enumerate(message_entries(one.messages, one.stamp, 1, one.ref, ""), 1):
-            rows.append((place, step, *writes.row_of(entry, db)[1:8]))
-    return asked, rows
+async def append_one(db: Connection, one: Appending) -> list[Entry] | None:
+    """Add plain messages to a session; None if they were refused."""
+    rows = await db.commit_one(_APPEND_ONE, (*_asked(one), _encode(_rows(db, one)).decode()))
+    return message_entries(one.messages, one.stamp, rows[0][0] + 1, one.ref, rows[0][1]) if rows else None
+
+
+def _asked(one: Appending) -> Row:
+    """Whose messages they are, how many, and what they do to their session."""
+    hold_until = None if one.token is None else micros(one.stamp.at + HOLD_FOR)
+    has_pins = any(message.role == "system" for message in one.messages)
+    return one.owner, one.ref, len(one.messages), micros(one.stamp.at), one.token, hold_until, has_pins
+
+
+def _rows(db: Connection, one: Appending) -> list[Row]:
+    """Messages as entries, numbered from 1."""
+    return [writes.row_of(entry, db)[:8] for entry in message_entries(one.messages, one.stamp, 1, one.ref, "")]
 
 
 async def append(

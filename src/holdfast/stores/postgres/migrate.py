@@ -20,7 +20,7 @@ from zlib import crc32
 from holdfast.core.errors import StoreTooNew, StoreUnavailable
 from holdfast.stores.postgres.connection import Connection
 
-LATEST = 4  # the newest migration in this release; a test compares it with the folder
+LATEST = 5  # the newest migration in this release; a test compares it with the folder
 
 _LEDGER = """
 CREATE TABLE IF NOT EXISTS hf.migrations (

@@ -1,4 +1,4 @@
-"""Requests that are done once, and what is forgotten after a while. They are noted by the database's `write_1`."""
+"""Requests that are done once, and what is forgotten after a while. They are noted by the database's `write_3`."""
 
 from __future__ import annotations
 

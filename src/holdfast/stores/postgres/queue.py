@@ -1,13 +1,14 @@
 """The queue: which launcher gets which turn, and what time does to those that nobody reports of.
 
 A claim reads the oldest turn and takes it with the statement that commits, which is refused if
-somebody else was faster. Those of one process do not get in each other's way: what one has in hand,
-the others pass by. Where other processes do, the turn is locked while it is read, and what others
-have locked is skipped.
+somebody else was faster. Those of one process do not get in each other's way: they look one after
+another, and what one has in hand, the others pass by. Where other processes do, the turn is locked
+while it is read, and what others have locked is skipped.
 """
 
 from __future__ import annotations
 
+import asyncio
 from contextlib import suppress
 
 import msgspec
@@ -23,7 +24,7 @@ from holdfast.stores.postgres.connection import Connection
 from holdfast.stores.rows import Row, json_text, micros
 from holdfast.stores.work_rows import turn_of
 
-SIDE_BY_SIDE = 32  # claims that can be under way at once before one of them goes away empty-handed
+SIDE_BY_SIDE = 32  # claims that can have locked a turn at once before one of them goes away empty-handed
 
 _decode_launcher = msgspec.json.Decoder(Launcher).decode
 
@@ -36,18 +37,18 @@ class Wanted(msgspec.Struct, frozen=True):
     root: str | None = None
 
 
-# The oldest of each owner and agent, found through an index each; those that had to wait for a time apart. Behind what
-# others have in hand just now there must be more to choose from.
-_DUE = f"""
+# The oldest ?5 of each owner and agent, found through an index each; those that had to wait for a time apart. Behind
+# what others have in hand just now there must be more to choose from.
+_DUE = """
 SELECT w.owner, t.n FROM unnest(?1::text[]) w (owner) CROSS JOIN unnest(?2::text[]) a (agent) CROSS JOIN LATERAL (
     SELECT * FROM (
         SELECT n FROM hf.turns WHERE owner = w.owner AND agent = a.agent AND n > ?3
-            AND state = 'queued' AND not_before IS NULL ORDER BY n LIMIT {SIDE_BY_SIDE}
+            AND state = 'queued' AND not_before IS NULL ORDER BY n LIMIT ?5
     ) now
     UNION ALL
     SELECT * FROM (
         SELECT n FROM hf.turns WHERE owner = w.owner AND agent = a.agent AND n > ?3 AND state = 'queued'
-            AND not_before IS NOT NULL AND not_before <= ?4 ORDER BY not_before LIMIT {SIDE_BY_SIDE}
+            AND not_before IS NOT NULL AND not_before <= ?4 ORDER BY not_before LIMIT ?5
     ) later
 ) t
 """
@@ -56,6 +57,7 @@ _DUE_IN_FAMILY = """
 SELECT t.owner, t.n FROM hf.sessions s JOIN hf.turns t ON t.owner = s.owner AND t.root = s.pk
 WHERE s.owner = ANY(?1::text[]) AND s.id = ?ROOT AND t.n > ?3 AND (t.state = 'queued') IS TRUE
     AND t.agent = ANY(?2::text[]) AND (t.not_before IS NULL OR t.not_before <= ?4)
+ORDER BY t.n LIMIT ?5
 """
 
 
@@ -63,7 +65,7 @@ def _take_sql(due: str, lock: str) -> str:
     """Read the whole session of the oldest that nobody else is about to take."""
     return f"""
     WITH due AS MATERIALIZED (
-        SELECT * FROM ({due}) each WHERE n <> ALL(?5::bigint[]) ORDER BY n
+        SELECT * FROM ({due}) each WHERE n <> ALL(?6::bigint[]) ORDER BY n
     ), taken AS (
         SELECT t.* FROM due CROSS JOIN LATERAL (
             SELECT owner, session, n, state FROM hf.turns WHERE owner = due.owner AND n = due.n {lock}
@@ -78,7 +80,7 @@ def _take_sql(due: str, lock: str) -> str:
 _SKIP_LOCKED, _AS_IT_IS = "FOR UPDATE SKIP LOCKED", "OFFSET 0"  # the latter keeps it one look for each
 _TAKE = {  # by whether it is of one family, and whether it locks
     (is_family, locks): _take_sql(due, _SKIP_LOCKED if locks else _AS_IT_IS)
-    for is_family, due in ((False, _DUE), (True, _DUE_IN_FAMILY.replace("?ROOT", "?6")))
+    for is_family, due in ((False, _DUE), (True, _DUE_IN_FAMILY.replace("?ROOT", "?7")))
     for locks in (False, True)
 }
 
@@ -90,6 +92,7 @@ class Hands:
 
     def __init__(self) -> None:
         self.turns: set[int] = set()
+        self.looking = asyncio.Lock()
         self._left = 0
 
     @property
@@ -110,8 +113,8 @@ async def is_due(db: Connection, wanted: Wanted, at: int, after: int) -> bool:
     """Whether there is a queued turn that is due and wanted, behind another."""
     if wanted.root is not None and not heads.may_be_ref(wanted.root):
         return False
-    sql = _DUE if wanted.root is None else _DUE_IN_FAMILY.replace("?ROOT", "?5")
-    return await db.one(f"{sql} LIMIT 1", _values(wanted, at, after)) is not None
+    sql = _DUE if wanted.root is None else _DUE_IN_FAMILY.replace("?ROOT", "?6")
+    return await db.one(sql, _values(wanted, at, after, 1)) is not None
 
 
 async def claim_next(
@@ -125,7 +128,6 @@ async def claim_next(
     row = await _next(db, wanted, micros(stamp.at), after, hands)
     if row is None:
         return None
-    hands.turns.add(row[0])
     try:
         return await _claim(db, row, wish, stamp)
     finally:
@@ -134,10 +136,12 @@ async def claim_next(
 
 async def _next(db: Connection, wanted: Wanted, at: int, after: int, hands: Hands) -> Row | None:
     sql = _TAKE[wanted.root is not None, db.is_locking]
-    while row := await db.one(sql, _values(wanted, at, after, list(hands.turns))):
-        if row[0] not in hands.turns:  # else somebody here was faster by a moment
-            return row
-    return None
+    async with hands.looking:  # else two would see the same one
+        choice = SIDE_BY_SIDE if db.is_locking else len(hands.turns) + 1
+        row = await db.one(sql, _values(wanted, at, after, choice, list(hands.turns)))
+        if row is not None:
+            hands.turns.add(row[0])
+    return row
 
 
 async def _claim(db: Connection, row: Row, wish: Claim, stamp: Stamp) -> Claimed | int:

@@ -1,4 +1,4 @@
-"""Changes as the database's function `write_1` takes them: one JSON value, one statement, one round trip."""
+"""Changes as the database's function `write_3` takes them: one JSON value, one statement, one round trip."""
 
 from __future__ import annotations
 
@@ -47,13 +47,12 @@ async def commit(
     Raises Stale if somebody was faster, or if there might not be `room` for another session in a family.
     """
     payload: dict[str, Any] = {"owner": owner, "changes": changes}
-    sql = "SELECT hf.write_1(?)"
     if room is not None:
-        payload["room"], sql = room, "SELECT hf.write_2(?)"
+        payload["room"] = room
     if once is not None:
         payload["once"] = _once(once)
     try:
-        [(pk,)] = await db.commit_one(sql, (_encode(payload).decode(),))
+        [(pk,)] = await db.commit_one("SELECT hf.write_3(?)", (_encode(payload).decode(),))
     except Refused as refusal:
         raise _refusal(refusal, changes, once) from refusal
     return int(pk)
