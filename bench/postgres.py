@@ -1,17 +1,16 @@
-"""`python -m bench.postgres`: holdfast on PostgreSQL, beside what a competent hand writes with asyncpg.
+"""`python -m bench.postgres`: holdfast on PostgreSQL, beside what a competent hand writes with asyncpg, and peers.
 
 One server is started for all, with fsync on, reached through its socket; or HOLDFAST_TEST_POSTGRES_URL names
 one. Figures are ratios in the same rounds. The floors hold their connections and prepared statements in their
-hands, check no rule, and number nothing:
+hands, and check no rule:
 
-- a turn is one INSERT of two messages, committed by itself;
+- a turn is one INSERT of two numbered messages of a session (the tables of `bench.floor`), committed by itself;
 - from 64 tasks it is the same through a pool of as many connections as holdfast has, without batching;
-- the queue is a SKIP LOCKED loop of 8 workers that writes the same rows as a turn does, in three transactions:
-  claimed, started, finished. Once with a statement for each table, as such loops are written, and once, to see
-  what there is to gain, with one statement for each step.
+- the queue is a SKIP LOCKED loop of 8 workers on holdfast's own tables, so that it writes the same rows and the same
+  indexes, in three transactions (claimed, started, finished) with a statement for each table, as such loops are.
 
 Besides: how long it takes from a child's end, at one server, to its parent's next turn, at another. Both are
-processes of their own.
+processes of their own. With `--peers`, what others keep of a turn (`bench.peers.postgres`).
 """
 
 from __future__ import annotations
@@ -19,18 +18,22 @@ from __future__ import annotations
 import argparse
 import asyncio
 import os
+import subprocess
 import sys
-from collections.abc import Awaitable, Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager
+from itertools import count as count_up
 from itertools import pairwise
 from statistics import median
 from time import perf_counter
 from typing import Any, NamedTuple
+from urllib.parse import urlsplit, urlunsplit
+from uuid import uuid4
 
 import asyncpg
 
 import holdfast
-from bench import material
+from bench import material, peerenv
 from holdfast import config
 from holdfast.core import work
 from holdfast.core.session import Stamp
@@ -77,10 +80,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m bench.postgres", description=__doc__)
     parser.add_argument("--turns", type=int, default=400, metavar="N", help="in one round (400)")
     parser.add_argument("--rounds", type=int, default=7, metavar="N", help="of each, in turn (7)")
+    parser.add_argument("--peers", action="store_true", help="beside what others write, in an environment of their own")
     parser.add_argument("--check", action="store_true", help="exit 1 when a target is missed")
     options = parser.parse_args(arguments)
     with _database() as url:
-        kept = asyncio.run(_measure(url, options.turns, options.rounds))
+        kept = asyncio.run(_measure(url, options.turns, options.rounds, PEERS if options.peers else ()))
     return int(options.check and not all(kept))
 
 
@@ -96,18 +100,45 @@ def _database() -> Iterator[str]:
         yield url
 
 
-async def _measure(url: str, turns: int, rounds: int) -> list[bool]:
-    lines = [
-        await _append(url, turns, rounds),
-        await _append_from_tasks(url, turns * 4, rounds),
-        await _queue(url, _plain_worker, "claim to finish, 8 workers", turns, rounds, 0.5),
-        await _queue(url, _tight_worker, "… beside one statement a step", turns, rounds, None),
-    ]
+async def _measure(url: str, turns: int, rounds: int, peers: Sequence[str]) -> list[bool]:
+    lines = [await _append(url, turns, rounds), await _append_from_tasks(url, turns * 4, rounds)]
     for line in lines:
         print(line)
+        for peer in peers:
+            async with _database_beside(url) as other:  # `sessions` is a name that more than one likes
+                print(_peer(peer, other, turns, TASKS if line is lines[1] else 1, line))
+    lines.append(await _queue(url, turns, rounds))
+    print(lines[-1])
     to_parent = await _to_parent(url, 40)
     print(f"{'child finishes, parent starts elsewhere':<44} {to_parent * 1000:8.1f} ms (< 100 ms)")
     return [*(line.kept for line in lines), to_parent < 0.1]
+
+
+@asynccontextmanager
+async def _database_beside(url: str) -> AsyncIterator[str]:
+    """An empty database on the same server."""
+    name = f"beside_{uuid4().hex}"
+    one = await asyncpg.connect(url)
+    await one.execute(f"CREATE DATABASE {name}")
+    try:
+        yield urlunsplit(urlsplit(url)._replace(path=f"/{name}"))
+    finally:
+        await one.execute(f"DROP DATABASE {name} WITH (FORCE)")
+        await one.close()
+
+
+PEERS = ("LangGraph", "OpenAI Agents", "ADK")
+
+
+def _peer(peer: str, url: str, turns: int, tasks: int, beside: Line) -> str:
+    """What a peer does of the same, in a process and an environment of its own."""
+    problems = peerenv.install()
+    command = [str(peerenv.python()), "-m", "bench.peers.postgres", peer, url, str(turns), str(tasks)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env={**os.environ, **peerenv.QUIET})
+    if done.returncode:
+        return f"  {peer:<42} failed: {'; '.join(problems) or (done.stderr.strip().splitlines() or ['?'])[-1]}"
+    rate = float(done.stdout)
+    return f"  {peer:<42} {rate:8.0f} /s  {'':>14}   {rate / median(beside.floor):5.2f} ×"
 
 
 Rate = Callable[[int], Awaitable[float]]
@@ -128,18 +159,33 @@ async def _race(title: str, ours: Rate, floor: Rate, count: int, rounds: int, le
 
 _FLOOR = """
 CREATE SCHEMA IF NOT EXISTS floor;
-CREATE TABLE IF NOT EXISTS floor.messages (
-    id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, session bigint NOT NULL, role text NOT NULL,
-    content text NOT NULL, at timestamptz NOT NULL DEFAULT now()
+CREATE TABLE IF NOT EXISTS floor.sessions (
+    key bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, id text NOT NULL UNIQUE
 );
-CREATE INDEX IF NOT EXISTS messages_by_session ON floor.messages (session, id);
+CREATE TABLE IF NOT EXISTS floor.messages (
+    id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, session bigint NOT NULL REFERENCES floor.sessions,
+    number bigint NOT NULL, role text NOT NULL, content text NOT NULL, at timestamptz NOT NULL DEFAULT now(),
+    UNIQUE (session, number)
+);
 """
-_INSERT = "INSERT INTO floor.messages (session, role, content) VALUES ($1, $2, $3), ($1, $4, $5)"
+_BEGIN = "INSERT INTO floor.sessions (id) VALUES (gen_random_uuid()) RETURNING key"
+_INSERT = """
+INSERT INTO floor.messages (session, number, role, content)
+VALUES ($1::bigint, $2::bigint, $3, $4), ($1, $2 + 1, $5, $6)
+"""
 
 
-def _row(session: int, number: int) -> tuple[Any, ...]:
-    user, assistant = material.turn(number)
-    return session, user["role"], user["content"], assistant["role"], assistant["content"]
+class Conversation:
+    """A session of the floor: its key, and how many messages it has."""
+
+    def __init__(self, key: int) -> None:
+        self.key, self.count = key, 0
+
+    def turn(self, number: int) -> tuple[Any, ...]:
+        """The values of its next two rows."""
+        self.count += 2
+        user, assistant = material.turn(number)
+        return self.key, self.count - 1, user["role"], user["content"], assistant["role"], assistant["content"]
 
 
 async def _append(url: str, turns: int, rounds: int) -> Line:
@@ -147,6 +193,7 @@ async def _append(url: str, turns: int, rounds: int) -> Line:
         session = (await hf.create(agent="agent-00")).id
         bare = await asyncpg.connect(url)
         await bare.execute(_FLOOR)
+        by_hand = Conversation(await bare.fetchval(_BEGIN))
         statement = await bare.prepare(_INSERT)
 
         async def ours(count: int) -> float:
@@ -158,7 +205,7 @@ async def _append(url: str, turns: int, rounds: int) -> Line:
         async def floor(count: int) -> float:
             began = perf_counter()
             for number in range(count):
-                await statement.fetch(*_row(1, number))
+                await statement.fetch(*by_hand.turn(number))
             return count / (perf_counter() - began)
 
         line = await _race("append a turn, one after another", ours, floor, turns, rounds, 0.7)
@@ -170,6 +217,7 @@ async def _append_from_tasks(url: str, turns: int, rounds: int) -> Line:
     async with holdfast.connect(_with(url, pool=POOL)) as hf:
         sessions = [(await hf.create(agent="agent-00")).id for _ in range(SESSIONS)]
         pool = await asyncpg.create_pool(url, min_size=POOL, max_size=POOL)
+        by_hand = [Conversation(await pool.fetchval(_BEGIN)) for _ in range(SESSIONS)]
 
         async def ours(count: int) -> float:
             async def task(number: int) -> None:
@@ -182,7 +230,7 @@ async def _append_from_tasks(url: str, turns: int, rounds: int) -> Line:
             async def task(number: int) -> None:
                 for turn in range(number, count, TASKS):
                     async with pool.acquire() as one:
-                        await one.execute(_INSERT, *_row(number, turn))
+                        await one.execute(_INSERT, *by_hand[number].turn(turn))
 
             return await _together(task, count)
 
@@ -203,160 +251,90 @@ def _with(url: str, **options: object) -> str:
 
 # The queue ---------------------------------------------------------------------------------------
 
-_WORK = """
-CREATE SCHEMA {floor};
-CREATE TABLE {floor}.heads (pk bigint PRIMARY KEY, state text, live text, epoch bigint, last bigint,
-    updated_at timestamptz) WITH (fillfactor = 85);
-CREATE TABLE {floor}.turns (n bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, head bigint, state text, launcher text,
-    due_at timestamptz, body text) WITH (fillfactor = 85);
-CREATE INDEX turns_ready ON {floor}.turns (n) WHERE state = 'queued';
-CREATE TABLE {floor}.runs (n bigint PRIMARY KEY, state text, body text) WITH (fillfactor = 85);
-CREATE TABLE {floor}.inbox (n bigint PRIMARY KEY, state text, turn bigint, body text) WITH (fillfactor = 85);
-CREATE TABLE {floor}.entries (head bigint, number bigint, kind text, data text, PRIMARY KEY (head, number));
-CREATE TABLE {floor}.feed (id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, head bigint, last bigint);
+_TABLES = ("turns", "runs", "inbox")
+_HAND = "by-hand"  # the agent whose turns the floor takes
+_NOW = "(extract(epoch FROM now()) * 1000000)::bigint"
+_TURN, _RUN, _ITEM = (f"UPDATE holdfast.{each} SET %s WHERE owner = $1 AND session = $2" for each in _TABLES)
+_SESSION = "UPDATE holdfast.sessions SET revision = revision + 1, %s WHERE owner = $1 AND pk = $2"
+_ENTRY = f"""
+INSERT INTO holdfast.entries (owner, root, segment, number, kind, at, data)
+SELECT owner, pk, pk, %s, {_NOW}, 'done' FROM holdfast.sessions, %s WHERE owner = $1 AND pk = $2
 """
-_QUEUE = """
-WITH made AS (
-    INSERT INTO {floor}.turns (head, state, body)
-    SELECT n, 'queued', repeat('x', 500) FROM generate_series($1::bigint, $2) n RETURNING head
-), heads AS (
-    INSERT INTO {floor}.heads SELECT head, 'active', NULL, 0, 2, now() FROM made RETURNING pk
-), runs AS (
-    INSERT INTO {floor}.runs SELECT head, 'queued', repeat('x', 500) FROM made
-)
-INSERT INTO {floor}.inbox SELECT head, 'waiting', NULL, repeat('x', 200) FROM made
+_ARRIVAL = """
+INSERT INTO holdfast.arrivals (owner, subject, root, last, count)
+SELECT owner, pk, pk, last_entry, %s FROM holdfast.sessions WHERE owner = $1 AND pk = $2
 """
-_NEXT = "SELECT n, head FROM {floor}.turns WHERE state = 'queued' ORDER BY n LIMIT 1 FOR UPDATE SKIP LOCKED"
+_ENDING = "unnest(ARRAY['message', 'run_settled', 'turn_ended']) WITH ORDINALITY k (kind, place)"
+
+_NEXT = f"""
+SELECT owner, session FROM holdfast.turns WHERE owner = 'ann' AND agent = '{_HAND}' AND state = 'queued'
+    AND not_before IS NULL ORDER BY n LIMIT 1 FOR UPDATE SKIP LOCKED
+"""
 _CLAIM = (
-    "UPDATE {floor}.turns SET state = 'running', launcher = 'one', due_at = now() + interval '30 s', "
-    "body = repeat('y', 600) WHERE n = $1",
-    "UPDATE {floor}.heads SET live = 'turn', epoch = epoch + 1 WHERE pk = $2",
-    "UPDATE {floor}.runs SET state = 'running', body = repeat('y', 600) WHERE n = $2",
-    "UPDATE {floor}.inbox SET state = 'given', turn = $1 WHERE n = $2",
+    _TURN % f"state = 'running', launcher = 'one', due_at = {_NOW} + 30000000, body = repeat('y', 600)",
+    _SESSION % "live_turn = 'turn', epoch = epoch + 1",
+    _RUN % "state = 'running', body = repeat('y', 600)",
+    _ITEM % "state = 'given', turn = 'turn'",
 )
 _START = (
-    "UPDATE {floor}.turns SET due_at = now() + interval '5 min', body = repeat('z', 650) WHERE n = $1",
-    "UPDATE {floor}.heads SET last = last + 1, updated_at = now() WHERE pk = $2",
-    "INSERT INTO {floor}.entries SELECT pk, last, 'turn_started', repeat('s', 100) FROM {floor}.heads WHERE pk = $2",
-    "INSERT INTO {floor}.feed (head, last) SELECT pk, last FROM {floor}.heads WHERE pk = $2",
+    _TURN % f"due_at = {_NOW} + 300000000, body = repeat('z', 650)",
+    _SESSION % f"last_entry = last_entry + 1, updated_at = {_NOW}",
+    _ENTRY % ("last_entry, kind", "unnest(ARRAY['turn_started']) k (kind)"),
+    _ARRIVAL % 1,
 )
 _FINISH = (
-    "UPDATE {floor}.turns SET state = 'completed', due_at = NULL, body = repeat('e', 700) WHERE n = $1",
-    "UPDATE {floor}.runs SET state = 'completed', body = repeat('e', 700) WHERE n = $2",
-    "UPDATE {floor}.inbox SET state = 'consumed' WHERE n = $2",
-    "UPDATE {floor}.heads SET last = last + 3, live = NULL, updated_at = now() WHERE pk = $2",
-    "INSERT INTO {floor}.entries SELECT pk, last - 3 + place, kind, 'done' FROM {floor}.heads, "
-    "unnest(ARRAY['message', 'run_settled', 'turn_ended']) WITH ORDINALITY k (kind, place) WHERE pk = $2",
-    "INSERT INTO {floor}.feed (head, last) SELECT pk, last FROM {floor}.heads WHERE pk = $2",
+    _TURN % "state = 'completed', due_at = NULL, body = repeat('e', 700)",
+    _RUN % "state = 'completed', body = repeat('e', 700)",
+    _ITEM % "state = 'consumed'",
+    _SESSION % f"last_entry = last_entry + 3, live_turn = NULL, updated_at = {_NOW}",
+    _ENTRY % ("last_entry - 3 + place, kind", _ENDING),
+    _ARRIVAL % 3,
 )
-_TIGHT_CLAIM = """
-WITH next AS (
-    SELECT n, head FROM {floor}.turns WHERE state = 'queued' ORDER BY n LIMIT 1 FOR UPDATE SKIP LOCKED
-), turn AS (
-    UPDATE {floor}.turns t SET state = 'running', launcher = 'one', due_at = now() + interval '30 s',
-        body = repeat('y', 600) FROM next WHERE t.n = next.n RETURNING t.n, t.head
-), head AS (
-    UPDATE {floor}.heads h SET live = 'turn', epoch = epoch + 1 FROM turn WHERE h.pk = turn.head
-), run AS (
-    UPDATE {floor}.runs r SET state = 'running', body = repeat('y', 600) FROM turn WHERE r.n = turn.head
-), item AS (
-    UPDATE {floor}.inbox i SET state = 'given', turn = turn.n FROM turn WHERE i.n = turn.head
-)
-SELECT n, head FROM turn
-"""
-_TIGHT_START = """
-WITH turn AS (
-    UPDATE {floor}.turns SET due_at = now() + interval '5 min', body = repeat('z', 650) WHERE n = $1 RETURNING head
-), moved AS (
-    UPDATE {floor}.heads h SET last = last + 1, updated_at = now() FROM turn WHERE h.pk = turn.head RETURNING pk, last
-), entry AS (
-    INSERT INTO {floor}.entries SELECT pk, last, 'turn_started', repeat('s', 100) FROM moved
-)
-INSERT INTO {floor}.feed (head, last) SELECT pk, last FROM moved
-"""
-_TIGHT_FINISH = """
-WITH turn AS (
-    UPDATE {floor}.turns SET state = 'completed', due_at = NULL, body = repeat('e', 700) WHERE n = $1 RETURNING head
-), run AS (
-    UPDATE {floor}.runs r SET state = 'completed', body = repeat('e', 700) FROM turn WHERE r.n = turn.head
-), item AS (
-    UPDATE {floor}.inbox i SET state = 'consumed' FROM turn WHERE i.n = turn.head
-), moved AS (
-    UPDATE {floor}.heads h SET last = last + 3, live = NULL, updated_at = now() FROM turn WHERE h.pk = turn.head
-    RETURNING pk, last
-), entries AS (
-    INSERT INTO {floor}.entries SELECT pk, last - 3 + place, kind, 'done' FROM moved,
-        unnest(ARRAY['message', 'run_settled', 'turn_ended']) WITH ORDINALITY k (kind, place)
-)
-INSERT INTO {floor}.feed (head, last) SELECT pk, last FROM moved
-"""
 
 
-Worker = Callable[[Any, str], Awaitable[None]]  # on a connection, in a schema
-
-
-async def _plain_worker(one: Any, floor: str) -> None:
+async def _work_by_hand(one: Any) -> None:
     """Three transactions for each turn, a statement for each table."""
-    while (found := await _claimed(one, floor)) is not None:
+    while (found := await _claimed(one)) is not None:
         for step in (_START, _FINISH):
             async with one.transaction():
-                await _steps(one, floor, step, found)
+                await _do(one, step, found)
 
 
-async def _claimed(one: Any, floor: str) -> Any:
+async def _claimed(one: Any) -> Any:
     async with one.transaction():
-        found = await one.fetchrow(_NEXT.format(floor=floor))
+        found = await one.fetchrow(_NEXT)
         if found is not None:
-            await _steps(one, floor, _CLAIM, found)
+            await _do(one, _CLAIM, found)
         return found
 
 
-async def _steps(one: Any, floor: str, statements: Sequence[str], found: Any) -> None:
-    turn, head = found
+async def _do(one: Any, statements: Sequence[str], found: Any) -> None:
     for statement in statements:
-        sql = statement.format(floor=floor)
-        if "$1" in sql and "$2" in sql:
-            await one.execute(sql, turn, head)
-        else:
-            await one.execute(sql.replace("$2", "$1"), turn if "$1" in sql else head)
-
-
-async def _tight_worker(one: Any, floor: str) -> None:
-    """Three statements for each turn."""
-    claim, start, finish = (sql.format(floor=floor) for sql in (_TIGHT_CLAIM, _TIGHT_START, _TIGHT_FINISH))
-    while (found := await one.fetchrow(claim)) is not None:
-        await one.execute(start, found[0])
-        await one.execute(finish, found[0])
+        await one.execute(statement, *found)
 
 
 _AGENT = "worker"
 
 
-async def _queue(url: str, worker: Worker, title: str, turns: int, rounds: int, least: float | None) -> Line:
-    schema = worker.__name__.strip("_")
+async def _queue(url: str, turns: int, rounds: int) -> Line:
     store = PostgresStore(_with(url, pool=POOL))
     pool = await asyncpg.create_pool(url, min_size=POOL, max_size=POOL)
-    await pool.execute(_WORK.format(floor=schema))
-    made = filled = 0
+    names = count_up()
 
     async def ours(count: int) -> float:
-        nonlocal made
-        await _ask_for(store, f"{schema}-{made}", count)
-        made += count
+        await _ask_for(store, _AGENT, next(names), count)
         return await _together(lambda _: _carry_all(store), count, WORKERS)
 
     async def floor(count: int) -> float:
-        nonlocal filled
-        await pool.execute(_QUEUE.format(floor=schema), filled + 1, filled + count)
-        filled += count
+        await _ask_for(store, _HAND, next(names), count)
 
         async def one_worker(_: int) -> None:
             async with pool.acquire() as one:
-                await worker(one, schema)
+                await _work_by_hand(one)
 
         return await _together(one_worker, count, WORKERS)
 
-    line = await _race(title, ours, floor, turns, rounds, least)
+    line = await _race("claim to finish, 8 workers", ours, floor, turns, rounds, 0.5)
     await pool.close()
     await store.close()
     return line
@@ -366,14 +344,14 @@ def _stamp() -> Stamp:
     return Stamp(at=config.SystemClock().now(), by="bench", interface="bench")
 
 
-async def _ask_for(store: PostgresStore, name: object, count: int) -> None:
+async def _ask_for(store: PostgresStore, agent: str, name: object, count: int) -> None:
     from holdfast.testing.builders import OWNER
     from holdfast.testing.work import a_run, asked_at_birth
 
     at = config.SystemClock().now()
     for number in range(count):
-        run = a_run(f"run-{name}-{number}", created_at=at, agent_name=_AGENT)
-        decide = asked_at_birth(f"session-{name}-{number}", run, "do it", at, agent_name=_AGENT)
+        run = a_run(f"run-{name}-{number}", created_at=at, agent_name=agent)
+        decide = asked_at_birth(f"session-{name}-{number}", run, "do it", at, agent_name=agent)
         await store.create(OWNER, decide)
 
 

@@ -109,6 +109,18 @@ async def test_servers_that_start_together_make_one_schema(postgres_url: str, ra
         await store.close()
 
 
+async def test_a_long_migration_elsewhere_is_waited_for(postgres_url: str, raw: asyncpg.Connection) -> None:
+    store = PostgresStore(f"{postgres_url}&statement_timeout=0.2")
+    async with raw.transaction():
+        await raw.execute("SELECT pg_advisory_xact_lock(hashtextextended('holdfast \"holdfast\".', 0))")
+        starting = asyncio.create_task(store.create(OWNER, a_session("s-1")))
+        await asyncio.sleep(0.5)  # longer than any other statement may take
+    await starting
+
+    assert await store.check() == []
+    await store.close()
+
+
 async def test_tables_of_others_are_left_alone(postgres_url: str, raw: asyncpg.Connection) -> None:
     await raw.execute("CREATE TABLE public.sessions (session_id text); INSERT INTO public.sessions VALUES ('mine')")
     store = PostgresStore(postgres_url)

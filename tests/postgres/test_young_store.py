@@ -66,6 +66,6 @@ SELECT sum(seq_tup_read + coalesce(idx_tup_fetch, 0))::bigint FROM pg_stat_user_
 async def _rows_touched(raw: asyncpg.Connection[Any]) -> int:
     """What all connections have read; they tell it when they end."""
     async with asyncio.timeout(10):
-        while await raw.fetchval(_CONNECTIONS):
-            await asyncio.sleep(0.02)  # noqa: ASYNC110  the server tells nobody
+        while await raw.fetchval(_CONNECTIONS):  # noqa: ASYNC110  the server tells nobody
+            await asyncio.sleep(0.02)
     return int(await raw.fetchval(_TOUCHED))

@@ -18,8 +18,7 @@ import random
 import ssl
 import time
 from collections import deque
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import asyncpg
@@ -177,21 +176,12 @@ class Pool:
         self._is_closed = False
         self._process = os.getpid()
 
-    @asynccontextmanager
-    async def connection(self, patience: Patience) -> AsyncIterator[Connection]:
+    def connection(self, patience: Patience) -> Lent:
         """A connection for a while. Raises StoreBusy if all stay in use, LostConnection if there is none to be had."""
-        db = await self._taken(patience)
-        db.has_written, db.changes = False, 1
-        try:
-            yield db
-        except BaseException as error:
-            if not isinstance(error, HoldfastError | Stale):
-                self._distrust(db, error)
-            raise
-        finally:
-            self._give_back(db)
+        return Lent(self, patience)
 
-    async def _taken(self, patience: Patience) -> Connection:
+    async def take(self, patience: Patience) -> Connection:
+        """A connection that has to be given back."""
         self._check_usable()
         while True:
             while self._idle:
@@ -267,14 +257,15 @@ class Pool:
                 raise StoreBusy(self._options.shown) from None
             raise
 
-    def _distrust(self, db: Connection, error: BaseException) -> None:
+    def distrust(self, db: Connection, error: BaseException) -> None:
         """Whatever went wrong half through, nobody gets this connection again; and of a dead server, none."""
         db.raw.terminate()
         if isinstance(error, LostConnection):
             for other in self._idle:
                 other.raw.terminate()
 
-    def _give_back(self, db: Connection) -> None:
+    def give_back(self, db: Connection) -> None:
+        """Let others have it."""
         if db.raw.is_closed() or self._is_closed:
             self._count -= 1
             if not db.raw.is_closed():
@@ -296,6 +287,25 @@ class Pool:
         idle, self._idle = self._idle, []
         for db in idle:
             await close_raw(db.raw)
+
+
+class Lent:
+    """A connection of a pool, given back at the end. Every statement goes through here, so it is no generator."""
+
+    __slots__ = ("_db", "_patience", "_pool")
+
+    def __init__(self, pool: Pool, patience: Patience) -> None:
+        self._pool, self._patience = pool, patience
+
+    async def __aenter__(self) -> Connection:
+        self._db = db = await self._pool.take(self._patience)
+        db.has_written, db.changes = False, 1
+        return db
+
+    async def __aexit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        if error is not None and not isinstance(error, HoldfastError | Stale):
+            self._pool.distrust(self._db, error)
+        self._pool.give_back(self._db)
 
 
 def _is_about_settings(error: Exception) -> bool:

@@ -126,11 +126,11 @@ class Connection:
         rows: list[Row] = await self._written(self.raw.fetch, sql, values)
         return rows
 
-    async def script(self, sql: str) -> None:
-        """Statements without values."""
+    async def script(self, sql: str, timeout: float | None = None) -> None:
+        """Statements without values, with as many seconds as they need or as every statement has."""
         self.has_written = True
         with self._translating():
-            await self.raw.execute(sql.replace("hf.", self.prefix))
+            await self.raw.execute(sql.replace("hf.", self.prefix), timeout=timeout)
 
     async def _asked(self, method: Any, sql: str, values: Sequence[Any]) -> Any:
         try:

@@ -22,6 +22,9 @@ from holdfast.stores.postgres.connection import Connection
 
 LATEST = 5  # the newest migration in this release; a test compares it with the folder
 
+LONGEST = 3600.0  # seconds that a migration may take, here or at another server: to index a large store takes a while
+_NO_HURRY = "SET LOCAL statement_timeout = 0; SET LOCAL lock_timeout = 0"
+
 _LEDGER = """
 CREATE TABLE IF NOT EXISTS hf.migrations (
     number bigint PRIMARY KEY, name text NOT NULL, checksum bigint NOT NULL, applied_at bigint NOT NULL,
@@ -78,7 +81,8 @@ async def migrate(db: Connection, upto: int = LATEST) -> list[int]:
         return []
     async with db.transaction():
         # Such locks are the database's: whoever reaches it by another name or a pooler waits for the same one.
-        await db.run("SELECT pg_advisory_xact_lock(hashtextextended(?, 0))", (f"holdfast {db.prefix}",))
+        lock = f"SELECT pg_advisory_xact_lock(hashtextextended('holdfast {db.prefix}', 0))"
+        await db.script(f"{_NO_HURRY}; {lock}", LONGEST)
         return await _apply_missing(db, upto)
 
 
@@ -97,7 +101,7 @@ async def _apply_missing(db: Connection, upto: int) -> list[int]:
         await db.script(_LEDGER)
     missing = [migration for migration in migrations() if done < migration.number <= upto]
     for migration in missing:
-        await db.script(migration.sql)
+        await db.script(migration.sql, LONGEST)
         await db.run(
             "INSERT INTO hf.migrations (number, name, checksum, applied_at, needs) VALUES (?, ?, ?, ?, ?)",
             (migration.number, migration.name, migration.checksum, int(time.time() * 1e6), migration.needs),
