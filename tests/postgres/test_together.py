@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator
 from contextlib import suppress
 from functools import partial
 
+import asyncpg
 import pytest
 
 from holdfast.core import work
@@ -185,6 +186,20 @@ async def test_every_turn_is_taken_once(stores: list[PostgresStore]) -> None:
     taken_by = await asyncio.gather(*(work(store, f"l-{n}-{k}") for n, store in enumerate(stores) for k in range(2)))
     assert sorted(each for some in taken_by for each in some) == sorted(f"s-{n}" for n in range(24))
     assert await stores[0].check() == []
+
+
+async def test_a_claim_waits_for_nobody_who_changes_a_session(stores: list[PostgresStore], postgres_url: str) -> None:
+    for name in ("s-1", "s-2"):
+        await launch(stores[0], name, f"run of {name}")
+    stores[0]._hands.note(has_collided=True)  # from then on it locks what it takes
+    raw = await asyncpg.connect(postgres_url)
+    async with asyncio.timeout(5), raw.transaction():
+        await raw.execute("SELECT 1 FROM holdfast.sessions WHERE id = 's-1' FOR NO KEY UPDATE")
+        assert (await taken(stores[0])).session.session_id == "s-2"
+        assert await take(stores[0]) is None
+    await raw.close()
+
+    assert (await taken(stores[0])).session.session_id == "s-1"
 
 
 async def test_siblings_that_end_at_the_same_moment_call_back_together(stores: list[PostgresStore]) -> None:

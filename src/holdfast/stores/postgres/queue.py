@@ -2,8 +2,8 @@
 
 A claim reads the oldest turn and takes it with the statement that commits, which is refused if
 somebody else was faster. Those of one process do not get in each other's way: they look one after
-another, and what one has in hand, the others pass by. Where other processes do, the turn is locked
-while it is read, and what others have locked is skipped.
+another, and what one has in hand, the others pass by. Where other processes do, the turn and its
+session are locked while they are read, and what others have locked is skipped.
 """
 
 from __future__ import annotations
@@ -68,7 +68,9 @@ def _take_sql(due: str, lock: str) -> str:
         SELECT * FROM ({due}) each WHERE n <> ALL(?6::bigint[]) ORDER BY n
     ), taken AS (
         SELECT t.* FROM due CROSS JOIN LATERAL (
-            SELECT owner, session, n, state FROM hf.turns WHERE owner = due.owner AND n = due.n {lock}
+            SELECT t.owner, t.session, t.n, t.state FROM hf.turns t
+            JOIN hf.sessions s ON s.owner = t.owner AND s.pk = t.session
+            WHERE t.owner = due.owner AND t.n = due.n {lock}
         ) t
         WHERE t.state = 'queued' LIMIT 1
     )
@@ -77,7 +79,10 @@ def _take_sql(due: str, lock: str) -> str:
     """
 
 
-_SKIP_LOCKED, _AS_IT_IS = "FOR UPDATE SKIP LOCKED", "OFFSET 0"  # the latter keeps it one look for each
+# With its session, which every change locks first: so nobody who has one of the two waits for the other. What keeps it
+# from being taken now will be told when it is committed.
+_SKIP_LOCKED = "FOR NO KEY UPDATE OF t, s SKIP LOCKED"
+_AS_IT_IS = "OFFSET 0"  # keeps it one look for each
 _TAKE = {  # by whether it is of one family, and whether it locks
     (is_family, locks): _take_sql(due, _SKIP_LOCKED if locks else _AS_IT_IS)
     for is_family, due in ((False, _DUE), (True, _DUE_IN_FAMILY.replace("?ROOT", "?7")))
