@@ -12,9 +12,11 @@ import pytest
 
 from holdfast import sync
 from tests.docs.page import ROOT
+from tests.executor import gated
 from tests.executor.processes import PATIENCE, served, until
 
 RELEASE = ROOT / "examples" / "pipeline" / "release.py"
+GATED = ("drafter", "publisher")
 WAITS = 3
 
 
@@ -38,13 +40,22 @@ def killed_when(began: Path, process: subprocess.Popen[str]) -> None:
     assert process.returncode == -signal.SIGKILL
 
 
+def put_behind(gate: Path, hf: sync.Holdfast) -> None:
+    """Define those who work, each behind the gate; the pipeline takes an agent that it finds as it is."""
+    for name in GATED:
+        program = RELEASE.parent / "agents" / f"{name}.py"
+        command = [sys.executable, gated.__file__, str(gate), str(program)]
+        hf.define_agent({"agent": {"name": name, "kind": "command", "protocol": "jsonl", "command": command}})
+
+
 @pytest.mark.timeout(240)
 def test_a_pipeline_killed_twice_goes_on_and_asks_every_agent_once(tmp_path: Path) -> None:
     gate = tmp_path / "gate"
     with (
-        served(tmp_path, f"sqlite:///{tmp_path / 'served.db'}", RELEASE_GATE=str(gate)) as url,
+        served(tmp_path, f"sqlite:///{tmp_path / 'served.db'}") as url,
         sync.connect(url) as hf,
     ):
+        put_behind(gate, hf)
         killed_when(tmp_path / "gate.drafter", release(url))
         assert (hf.get("r-1").state, hf.get("r-1").metadata["step"]) == ("active", "draft")
 
@@ -78,7 +89,7 @@ def test_a_pipeline_killed_twice_goes_on_and_asks_every_agent_once(tmp_path: Pat
             [run] = hf.runs(session=step).items
             assert run.state == "completed"
             assert [message.role for message in hf.messages(step)].count("user") == 1
-    for agent in ("drafter", "publisher"):
+    for agent in GATED:
         assert len((tmp_path / f"gate.{agent}").read_text().splitlines()) == 1, f"{agent} was started once"
 
 
