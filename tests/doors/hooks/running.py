@@ -1,4 +1,9 @@
-"""The hook under test: a process of its own, with real standard input."""
+"""The hook under test: a process of its own, with real standard input.
+
+A machine that is busy with other things makes a hook late, and a hook that is late puts its event off, as it should.
+So `hook` gives it all the time it needs, for tests of what it does; where something holds it up, `hurried` has it give
+up as it really does. How long one took leaves out what it spent waiting for a processor.
+"""
 
 from __future__ import annotations
 
@@ -9,14 +14,21 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import holdfast
 
 PATIENCE = 60.0  # seconds for anything that should take one, on a machine busy with other things
 IN_TIME = 4.0  # seconds that a hook may take at worst: its own ceiling is 2, the rest is for a busy machine
+UNHURRIED = f"""
+from runpy import run_module
+from holdfast.doors.hooks import main
+main.CEILING = {PATIENCE / 2}
+run_module("holdfast.doors.hooks", run_name="__main__")
+"""
 HOST, PROMPT, AGENT_TYPE = "11111111-2222-4333-8444-555555555555", "p-1", "general-purpose"
 CALM = {"PYTHONDONTWRITEBYTECODE": "1"}
 _SOURCES = str(Path(holdfast.__file__).parents[1])
@@ -51,10 +63,11 @@ class Told:
         return self.json
 
 
-def command(*args: str, first: str = "") -> list[str]:
+def command(*args: str, first: str = "", hurry: bool = True) -> list[str]:
     """The hook's command line; `first` is code that its process runs before anything else, to break something."""
     if not first:
-        return [sys.executable, "-m", "holdfast.doors.hooks", *args]
+        start = ["-m", "holdfast.doors.hooks"] if hurry else ["-c", UNHURRIED]
+        return [sys.executable, *start, *args]
     return [sys.executable, "-c", f"{first}\nfrom holdfast.doors.hooks.main import main\nmain()", *args]
 
 
@@ -69,6 +82,17 @@ def encoded(event: Json | bytes) -> bytes:
     return event if isinstance(event, bytes) else json.dumps(event).encode()
 
 
+class Watched(subprocess.Popen[bytes]):
+    """A process that is known, at its end, to have been kept waiting for a processor for so many seconds."""
+
+    kept_waiting = 0.0
+
+    def wait(self, timeout: float | None = None) -> int:
+        with suppress(OSError):  # not Linux, or over for long
+            self.kept_waiting = int(Path(f"/proc/{self.pid}/schedstat").read_text().split()[1]) / 1e9
+        return super().wait(timeout)
+
+
 class Running:
     """A hook that has its event and works on it."""
 
@@ -79,14 +103,13 @@ class Running:
         env: Mapping[str, str] | None = None,
         first: str = "",
         before: Callable[[], None] | None = None,
+        hurry: bool = True,
         **popen: Any,
     ) -> None:
         self._began = time.monotonic()
         options = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE, **popen}
-        self.process = cast(
-            "subprocess.Popen[bytes]",
-            subprocess.Popen(command(*args, first=first), env=environment(env), preexec_fn=before, **options),
-        )
+        called = command(*args, first=first, hurry=hurry)
+        self.process = Watched(called, env=environment(env), preexec_fn=before, **options)
         self._event: bytes | None = encoded(event)
 
     @property
@@ -107,7 +130,7 @@ class Running:
         """Its end."""
         event, self._event = self._event, None
         out, err = self.process.communicate(event if self.process.stdin else None, timeout=within)
-        seconds = time.monotonic() - self._began
+        seconds = time.monotonic() - self._began - self.process.kept_waiting
         said, complained = ((part or b"").decode(errors="backslashreplace") for part in (out, err))
         return Told(self.process.returncode, said, complained, seconds)
 
@@ -118,7 +141,12 @@ class Running:
 
 
 def hook(event: Json | bytes, *args: str, **environment: str) -> Told:
-    """Run `holdfast-hook ARGS` with an event on its standard input."""
+    """Run `holdfast-hook ARGS` with an event on its standard input, and with time."""
+    return ended(Running(event, *args, env=environment, hurry=False))
+
+
+def hurried(event: Json | bytes, *args: str, **environment: str) -> Told:
+    """The same with no more time than a hook has: for one that something holds up."""
     return ended(Running(event, *args, env=environment))
 
 

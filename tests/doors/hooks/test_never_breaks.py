@@ -45,6 +45,7 @@ from tests.doors.hooks.running import (
     ended,
     event,
     hook,
+    hurried,
     pre_tool_use,
     spooled,
     subagent_start,
@@ -675,7 +676,7 @@ def test_a_denial_holds_while_the_store_is_locked(hf: sync.Holdfast, home: Path,
     resumable_child(hf)
     (home / "config.toml").write_text("[hooks]\ndeny_if_resumable = true\n")
     with write_lock(database):
-        assert hook(pre_tool_use()).code == 2
+        assert hurried(pre_tool_use()).code == 2
     assert hook(event("Stop")).answer == {}
     (counted,) = hf.delegations().items
     assert counted.resumed

@@ -29,6 +29,7 @@ from tests.doors.hooks.running import (
     ended,
     event,
     hook,
+    hurried,
     post_tool_use,
     pre_tool_use,
     spooled,
@@ -177,8 +178,8 @@ def prompt(number: int) -> Json:
 def test_an_event_does_not_overtake_those_that_wait(hf: sync.Holdfast, home: Path, database: Path) -> None:
     hook(prompt(0))
     with write_lock(database):
-        assert "locked" in hook(prompt(1)).err
-        assert "older events wait" in hook(prompt(2)).err
+        assert "locked" in hurried(prompt(1)).err
+        assert "older events wait" in hurried(prompt(2)).err
     assert len(spooled(home)) == 2
     assert hook(prompt(3)).answer == {}
     assert said(hf, HOST) == ["0", "1", "2", "3"]
@@ -214,10 +215,10 @@ def test_whoever_takes_events_in_and_is_stopped_holds_up_nobody_for_long(later: 
         with Worker(HOLDS_THE_LOCK, home / "spool") as other:
             other.line()
             other.stop()
-            done = hook(prompt(3), HOLDFAST_URL=later.url)
+            done = hurried(prompt(3), HOLDFAST_URL=later.url)
             assert_safe("an event", done)
             assert "older events wait" in done.err
-            answered = hook(pre_tool_use(), HOLDFAST_URL=later.url)
+            answered = hurried(pre_tool_use(), HOLDFAST_URL=later.url)
             assert (answered.code, answered.json, answered.seconds < IN_TIME) == (0, {}, True)
             assert len(hf.delegations().items) == 1, "a question overtakes"
             other.go_on()
@@ -233,7 +234,7 @@ def test_hooks_that_find_a_full_spool_at_once_take_each_event_once_and_come_afte
         item["event"] = prompt(number)
         (home / "spool" / f"{mark}-{int(at) + number:020d}-{pid}.json").write_text(json.dumps(item))
     with later.be_there() as hf:
-        running = [Running(prompt(100 + number), env={"HOLDFAST_URL": later.url}) for number in range(4)]
+        running = [Running(prompt(100 + number), env={"HOLDFAST_URL": later.url}, hurry=False) for number in range(4)]
         for each in running:
             each.send()
         for each in running:
@@ -464,12 +465,12 @@ def test_a_verdict_is_given_though_it_cannot_be_counted_now(hf: sync.Holdfast, h
     hf.create("architect", session_id="mine", task_id="T001")
     hf.update("mine", phase="planning")
     with write_lock(database):
-        done = hook(PLAIN["pre-delegate"], "pre-delegate")
+        done = hurried(PLAIN["pre-delegate"], "pre-delegate")
         assert (done.code, done.json["should_resume"], done.json["agent_id"]) == (0, True, "mine")
         assert "counted later" in done.err
         assert done.seconds < IN_TIME
-        hook(prompt(1))
-        again = hook(PLAIN["pre-delegate"], "pre-delegate")  # with something in the spool, too
+        hurried(prompt(1))
+        again = hurried(PLAIN["pre-delegate"], "pre-delegate")  # with something in the spool, too
         assert (again.code, again.json["should_resume"], again.seconds < IN_TIME) == (0, True, True)
     assert hook(prompt(2)).answer == {}
     assert [(each.resumed, each.session_id) for each in hf.delegations()] == [(True, "mine")] * 2
@@ -481,7 +482,7 @@ def test_a_verdict_is_given_though_it_can_never_be_counted(hf: sync.Holdfast, ho
     hf.update("mine", phase="planning")
     (home / "spool").write_text("in the way")
     with write_lock(database):
-        done = hook(PLAIN["pre-delegate"], "pre-delegate")
+        done = hurried(PLAIN["pre-delegate"], "pre-delegate")
     assert (done.code, done.json["should_resume"], len(done.complaints)) == (0, True, 1)
     assert "not counted" in done.err
 
@@ -491,7 +492,7 @@ def test_what_has_run_out_of_time_does_not_keep_a_question_from_its_answer(hf: s
     hf.update("mine", phase="planning")
     hf.create("other", ttl=0.001)
     with write_lock(database):
-        done = hook(PLAIN["pre-delegate"], "pre-delegate")
+        done = hurried(PLAIN["pre-delegate"], "pre-delegate")
     assert (done.code, done.json["should_resume"], done.seconds < IN_TIME) == (0, True, True)
 
 
