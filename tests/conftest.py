@@ -1,13 +1,32 @@
-"""Servers that several folders of tests use: one for each process of the tests, started when first asked for."""
+"""Servers that several folders of tests use: one for each process of the tests, started when first asked for.
+
+Files of tests are in memory, if the machine has room for that: no test lives through a loss of power, so none has to
+wait until a disk has taken what it writes. TMPDIR names another place.
+"""
 
 from __future__ import annotations
 
 import os
+import shutil
+import tempfile
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 from holdfast.testing.postgres import GIVEN, GivenServer, NoPostgres, PostgresServer, installation
+
+MEMORY = Path("/dev/shm")  # where Linux keeps files in memory, for everybody to use
+ROOM = 2 << 30  # bytes; a container may have very few there
+
+
+def _use_memory() -> None:
+    if "TMPDIR" not in os.environ and os.access(MEMORY, os.W_OK) and shutil.disk_usage(MEMORY).free > ROOM:
+        os.environ["TMPDIR"] = str(MEMORY)
+        tempfile.tempdir = None  # look again
+
+
+_use_memory()  # before anybody asks for a folder
 
 
 @pytest.fixture(scope="session")
