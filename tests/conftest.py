@@ -2,6 +2,9 @@
 
 Files of tests are in memory, if the machine has room for that: no test lives through a loss of power, so none has to
 wait until a disk has taken what it writes. TMPDIR names another place.
+
+Tests reach nobody outside, so they trust nobody there: to read the certificates of the world takes longer than most of
+them, and every client would.
 """
 
 from __future__ import annotations
@@ -26,7 +29,13 @@ def _use_memory() -> None:
         tempfile.tempdir = None  # look again
 
 
+def _trust_nobody() -> None:
+    os.environ.pop("SSL_CERT_FILE", None)
+    os.environ["SSL_CERT_DIR"] = str(Path(__file__).parent)  # no certificate is in there
+
+
 _use_memory()  # before anybody asks for a folder
+_trust_nobody()  # before anybody makes a client
 
 
 @pytest.fixture(scope="session")
