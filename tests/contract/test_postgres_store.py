@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import cast
@@ -18,22 +17,12 @@ from holdfast.stores.sealing import Sealer
 from holdfast.testing.builders import OWNER
 from holdfast.testing.comparison import Comparison
 from holdfast.testing.contract import StoreContract
-from holdfast.testing.contract.approvals import ApprovalRules
-from holdfast.testing.contract.callbacks import CallbackRules
-from holdfast.testing.contract.context import ContextRules
-from holdfast.testing.contract.feed import FeedRules
-from holdfast.testing.contract.forks import ForkRules
-from holdfast.testing.contract.log import LogRules
-from holdfast.testing.contract.runs import RunRules
-from holdfast.testing.contract.transfer import TransferRules
-from holdfast.testing.contract.turns import TurnRules
 from holdfast.testing.model import StoreComparison
 from holdfast.testing.postgres import Databases, GivenServer, PostgresServer
 from holdfast.testing.work_model import WorkComparison
+from tests.contract.choice import RulesOfSealing, RulesOfVersions, unless_all
+from tests.contract.files import KEYS
 from tests.postgres.stores import Loop, Shelf
-
-KEYS = {"k-1": b"1" * 32}
-ALL = "HOLDFAST_TEST_ALL"  # set: everything on the oldest version, too
 
 
 def on_one_loop(rules: type) -> type:
@@ -76,19 +65,15 @@ class TestPostgresStore(StoreContract):
         return await shelf.kept_store(is_new="size" in request.node.name)
 
 
-class Selection(TurnRules, CallbackRules, FeedRules, LogRules):
-    """What depends most on how a version locks, plans and counts."""
-
-
 @on_one_loop
-class TestPostgresStoreOnTheOldestVersion(StoreContract if os.environ.get(ALL) else Selection):  # type: ignore[misc]
+class TestPostgresStoreOnTheOldestVersion(unless_all(RulesOfVersions)):  # type: ignore[misc]
     @pytest_asyncio.fixture(loop_scope="session")
     async def store(self, oldest_shelf: Shelf, request: pytest.FixtureRequest) -> Store:
         return await oldest_shelf.kept_store(is_new="size" in request.node.name)
 
 
 @on_one_loop
-class TestSealedPostgresStore(LogRules, ForkRules, ContextRules, ApprovalRules, TransferRules, RunRules, CallbackRules):
+class TestSealedPostgresStore(RulesOfSealing):
     """Encrypted at rest: the rules about what is sealed."""
 
     @pytest_asyncio.fixture(loop_scope="session")

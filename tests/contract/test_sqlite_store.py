@@ -20,12 +20,13 @@ from holdfast.testing.comparison import Comparison
 from holdfast.testing.contract import StoreContract
 from holdfast.testing.model import StoreComparison
 from holdfast.testing.work_model import WorkComparison
+from tests.contract.files import new_file
 
 
 class TestSqliteStore(StoreContract):
     @pytest.fixture
     def store(self, tmp_path: Path) -> Iterator[Store]:
-        store = SqliteStore.open(tmp_path / "holdfast.db")
+        store = SqliteStore.open(new_file(tmp_path))
         yield store
         drive(store.close())
 
@@ -41,7 +42,7 @@ class TestSqliteStore(StoreContract):
 class TestSqliteStoreOnThreads(StoreContract):
     @pytest.fixture
     async def store(self, tmp_path: Path) -> AsyncIterator[Store]:
-        store = SqliteStore.serve(tmp_path / "holdfast.db")
+        store = SqliteStore.serve(new_file(tmp_path))
         yield store
         await store.close()
 

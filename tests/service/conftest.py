@@ -10,6 +10,7 @@ import pytest
 
 from holdfast.service.deps import Settings
 from holdfast.testing.builders import FakeClock
+from tests.contract.files import new_file
 from tests.remote.server import Doors
 from tests.service.doors import Place, Served, ServedTimed, Timed, timed_on
 
@@ -25,7 +26,7 @@ def doors() -> Iterator[Doors]:
 @pytest.fixture(params=["memory", "sqlite", "http"])
 def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Place]:
     """Somewhere that several callers can connect to."""
-    url = f"memory://{tmp_path}" if request.param == "memory" else f"sqlite:///{tmp_path / 'holdfast.db'}"
+    url = f"memory://{tmp_path}" if request.param == "memory" else f"sqlite:///{new_file(tmp_path)}"
     with ExitStack() as connections:
         if request.param == "http":
             doors: Doors = request.getfixturevalue("doors")
@@ -42,7 +43,7 @@ def timed(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Timed]:
     with ExitStack() as connections:
         if request.param == "http":
             doors: Doors = request.getfixturevalue("doors")
-            yield ServedTimed(tmp_path / "holdfast.db", doors, Settings(), FakeClock(), connections)
+            yield ServedTimed(new_file(tmp_path), doors, Settings(), FakeClock(), connections)
         else:
             yield timed_on(request.param, tmp_path, connections)
 

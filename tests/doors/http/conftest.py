@@ -8,6 +8,7 @@ from pathlib import Path
 import httpx2
 import pytest
 
+from tests.contract.files import new_file
 from tests.doors.http.process import Process, starting
 from tests.doors.http.server import Served, serving
 
@@ -15,7 +16,7 @@ from tests.doors.http.server import Served, serving
 @pytest.fixture(params=["memory", "sqlite"])
 def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     """A store of its own."""
-    return f"sqlite:///{tmp_path / 'holdfast.db'}" if request.param == "sqlite" else f"memory://{tmp_path}"
+    return f"sqlite:///{new_file(tmp_path)}" if request.param == "sqlite" else f"memory://{tmp_path}"
 
 
 @pytest.fixture
