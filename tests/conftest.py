@@ -38,6 +38,11 @@ _use_memory()  # before anybody asks for a folder
 _trust_nobody()  # before anybody makes a client
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """What may take long, and says so, comes first: nobody has to wait for it at the end."""
+    items.sort(key=lambda item: item.get_closest_marker("timeout") is None)
+
+
 @pytest.fixture(scope="session")
 def postgres() -> Iterator[GivenServer | PostgresServer]:
     """PostgreSQL: the one that was named, or the newest there is; it forgets everything if it is killed."""
