@@ -21,8 +21,10 @@ from holdfast.client import Holdfast, caller_for
 from holdfast.core import errors
 from holdfast.core.errors import HoldfastError, ServerUnreachable, edge_of
 from holdfast.core.event import Event
+from holdfast.remote.background import Background
 from holdfast.remote.client import RemoteHoldfast
 from holdfast.remote.transport import Ask, check_url
+from holdfast.testing.faults import PATIENCE
 from tests.remote.server import Doors, Loop, Server, a_door
 
 SOON = 2.0  # seconds that are long enough for whoever is there
@@ -414,3 +416,27 @@ async def test_headers_that_cannot_travel_are_left_out() -> None:
         hf = RemoteHoldfast("http://127.0.0.1:1", caller)
     assert "x-holdfast-by" not in hf._transport._request(Ask(verb="GET", path="/x")).headers
     await hf.close()
+
+
+# Without an event loop --------------------------------------------------------------------------
+
+
+class LateBackground(Background):
+    """Its thread gets no processor for a while, as on a machine with other things to do."""
+
+    def __init__(self) -> None:
+        self.may_work = threading.Event()
+        super().__init__()
+
+    def _work(self) -> None:
+        assert self.may_work.wait(PATIENCE)
+        super()._work()
+
+
+def test_what_is_asked_before_the_thread_runs_is_answered() -> None:
+    late = LateBackground()
+    assert late.is_open
+    threading.Timer(0.05, late.may_work.set).start()
+    assert late.run(asyncio.sleep(0, "an answer")) == "an answer"
+    late.close()
+    assert not late.is_open

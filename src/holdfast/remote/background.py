@@ -19,6 +19,7 @@ class Background:
     """Runs coroutines to their end, for other threads."""
 
     def __init__(self) -> None:
+        self.is_open = True  # it takes work, before the loop runs, too: a busy machine may take its time with that
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._work, name=NAME, daemon=True)
         self._thread.start()
@@ -62,17 +63,13 @@ class Background:
                 self._streams.discard(stream)
                 self.run(_close(stream, alone))
 
-    @property
-    def is_open(self) -> bool:
-        """Whether it takes work."""
-        return self._loop.is_running()
-
     def close(self) -> None:
         """End the loop and its thread. Twice is harmless."""
         with self._lock:
-            if self._loop.is_closed():
+            if not self.is_open:
                 return
             self.run(self._end())
+            self.is_open = False
             self._loop.call_soon_threadsafe(self._loop.stop)
             self._thread.join()
 
