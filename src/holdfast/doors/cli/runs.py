@@ -116,15 +116,15 @@ async def _ask(app: App, agent: str, prompt: str, options: dict[str, Any], strea
                 return await hf.run(agent, prompt, on_event=seen.see, timeout=0, **options)
             try:
                 reply = await hf.run(agent, prompt, on_event=seen.see, timeout=limit, **options)
-                if mode is not Mode.SYNC or reply.run.is_settled:
-                    _hint_at_others(hf, reply.session.session_id)
-                    return reply
-                return await _stopped(hf, reply.run.run_id)
+                if mode is Mode.SYNC and not reply.run.is_settled:
+                    return await _stopped(hf, reply.run.run_id)
             except asyncio.CancelledError:
                 if seen.run_id is not None:
                     over = await _stopped(hf, seen.run_id)
                     complain(f"run {over.run.run_id} is {over.status}; its session is {over.session.session_id}")
                 raise KeyboardInterrupt from None
+        _hint_at_others(hf, reply.session.session_id)  # Ctrl-C before this belongs to the run, and is not left over
+        return reply
 
 
 def _hint_at_others(hf: Holdfast, session_id: str) -> None:
