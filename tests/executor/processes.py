@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 import signal
 import subprocess
@@ -30,12 +29,12 @@ def until(look: Callable[[], T | None], what: str) -> T:
 
 
 @contextmanager
-def served(folder: Path, store: str, **variables: str) -> Iterator[str]:
+def served(folder: Path, store: str) -> Iterator[str]:
     """`holdfast serve` on a store; where it listens."""
     log = folder / "serve.log"
-    command = [sys.executable, "-m", "holdfast", "serve", "--port", "0", "--store", store]
+    command = [sys.executable, "-m", "holdfast", "serve", "--port", "0", "--grpc-port", "0", "--store", store]
     with log.open("wb") as out:
-        process = subprocess.Popen(command, stdout=out, stderr=out, env={**os.environ, **variables})
+        process = subprocess.Popen(command, stdout=out, stderr=out)
     try:
         found = until(lambda: re.search(r" at (http://[^\"\s]+)", log.read_text()), "the server")
         until(lambda: _answers(found[1]), "its answer")

@@ -27,7 +27,8 @@ class Process:
     def __init__(self, folder: Path, *arguments: str) -> None:
         self.log = folder / f"log-{time.monotonic_ns()}.txt"
         environment = {**os.environ, "HOLDFAST_HOME": str(folder / "home")}
-        command = [sys.executable, "-m", "holdfast", "serve", "--port", "0", "--log-format", "json", *arguments]
+        ports = ["--port", "0", "--grpc-port", "0"]  # the usual one is taken as soon as two tests run at once
+        command = [sys.executable, "-m", "holdfast", "serve", *ports, "--log-format", "json", *arguments]
         with self.log.open("wb") as log:
             self._process = subprocess.Popen(command, stdout=log, stderr=log, env=environment)
         self.pid = self._process.pid
