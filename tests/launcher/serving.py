@@ -69,8 +69,8 @@ def free_port() -> int:
 @contextmanager
 def server_process(store: str, port: int) -> Iterator[subprocess.Popen[bytes]]:
     """A server as a process of its own, ready for requests; killed in the end."""
-    command = [sys.executable, "-m", "holdfast", "serve", "--store", store, "--port", str(port), "--no-launcher"]
-    process = subprocess.Popen(command, stderr=subprocess.DEVNULL)
+    command = [sys.executable, "-m", "holdfast", "serve", "--store", store, "--port", str(port)]
+    process = subprocess.Popen([*command, "--no-launcher", "--no-grpc"], stderr=subprocess.DEVNULL)
     deadline = time.monotonic() + PATIENCE
     try:
         while not _answers(port):

@@ -171,7 +171,7 @@ class Fleet:
 
     def server(self, number: int, **environment: str) -> Machine:
         """A server at the address of that number."""
-        command = ["serve", "--store", self.store, "--port", str(self.ports[number]), "--no-launcher"]
+        command = ["serve", "--store", self.store, "--port", str(self.ports[number]), "--no-launcher", "--no-grpc"]
         log = self.folder / f"server-{number}.log"
         return Machine(f"server-{number}", command, {**_environment(self.home), **environment}, log)
 

@@ -110,7 +110,7 @@ async def _stop(server: uvicorn.Server, task: asyncio.Task[None]) -> None:
 SERVE = """
 import sys
 from holdfast.doors.cli.main import main
-sys.argv = ["holdfast", "serve", "--no-launcher", "--store", sys.argv[1], "--port", sys.argv[2]]
+sys.argv = ["holdfast", "serve", "--no-launcher", "--no-grpc", "--store", sys.argv[1], "--port", sys.argv[2]]
 main()
 """
 
