@@ -643,8 +643,8 @@ MUTANTS = (
     Mutant(
         "skip what is locked",
         f"{POSTGRES}/queue.py",
-        '"FOR UPDATE SKIP LOCKED"',
-        '"FOR UPDATE"',
+        '"FOR NO KEY UPDATE OF t, s SKIP LOCKED"',
+        '"FOR NO KEY UPDATE OF t, s"',
         (f"{TOGETHER}::test_a_turn_that_another_is_about_to_take_is_passed_by",),
     ),
     Mutant(
