@@ -94,6 +94,7 @@ EXAMPLES: tuple[tuple[str, HoldfastError], ...] = (
     ("outcome_unknown", errors.OutcomeUnknown("postgresql://db/app", "connection reset")),
     ("server_unreachable", errors.ServerUnreachable("http://127.0.0.1:8765", "connection refused")),
     ("agent_unreachable", errors.AgentUnreachable("planner", "none of localhost:1 can be reached")),
+    ("tool_unreachable", errors.ToolUnreachable("sundial", "none of localhost:1 can be reached")),
     ("session_corrupt", errors.SessionCorrupt("s-1", "entry 3")),
     ("store_busy", errors.StoreBusy("holdfast.db")),
     ("store_read_only", errors.StoreReadOnly("holdfast.db")),

@@ -15,6 +15,7 @@ from holdfast.agents.router import Metadata, RemoteFailure, Unreachable, load_gr
 from holdfast.core.agent import AgentDefinition, AgentRole
 from holdfast.core.codec import encode_text
 from holdfast.core.entry import text_of
+from holdfast.core.errors import ToolUnreachable
 from holdfast.core.tool import Occasion, Refused, Tool, ToolFunction
 
 UNREACHABLE = "unreachable"
@@ -140,8 +141,10 @@ def calling(tool: Tool, key: str | None = None) -> ToolFunction:
             response = await router().unary(
                 tool.endpoints, TOOL, request, pb.ToolResponse.FromString, timeout=timeout, metadata=metadata
             )
-        except (Unreachable, RemoteFailure) as error:
-            raise Refused(f"{tool.name} could not be asked: {error}") from error
+        except Unreachable as error:
+            raise ToolUnreachable(tool.name, str(error)) from error
+        except RemoteFailure as error:
+            raise Refused(f"{tool.name} answered with {error}") from error
         if not response.success:
             raise Refused(response.error or f"{tool.name} failed")
         return _value(response.result)

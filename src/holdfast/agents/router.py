@@ -171,6 +171,13 @@ class Router:
                 return endpoint
         raise Unreachable(f"none of {', '.join(places)} can be reached")
 
+    async def is_reachable(self, places: tuple[str, ...]) -> bool:
+        """Whether one of these endpoints could be asked now."""
+        try:
+            return (await self._chosen(places)).is_well
+        except Unreachable:
+            return False
+
     def _endpoint(self, place: str) -> Endpoint:
         known = self._endpoints.get(place)
         if known is None:

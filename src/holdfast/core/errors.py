@@ -72,6 +72,7 @@
         ├── ServerUnreachable     no answer from a server                             server_unreachable
         ├── OutcomeUnknown        cut off while committing: look whether it is there  outcome_unknown
         ├── AgentUnreachable      none of an agent's endpoints                        agent_unreachable
+        ├── ToolUnreachable       none of a tool's endpoints                          tool_unreachable
         └── StoreUnavailable      cannot be opened or reached                         store_unavailable
 
 Families say what the caller can do; `code` is stable and the same at every door;
@@ -906,6 +907,15 @@ class AgentUnreachable(StoreError):
 
     def __init__(self, agent: str, why: str) -> None:
         super().__init__(f"agent {agent!r} was not asked: {why}; check that it runs there", agent_name=agent)
+
+
+class ToolUnreachable(StoreError):
+    """No endpoint of a tool that lives elsewhere could be reached: it was not called."""
+
+    code = "tool_unreachable"
+
+    def __init__(self, tool: str, why: str) -> None:
+        super().__init__(f"tool {tool!r} was not called: {why}; check that it runs there", tool=tool)
 
 
 class StoreUnavailable(StoreError):

@@ -10,7 +10,7 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class Session(_message.Message):
-    __slots__ = ("session_id", "session_name", "task_id", "agent_name", "purpose", "project_dir", "owner", "state", "status", "phase", "resume_ready", "interface", "parent_session_id", "parent_session_name", "root_session_id", "depth", "version", "last_entry", "error_count", "last_error", "metadata", "created_at", "updated_at", "last_activity_at", "expires_at", "finalized_at", "duration_seconds", "summary", "pending_approvals")
+    __slots__ = ("session_id", "session_name", "task_id", "agent_name", "purpose", "project_dir", "owner", "state", "status", "phase", "resume_ready", "interface", "parent_session_id", "parent_session_name", "root_session_id", "depth", "version", "last_entry", "error_count", "last_error", "metadata", "created_at", "updated_at", "last_activity_at", "expires_at", "finalized_at", "duration_seconds", "summary", "pending_approvals", "forked_from", "holder", "held_until")
     SESSION_ID_FIELD_NUMBER: _ClassVar[int]
     SESSION_NAME_FIELD_NUMBER: _ClassVar[int]
     TASK_ID_FIELD_NUMBER: _ClassVar[int]
@@ -40,6 +40,9 @@ class Session(_message.Message):
     DURATION_SECONDS_FIELD_NUMBER: _ClassVar[int]
     SUMMARY_FIELD_NUMBER: _ClassVar[int]
     PENDING_APPROVALS_FIELD_NUMBER: _ClassVar[int]
+    FORKED_FROM_FIELD_NUMBER: _ClassVar[int]
+    HOLDER_FIELD_NUMBER: _ClassVar[int]
+    HELD_UNTIL_FIELD_NUMBER: _ClassVar[int]
     session_id: str
     session_name: str
     task_id: str
@@ -69,7 +72,10 @@ class Session(_message.Message):
     duration_seconds: float
     summary: str
     pending_approvals: int
-    def __init__(self, session_id: _Optional[str] = ..., session_name: _Optional[str] = ..., task_id: _Optional[str] = ..., agent_name: _Optional[str] = ..., purpose: _Optional[str] = ..., project_dir: _Optional[str] = ..., owner: _Optional[str] = ..., state: _Optional[str] = ..., status: _Optional[str] = ..., phase: _Optional[str] = ..., resume_ready: _Optional[bool] = ..., interface: _Optional[str] = ..., parent_session_id: _Optional[str] = ..., parent_session_name: _Optional[str] = ..., root_session_id: _Optional[str] = ..., depth: _Optional[int] = ..., version: _Optional[int] = ..., last_entry: _Optional[int] = ..., error_count: _Optional[int] = ..., last_error: _Optional[str] = ..., metadata: _Optional[str] = ..., created_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., updated_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., last_activity_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., expires_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., finalized_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., duration_seconds: _Optional[float] = ..., summary: _Optional[str] = ..., pending_approvals: _Optional[int] = ...) -> None: ...
+    forked_from: str
+    holder: str
+    held_until: _timestamp_pb2.Timestamp
+    def __init__(self, session_id: _Optional[str] = ..., session_name: _Optional[str] = ..., task_id: _Optional[str] = ..., agent_name: _Optional[str] = ..., purpose: _Optional[str] = ..., project_dir: _Optional[str] = ..., owner: _Optional[str] = ..., state: _Optional[str] = ..., status: _Optional[str] = ..., phase: _Optional[str] = ..., resume_ready: _Optional[bool] = ..., interface: _Optional[str] = ..., parent_session_id: _Optional[str] = ..., parent_session_name: _Optional[str] = ..., root_session_id: _Optional[str] = ..., depth: _Optional[int] = ..., version: _Optional[int] = ..., last_entry: _Optional[int] = ..., error_count: _Optional[int] = ..., last_error: _Optional[str] = ..., metadata: _Optional[str] = ..., created_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., updated_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., last_activity_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., expires_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., finalized_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., duration_seconds: _Optional[float] = ..., summary: _Optional[str] = ..., pending_approvals: _Optional[int] = ..., forked_from: _Optional[str] = ..., holder: _Optional[str] = ..., held_until: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ...) -> None: ...
 
 class CreateSessionRequest(_message.Message):
     __slots__ = ("agent_name", "session_id", "session_name", "task_id", "purpose", "project_dir", "metadata", "parent", "ttl_seconds")
@@ -354,7 +360,7 @@ class DecideApprovalRequest(_message.Message):
     def __init__(self, approval_id: _Optional[str] = ..., decision: _Optional[str] = ..., note: _Optional[str] = ...) -> None: ...
 
 class Approval(_message.Message):
-    __slots__ = ("approval_id", "session_id", "question", "plan", "options", "state", "decision", "note", "decided_by", "asked_at", "decided_at", "expires_at")
+    __slots__ = ("approval_id", "session_id", "question", "plan", "options", "state", "decision", "note", "decided_by", "asked_at", "decided_at", "expires_at", "plan_hash")
     APPROVAL_ID_FIELD_NUMBER: _ClassVar[int]
     SESSION_ID_FIELD_NUMBER: _ClassVar[int]
     QUESTION_FIELD_NUMBER: _ClassVar[int]
@@ -367,6 +373,7 @@ class Approval(_message.Message):
     ASKED_AT_FIELD_NUMBER: _ClassVar[int]
     DECIDED_AT_FIELD_NUMBER: _ClassVar[int]
     EXPIRES_AT_FIELD_NUMBER: _ClassVar[int]
+    PLAN_HASH_FIELD_NUMBER: _ClassVar[int]
     approval_id: str
     session_id: str
     question: str
@@ -379,4 +386,5 @@ class Approval(_message.Message):
     asked_at: _timestamp_pb2.Timestamp
     decided_at: _timestamp_pb2.Timestamp
     expires_at: _timestamp_pb2.Timestamp
-    def __init__(self, approval_id: _Optional[str] = ..., session_id: _Optional[str] = ..., question: _Optional[str] = ..., plan: _Optional[str] = ..., options: _Optional[_Iterable[str]] = ..., state: _Optional[str] = ..., decision: _Optional[str] = ..., note: _Optional[str] = ..., decided_by: _Optional[str] = ..., asked_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., decided_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., expires_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ...) -> None: ...
+    plan_hash: str
+    def __init__(self, approval_id: _Optional[str] = ..., session_id: _Optional[str] = ..., question: _Optional[str] = ..., plan: _Optional[str] = ..., options: _Optional[_Iterable[str]] = ..., state: _Optional[str] = ..., decision: _Optional[str] = ..., note: _Optional[str] = ..., decided_by: _Optional[str] = ..., asked_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., decided_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., expires_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., plan_hash: _Optional[str] = ...) -> None: ...

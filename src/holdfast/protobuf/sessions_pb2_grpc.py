@@ -141,7 +141,7 @@ class SessionServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def SendMessage(self, request, context):
-        """Say something to the session's agent: a run, if the agent can be started.
+        """Say something to the session's agent: a run, if the agent can be started. A session that is not known is made.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -197,7 +197,7 @@ class SessionServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def PutContext(self, request, context):
-        """Remember a value under a key.
+        """Remember a value under a key. A session that is not known is made.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

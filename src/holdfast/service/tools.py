@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from holdfast.core.codec import check_json, encode_text
-from holdfast.core.errors import InvalidField, ToolNotFound
+from holdfast.core.errors import InvalidField, ToolNotFound, ToolUnreachable
 from holdfast.core.ids import check_label
 from holdfast.core.tool import Occasion, Refused, ToolAnswer, Toolbox
 from holdfast.service.conversation import append_messages
@@ -23,7 +23,7 @@ async def call_tool(
     session: str | None = None,
     timeout: float | None = None,
 ) -> ToolAnswer:
-    """Call a tool; with a session, its log has the call and the result. Raises ToolNotFound."""
+    """Call a tool; with a session, its log has the call and the result. Raises ToolNotFound, ToolUnreachable."""
     if name not in tools:
         raise ToolNotFound(name)
     tool, function = tools[name]
@@ -41,6 +41,11 @@ async def call_tool(
         answer = ToolAnswer(tool=name, operation=wanted, success=True, result=told)
     except Refused as refused:
         answer = ToolAnswer(tool=name, operation=wanted, success=False, error=str(refused))
+    except ToolUnreachable as error:
+        if session is not None:
+            failed = ToolAnswer(tool=name, operation=wanted, success=False, error=error.message)
+            await _kept(deps, caller, session, failed, given)
+        raise
     if session is None:
         return answer
     return await _kept(deps, caller, session, answer, given)

@@ -222,6 +222,17 @@ async def test_nobody_there_is_told_with_the_session(served: Served, home: Path)
         error = await refused(call)
         assert (error.code(), trailing(error)["session-id"]) == (Code.UNAVAILABLE, "s-1")
         assert trailing(error)["error-code"] == "agent_unreachable"
+    assert (await served.agents.GetStatus(pb.StatusRequest(agent_id="lost"))).status == "unavailable"
+
+
+async def test_a_tool_that_cannot_be_reached_is_an_error_of_the_call(served: Served, home: Path) -> None:
+    define(home, "far-tool", "127.0.0.1:1", role="tool")
+    asked = pb.ToolRequest(tool_id="far-tool", operation="any", session_id="s-1")
+    error = await refused(served.tools.ExecuteTool(asked))
+    assert error.code() is Code.UNAVAILABLE
+    assert (trailing(error)["session-id"], trailing(error)["error-code"]) == ("s-1", "tool_unreachable")
+    page = await served.holdfast().messages("s-1")
+    assert [entry.role for entry in page.items] == ["assistant", "tool"]  # the log has that it was tried
 
 
 async def test_endpoints_take_turns_over_one_channel_each(served: Served, home: Path) -> None:

@@ -32,6 +32,8 @@ async def test_a_session_from_creation_to_deletion(served: Served) -> None:
     assert suspended.state == "suspended"
     back = await service.ResumeSession(sp.ResumeSessionRequest(session="plan", holder="me"))
     assert (json.loads(back.checkpoint), back.session.state) == ({"step": 3}, "active")
+    held = await service.GetSession(sp.GetSessionRequest(session="plan"))
+    assert (held.holder, held.held_until) == (back.holder, back.until)
     over = await service.FinalizeSession(
         sp.FinalizeSessionRequest(session="plan", outcome="completed", summary="done", token=back.token)
     )
@@ -91,6 +93,7 @@ async def test_an_approval_is_asked_listed_and_decided(served: Served) -> None:
         sp.RequestApprovalRequest(session="s-1", question="Apply?", plan='{"add": 2}', expires_in_seconds=600)
     )
     assert (asked.state, json.loads(asked.plan), asked.expires_at.seconds > 0) == ("pending", {"add": 2}, True)
+    assert len(asked.plan_hash) == 64
     [listed] = (await service.ListApprovals(sp.ListApprovalsRequest(session="s-1"))).approvals
     assert listed == asked
     decided = await service.DecideApproval(
@@ -113,6 +116,17 @@ async def test_an_approval_is_asked_listed_and_decided(served: Served) -> None:
 )
 async def test_a_request_that_makes_no_sense_is_told_so(served: Served, request_: sp.CreateSessionRequest) -> None:
     assert (await refused(served.sessions.CreateSession(request_))).code() is Code.INVALID_ARGUMENT
+
+
+async def test_a_session_that_is_not_known_is_made_by_what_is_said_in_it(served: Served) -> None:
+    await served.holdfast().create(session_id="top", parent=None)
+    metadata = (("x-agent-session-id", "top"),)
+    said = await served.sessions.SendMessage(sp.SendMessageRequest(session="new", content="hi"), metadata=metadata)
+    assert (said.session_id, said.run_id) == ("new", "")
+    assert (await served.holdfast().get("new")).parent_session_id == "top"
+    asked = sp.PutContextRequest(session="other", key="a", value="1")
+    assert (await served.sessions.PutContext(asked)).version == 1
+    assert (await refused(served.sessions.GetSession(sp.GetSessionRequest(session="third")))).code() is Code.NOT_FOUND
 
 
 # Streams ----------------------------------------------------------------------------------------

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
-from holdfast.core.errors import OutOfReach, SessionNotFound
+from holdfast.core.errors import IdTaken, OutOfReach, SessionNotFound
 from holdfast.core.key import Scope
 from holdfast.doors.http.app import NAMED_BY_HEADERS, is_filled_in
 from holdfast.doors.http.reach import check_one
@@ -72,6 +73,15 @@ class Call:
         except SessionNotFound:
             return
         await check_one(self.hf, self.visitor, "ref", ref)
+
+    async def open_session(self, ref: str) -> None:
+        """Make a session that is not known, under the one that calls. Raises OutOfReach, InvalidId."""
+        await self.check_session(ref)
+        try:
+            await self.hf.get(ref)
+        except SessionNotFound:
+            with suppress(IdTaken):  # somebody was faster
+                await self.hf.create(session_id=ref, parent=self.parent)
 
     def check_no_token(self) -> None:
         """Raise OutOfReach for whoever comes with a session's token."""

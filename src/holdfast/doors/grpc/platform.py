@@ -17,7 +17,8 @@ from msgspec.structs import replace
 from holdfast import __version__, config
 from holdfast.agents.grpc import UNREACHABLE, texts_of
 from holdfast.agents.leases import USUAL_LEASE, lease_of
-from holdfast.core.agent import AgentDefinition, AgentRole
+from holdfast.agents.router import router
+from holdfast.core.agent import AgentDefinition, AgentKind, AgentRole
 from holdfast.core.codec import encode_text
 from holdfast.core.errors import AgentFailed, AgentNotFound, AgentUnreachable, InvalidField, TaskNotFound
 from holdfast.core.key import Scope
@@ -201,7 +202,7 @@ class Platform:
         agent = call.desk.agents().get(request.agent_id)
         if agent is None:
             raise AgentNotFound(request.agent_id)
-        response.status = "available" if agent.enabled else "disabled"
+        response.status = await _status_of(agent)
         response.active_tasks, response.completed_tasks = self._active[agent.name], self._completed[agent.name]
         return response
 
@@ -274,6 +275,13 @@ class Platform:
         await asyncio.to_thread(config.register, lease)
         seconds = request.lease_seconds or USUAL_LEASE
         return pb.RegisterToolResponse(success=True, tool_id=request.tool_id, lease_seconds=seconds)
+
+
+async def _status_of(agent: AgentDefinition) -> str:
+    if not agent.enabled:
+        return "disabled"
+    is_there = agent.kind is not AgentKind.GRPC or await router().is_reachable(agent.endpoint)
+    return "available" if is_there else "unavailable"
 
 
 def _response(request: pb.TaskRequest, answer: Answer) -> pb.TaskResponse:

@@ -47,6 +47,7 @@ class Sessions:
         return {
             **{name: _calling(*row) for name, row in METHODS.items()},
             "SendMessage": Rpc(Scope.WRITE, _send),
+            "PutContext": Rpc(Scope.WRITE, _put),
             "WatchSession": Rpc(Scope.READ, self._watch),
         }
 
@@ -95,8 +96,7 @@ async def _stored(call: Call, request: pb.WatchSessionRequest) -> AsyncIterator[
 
 async def _send(call: Call, request: pb.SendMessageRequest) -> pb.SendMessageResponse:
     """Say something; with `wait_seconds`, the answer if it comes in time. What was said stays said."""
-    if call.visitor.session_id is not None:
-        await check_one(call.hf, call.visitor, "ref", request.session)
+    await call.open_session(request.session)
     reply = await call.hf.send(request.session, request.content, client_key=request.client_key or None)
     response = pb.SendMessageResponse(session_id=reply.session_id, number=reply.message.number)
     if reply.run_id is not None:
@@ -105,6 +105,15 @@ async def _send(call: Call, request: pb.SendMessageRequest) -> pb.SendMessageRes
         response.run_id, response.status = run.run_id, run.state.value
         response.result, response.error = run.result or "", run.error or ""
     return response
+
+
+async def _put(call: Call, request: pb.PutContextRequest) -> pb.ContextWritten:
+    """Remember a value."""
+    if not request.value:
+        raise InvalidField("value", "is not JSON")
+    value, ttl = _json("value", request.value), request.ttl_seconds or None
+    await call.open_session(request.session)
+    return _written(await call.hf.context.put(request.session, request.key, value, ttl=ttl))
 
 
 def _calling(name: str, read: Reading, render: Rendering) -> Rpc:
@@ -186,13 +195,6 @@ def _delete(request: pb.DeleteSessionRequest) -> Arguments:
     }
 
 
-def _put(request: pb.PutContextRequest) -> Arguments:
-    if not request.value:
-        raise InvalidField("value", "is not JSON")
-    value = _json("value", request.value)
-    return {"ref": request.session, "key": request.key, "value": value, **_given(ttl=request.ttl_seconds)}
-
-
 def _ask(request: pb.RequestApprovalRequest) -> Arguments:
     return {
         "ref": request.session,
@@ -233,6 +235,7 @@ _TEXTS = (
     "root_session_id",
     "last_error",
     "summary",
+    "forked_from",
 )
 _NUMBERS = ("resume_ready", "depth", "version", "last_entry", "error_count", "duration_seconds", "pending_approvals")
 _TIMES = ("created_at", "updated_at", "last_activity_at", "expires_at", "finalized_at")
@@ -244,6 +247,9 @@ def _session(session: Session) -> pb.Session:
     told.metadata = encode_text(session.metadata) if session.metadata else ""
     for name in _TIMES:
         _set_time(told, name, getattr(session, name))
+    if session.hold is not None:
+        told.holder = session.hold.holder
+        _set_time(told, "held_until", session.hold.until)
     return told
 
 
@@ -299,6 +305,7 @@ def _approval(approval: Approval) -> pb.Approval:
         decision=approval.decision or "",
         note=approval.note or "",
         decided_by=approval.decided_by or "",
+        plan_hash=approval.plan_hash or "",
     )
     for name in ("asked_at", "decided_at", "expires_at"):
         _set_time(told, name, getattr(approval, name))
@@ -333,7 +340,6 @@ METHODS: dict[str, tuple[str, Reading, Rendering]] = {
         _sessions,
     ),
     "GetContext": ("context.get", lambda asked: {**_of_session(asked), **_given(key=asked.key)}, _value),
-    "PutContext": ("context.put", _put, _written),
     "DeleteContext": ("context.delete", lambda asked: {**_of_session(asked), **_given(key=asked.key)}, _written),
     "RequestApproval": ("request_approval", _ask, _approval),
     "ListApprovals": ("approvals", _approvals, _approval_list),
