@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import re
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -13,6 +14,7 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from typing import Any
 
+import grpc
 import httpx2
 import pytest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
@@ -26,6 +28,10 @@ from holdfast.doors.http.health import Heart
 from holdfast.doors.http.metrics import Meter
 from holdfast.doors.http.serve import make_door
 from holdfast.doors.http.visit import Visit
+from holdfast.protobuf.agent_platform_pb2 import TaskRequest
+from holdfast.protobuf.agent_platform_pb2_grpc import AgentServiceStub
+from holdfast.protobuf.sessions_pb2 import WatchSessionRequest
+from holdfast.protobuf.sessions_pb2_grpc import SessionServiceStub
 from holdfast.testing.faults import PATIENCE
 from tests.doors.http.process import Process, until
 
@@ -256,3 +262,37 @@ def test_requests_are_spans_in_the_trace_of_whoever_asks(
     assert (service, span.trace_id.hex()) == ("holdfast", trace)
     assert {"holdfast.session": "s-1", "holdfast.task": "T-1", "http.response.status_code": 201}.items() <= told.items()
     assert told["holdfast.request_id"]
+
+
+def test_calls_by_grpc_are_counted_traced_and_logged_as_requests_are(
+    start: Callable[..., Process], collector: Collector, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", collector.url)
+    server = start("--no-launcher", "--grpc-port", "0", "--log-level", "debug")
+    url, trace = server.url, "0af7651916cd43dd8448eb211c80319c"
+    found = until(lambda: re.search(r"gRPC at 127.0.0.1 port (\d+)", server.log.read_text()))
+    with grpc.insecure_channel(f"127.0.0.1:{found[1]}") as channel:
+        agents, sessions = AgentServiceStub(channel), SessionServiceStub(channel)
+        metadata = (("traceparent", f"00-{trace}-b7ad6b7169203331-01"),)
+        asked = TaskRequest(agent_id="echo-agent", input="hi", session_id="s-1", task_id="T-1")
+        agents.ExecuteTask(asked, metadata=metadata)
+        with pytest.raises(grpc.RpcError):
+            agents.ExecuteTask(TaskRequest(agent_id="nobody", session_id="s-1"))
+        watch = sessions.WatchSession(WatchSessionRequest(session="s-1"))
+        next(watch)
+        assert numbers(httpx2.get(f"{url}/metrics").text)["holdfast_streams"] == 1
+        watch.cancel()
+        cancelled = "holdfast_requests_total{operation=grpc_watch_session,status=CANCELLED}"
+        until(lambda: cancelled in numbers(httpx2.get(f"{url}/metrics").text))
+        told = numbers(httpx2.get(f"{url}/metrics").text)
+    assert told["holdfast_requests_total{operation=grpc_execute_task,status=OK}"] == 1
+    assert told["holdfast_requests_total{operation=grpc_execute_task,status=NOT_FOUND}"] == 1
+    assert told["holdfast_request_seconds_count{operation=grpc_execute_task}"] == 2
+    assert server.end() == 0
+    lines = [json.loads(line) for line in server.log.read_text().splitlines()]
+    [line] = [line for line in lines if line.get("operation") == "grpc_execute_task" and line["status"] == "OK"]
+    assert (line["session"], line["task"], line["message"]) == ("s-1", "T-1", "ExecuteTask: OK")
+    until(lambda: len([each for each in collector.spans if each[1].name == "holdfast.grpc_execute_task"]) == 2)
+    [span] = [span for _, span in collector.spans if span.trace_id.hex() == trace]
+    about = {a.key: a.value.string_value for a in span.attributes}
+    assert {"holdfast.session": "s-1", "rpc.method": "ExecuteTask", "rpc.grpc.status": "OK"}.items() <= about.items()

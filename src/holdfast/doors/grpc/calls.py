@@ -57,11 +57,6 @@ class Call:
         left = self._context.time_remaining()
         return None if left is None or left > LONGEST_DEADLINE else max(0.001, float(left))
 
-    @property
-    def who(self) -> str:
-        """Whose streams are counted together."""
-        return self.visitor.key_id or self.visitor.session_id or self.visitor.caller.owner
-
     async def check_session(self, ref: str) -> None:
         """Raise OutOfReach if a session's token does not reach this one; what is not there yet will hang on its own."""
         if self.visitor.session_id is None:

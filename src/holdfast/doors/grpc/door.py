@@ -7,9 +7,7 @@ with the status of the one table of errors, and with the session's id, their cod
 from __future__ import annotations
 
 import logging
-from collections import Counter
-from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Callable
 from itertools import count
 from os import urandom
 from typing import Any
@@ -21,8 +19,10 @@ from google.protobuf.message_factory import GetMessageClass
 from holdfast.core.codec import encode
 from holdfast.core.errors import Forbidden, HoldfastError, InvalidField, edge_of
 from holdfast.doors.grpc.calls import Asking, Call, Rpc
+from holdfast.doors.grpc.watching import Operation, Watch
 from holdfast.doors.http.gate import Gate
-from holdfast.doors.http.refusals import TooManyStreams, Unexpected
+from holdfast.doors.http.places import Places
+from holdfast.doors.http.refusals import Unexpected
 from holdfast.service.about import working_on
 from holdfast.service.deps import Deps
 
@@ -38,12 +38,13 @@ Rpcs = dict[str, Rpc]  # by the name of the method
 class GrpcDoor:
     """Answers gRPC calls on one store."""
 
-    def __init__(self, deps_of: Callable[[str], Deps], gate: Gate, *, alone: str | None = None) -> None:
+    def __init__(
+        self, deps_of: Callable[[str], Deps], gate: Gate, places: Places, watch: Watch, *, alone: str | None = None
+    ) -> None:
         """`alone`: there is nobody here but this agent or tool."""
         self._deps_of, self._gate, self._alone = deps_of, gate, alone
+        self._places, self._watch = places, watch
         self._calls, self._mark = count(1), urandom(4).hex()
-        self._streams: Counter[str] = Counter()
-        self.is_closing = False
 
     def handlers(self, service: Any, rpcs: Rpcs) -> Any:
         """What answers the methods of a service, given its descriptor."""
@@ -53,36 +54,42 @@ class GrpcDoor:
     def _handler(self, method: Any, rpc: Rpc) -> Any:
         read = _reading(GetMessageClass(method.input_type))
         if method.server_streaming:
-            return grpc.unary_stream_rpc_method_handler(self._streaming(rpc), read, _written)
-        return grpc.unary_unary_rpc_method_handler(self._answering(rpc), read, _written)
+            return grpc.unary_stream_rpc_method_handler(self._streaming(Operation(method), rpc), read, _written)
+        return grpc.unary_unary_rpc_method_handler(self._answering(Operation(method), rpc), read, _written)
 
-    def _answering(self, rpc: Rpc) -> Any:
+    def _answering(self, operation: Operation, rpc: Rpc) -> Any:
         async def answer(request: Any, context: Any) -> Any:
-            session = _session_of(request)
-            try:
-                with working_on(session=session or None):
-                    return await rpc.function(await self._admitted(request, context, rpc), request)
-            except Exception as error:
-                await _refuse(context, error, session)
+            about = self._about(request)
+            with self._watch.call(operation, context, **about), working_on(**about):
+                try:
+                    return await rpc.function(await self._admitted(request, context, rpc, about), request)
+                except Exception as error:
+                    await _refuse(context, error, about.get("session", ""))
 
         return answer
 
-    def _streaming(self, rpc: Rpc) -> Any:
+    def _streaming(self, operation: Operation, rpc: Rpc) -> Any:
         async def stream(request: Any, context: Any) -> AsyncIterator[Any]:
-            session = _session_of(request)
-            try:
-                call = await self._admitted(request, context, rpc)
-                with self._place_for(call):
-                    async for piece in rpc.function(call, request):
-                        yield piece
-            except Exception as error:
-                await _refuse(context, error, session)
+            about = self._about(request)
+            with self._watch.call(operation, context, **about):
+                try:
+                    call = await self._admitted(request, context, rpc, about)
+                    with self._places.place_for(call.visitor):
+                        async for piece in rpc.function(call, request):
+                            yield piece
+                except Exception as error:
+                    await _refuse(context, error, about.get("session", ""))
 
         return stream
 
-    async def _admitted(self, request: Any, context: Any, rpc: Rpc) -> Call:
+    def _about(self, request: Any) -> dict[str, str]:
+        """Ids of what a call is about, as far as it says: the session, the task, and the call itself."""
+        told = {"session": _session_of(request), "task": getattr(request, "task_id", "")}
+        return {"request_id": self._request_id(), **{name: value for name, value in told.items() if value}}
+
+    async def _admitted(self, request: Any, context: Any, rpc: Rpc, about: dict[str, str]) -> Call:
         """The call, let in. Raises what a stranger is told."""
-        asking = Asking(context, self._request_id())
+        asking = Asking(context, about["request_id"])
         visitor = await self._gate.admit(asking)
         if rpc.scope not in visitor.scopes:
             raise Forbidden(rpc.scope.value)
@@ -93,22 +100,6 @@ class GrpcDoor:
     def _request_id(self) -> str:
         """By which a call is known, as long as nobody gave it a name."""
         return f"{self._mark}-{next(self._calls)}"
-
-    @contextmanager
-    def _place_for(self, call: Call) -> Iterator[None]:
-        """A place among the streams. Raises TooManyStreams."""
-        limits, who = call.hf.deps.settings.server, call.who
-        if self._streams.total() >= limits.streams:
-            raise TooManyStreams(limits.streams, "on this server")
-        if self._streams[who] >= limits.streams_per_visitor:
-            raise TooManyStreams(limits.streams_per_visitor, "for you")
-        self._streams[who] += 1
-        try:
-            yield
-        finally:
-            self._streams[who] -= 1
-            if not self._streams[who]:
-                del self._streams[who]
 
 
 def _reading(kind: Any) -> Callable[[bytes], Any]:

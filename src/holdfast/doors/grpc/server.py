@@ -21,8 +21,10 @@ from holdfast.doors.grpc.door import GrpcDoor
 from holdfast.doors.grpc.health import Health
 from holdfast.doors.grpc.platform import Platform
 from holdfast.doors.grpc.sessions import Sessions
+from holdfast.doors.grpc.watching import Watch
 from holdfast.doors.http.gate import Gate
 from holdfast.doors.http.health import Heart
+from holdfast.doors.http.places import Places
 from holdfast.protobuf import agent_platform_pb2, sessions_pb2
 from holdfast.service.deps import Deps
 
@@ -60,9 +62,16 @@ class GrpcServer:
         services: tuple[str, ...] | None = None,
         shared: bool = False,
         heart: Heart | None = None,
+        places: Places | None = None,
+        watch: Watch | None = None,
     ) -> None:
-        """`alone`: one agent or tool; `services` by name, if not all. `shared`: others listen at its port, too."""
-        self._door = GrpcDoor(deps_of or (lambda _: deps), gate, alone=alone)
+        """`alone`: one agent or tool; `services` by name, if not all. `shared`: others listen at its port, too.
+
+        `places` are those of the other doors' streams, too; `watch` is told of every call.
+        """
+        limits = deps.settings.server
+        places = places or Places(limits.streams, limits.streams_per_visitor)
+        self._door = GrpcDoor(deps_of or (lambda _: deps), gate, places, watch or Watch(), alone=alone)
         self._server = grpc.aio.server(options=[*OPTIONS, ("grpc.so_reuseport", int(shared))])
         self._sessions, names = Sessions(), []
         platform = Platform().rpcs()

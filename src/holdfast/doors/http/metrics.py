@@ -40,7 +40,7 @@ class Meter:
             "holdfast_request_seconds", "How long answers took", ("operation",), buckets=QUICK, registry=own
         )
         # Looking for both by their labels takes as long as all the rest of the door.
-        self._found: dict[tuple[str, int], tuple[Counter, Histogram]] = {}
+        self._found: dict[tuple[str, int | str], tuple[Counter, Histogram]] = {}
         self._commit_seconds = Histogram(
             "holdfast_commit_seconds", "How long commits took", buckets=QUICK, registry=own
         )
@@ -61,10 +61,14 @@ class Meter:
 
     def request(self, exchange: Exchange, operation: str, seconds: float) -> None:
         """A request was answered."""
-        found = self._found.get((operation, exchange.status))
+        self.call(operation, exchange.status, seconds)
+
+    def call(self, operation: str, status: int | str, seconds: float) -> None:
+        """Something was answered, at whatever door; the status is a number or a name, as that door has it."""
+        found = self._found.get((operation, status))
         if found is None:
-            found = self._requests.labels(operation, str(exchange.status)), self._seconds.labels(operation)
-            self._found[operation, exchange.status] = found
+            found = self._requests.labels(operation, str(status)), self._seconds.labels(operation)
+            self._found[operation, status] = found
         answered, took = found
         answered.inc()
         took.observe(seconds)

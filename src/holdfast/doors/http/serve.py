@@ -43,6 +43,7 @@ from holdfast.doors.http.gate import LOCAL, Gate
 from holdfast.doors.http.health import Heart
 from holdfast.doors.http.limits import Rates
 from holdfast.doors.http.metrics import Meter
+from holdfast.doors.http.places import Places
 from holdfast.doors.http.protocol import BoundedProtocol
 from holdfast.doors.http.traces import Traces, open_traces
 from holdfast.doors.mcp import door as mcp
@@ -99,9 +100,14 @@ async def serve(options: Options) -> None:
         if traces is not None:
             stack.push_async_callback(asyncio.to_thread, traces.close)
         shared = options.fd is not None
-        door = make_door(deps, gate, traces=traces, stop=stop, heart=heart, is_one_of_many=shared)
+        meter, limits = Meter(), deps.settings.server
+        places = Places(limits.streams, limits.streams_per_visitor, meter.streams)
+        door = make_door(
+            deps, gate, traces=traces, stop=stop, heart=heart, is_one_of_many=shared, meter=meter, places=places
+        )
         server = _Server(_configured(door), stop)
-        server_id, grpc_server = deps.new_id(), await _grpc(door, gate, heart, options)
+        grpc_server = await _grpc(door, gate, options, heart=heart, places=places, watch=(meter, traces))
+        server_id = deps.new_id()
         if helped := await servers.arrive(deps, server_id):
             log.warning("no server was here for a while: %d turns got more time to be heard of", helped)
         work: list[Coroutine[Any, Any, None]] = [
@@ -142,12 +148,14 @@ def make_door(
     stop: asyncio.Event | None = None,
     heart: Heart | None = None,
     is_one_of_many: bool = False,
+    meter: Meter | None = None,
+    places: Places | None = None,
 ) -> Door:
     """The door with all its routes; who waits at one is answered when the server is told to stop.
 
-    `is_one_of_many`: a client's next request may reach another process.
+    `is_one_of_many`: a client's next request may reach another process. `meter` and `places` are shared with gRPC.
     """
-    meter = Meter()
+    meter = meter or Meter()
     deps.store.on_commit(meter.commit)
     door = Door(deps, gate or Gate(deps), watcher=meter.request, traces=traces)
     health.add_to(door, heart)
@@ -155,8 +163,8 @@ def make_door(
     last_lines.add_to(door)
     transfer.add_to(door)
     metrics.add_to(door, meter)
-    live = streams.add_to(door)
-    live.watcher = meter.streams
+    live = streams.add_to(door, places=places)
+    live.places.watcher = meter.streams
     messages.add_to(door, live)
     agent_sessions.add_to(door, live)
     agents.add_to(door)
@@ -182,14 +190,25 @@ async def _gate(deps: Deps, options: Options, rates: Rates) -> Gate:
     return Gate(deps, closed=True, rates=rates)
 
 
-async def _grpc(door: Door, gate: Gate, heart: Heart, options: Options) -> GrpcServer | None:
+async def _grpc(
+    door: Door, gate: Gate, options: Options, *, heart: Heart, places: Places, watch: tuple[Meter, Traces | None]
+) -> GrpcServer | None:
     """The gRPC door, if it is wanted and can be had; listening."""
     if options.grpc_port is None or not _has_grpc():
         return None
     from holdfast.doors.grpc.server import GrpcServer
+    from holdfast.doors.grpc.watching import Watch
 
-    tls = _tls(options)
-    server = GrpcServer(door.deps, gate, deps_of=door.deps_of, shared=options.grpc_shared, heart=heart)
+    tls, (meter, traces) = _tls(options), watch
+    server = GrpcServer(
+        door.deps,
+        gate,
+        deps_of=door.deps_of,
+        shared=options.grpc_shared,
+        heart=heart,
+        places=places,
+        watch=Watch(meter.call, traces),
+    )
     try:
         port = await server.start(options.host, options.grpc_port, tls)
     except StoreUnavailable as error:

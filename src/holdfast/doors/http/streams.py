@@ -8,9 +8,8 @@ not events: what was not read is in the store.
 from __future__ import annotations
 
 import asyncio
-from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager
 from typing import Annotated
 
 from msgspec import UNSET, Meta, Struct, UnsetType
@@ -24,9 +23,9 @@ from holdfast.core.query import Page, check_numbers
 from holdfast.doors.http.app import Door, Route
 from holdfast.doors.http.described import Described
 from holdfast.doors.http.exchange import JSON, Exchange, Gone
+from holdfast.doors.http.places import Places
 from holdfast.doors.http.reach import check_one
 from holdfast.doors.http.reading import read_fields_of
-from holdfast.doors.http.refusals import TooManyStreams
 from holdfast.doors.http.visit import Visitor
 from holdfast.service.conversation import PAGE, check_feed_cursor, newest_event, session_page
 from holdfast.service.streams import Hub, Render, Stream, Told, Wants
@@ -62,11 +61,11 @@ class EventsRequest(SessionEventsRequest, kw_only=True, forbid_unknown_fields=Tr
     session: Annotated[str, Meta(description="only of this session")] | UnsetType = UNSET
 
 
-def add_to(door: Door, settings: StreamSettings | None = None) -> LiveStreams:
-    """Answer the streams' routes."""
+def add_to(door: Door, settings: StreamSettings | None = None, places: Places | None = None) -> LiveStreams:
+    """Answer the streams' routes. `places` are shared with other doors."""
     allowed = door.deps.settings.server
     usual = StreamSettings(in_all=allowed.streams, per_visitor=allowed.streams_per_visitor)
-    live = LiveStreams(door, settings or usual)
+    live = LiveStreams(door, settings or usual, places)
     door.on_close(live.close)
     for path, endpoint, name, told, query in (
         ("/events", live.everything, "events", "What happens in all sessions", EventsRequest),
@@ -88,17 +87,16 @@ def as_event(event: Event) -> bytes:
 class LiveStreams:
     """The streams of one server."""
 
-    def __init__(self, door: Door, settings: StreamSettings) -> None:
+    def __init__(self, door: Door, settings: StreamSettings, places: Places | None = None) -> None:
         self._door, self.settings = door, settings
         self._hubs: dict[str, Hub] = {}
-        self._open: Counter[str] = Counter()  # by visitor
+        self.places = places or Places(settings.in_all, settings.per_visitor)
         self.is_closing = False
-        self.watcher: Callable[[int], None] = lambda _: None  # is told how many are open
 
     @property
     def count(self) -> int:
         """How many are open."""
-        return self._open.total()
+        return self.places.taken
 
     async def close(self) -> None:
         """End all streams; their readers come back, to whoever serves then."""
@@ -205,7 +203,7 @@ class LiveStreams:
     @asynccontextmanager
     async def joined(self, visitor: Visitor, join: Callable[[], Awaitable[Stream]]) -> AsyncIterator[Stream]:
         """A stream with its place among all others, left afterwards. Raises TooManyStreams."""
-        with self.place_for(visitor):
+        with self.places.place_for(visitor):
             stream = await join()
             if self.is_closing:
                 stream.stop()
@@ -213,24 +211,6 @@ class LiveStreams:
                 yield stream
             finally:
                 self.hub(visitor).leave(stream)
-
-    @contextmanager
-    def place_for(self, visitor: Visitor) -> Iterator[None]:
-        """A place among the streams. Raises TooManyStreams."""
-        who = visitor.key_id or visitor.session_id or visitor.caller.owner
-        if self.count >= self.settings.in_all:
-            raise TooManyStreams(self.settings.in_all, "on this server")
-        if self._open[who] >= self.settings.per_visitor:
-            raise TooManyStreams(self.settings.per_visitor, "for you")
-        self._open[who] += 1
-        self.watcher(self.count)
-        try:
-            yield
-        finally:
-            self._open[who] -= 1
-            if not self._open[who]:
-                del self._open[who]
-            self.watcher(self.count)
 
     async def _send(self, exchange: Exchange, stream: Stream, teller: _Teller) -> None:
         watching = asyncio.create_task(exchange.disconnected())

@@ -1,4 +1,4 @@
-"""Traces: one span for every request, for those who run OpenTelemetry (`pip install 'holdfast[otel]'`).
+"""Traces: one span for every request and every call by gRPC, for those who run OpenTelemetry (extra `otel`).
 
 Where they go is said by OpenTelemetry's own environment variables; without OTEL_EXPORTER_OTLP_ENDPOINT
 there are none. A request that carries a `traceparent` goes on in its caller's trace.
@@ -16,7 +16,7 @@ from holdfast.doors.http.exchange import Exchange
 from holdfast.service.about import about
 
 if TYPE_CHECKING:
-    from opentelemetry.trace import Tracer
+    from opentelemetry.trace import Span, Tracer
 
 log = logging.getLogger(__name__)
 
@@ -50,6 +50,18 @@ class Traces:
                 span.set_attribute("http.response.status_code", exchange.status)
                 if exchange.status >= 500:
                     span.set_status(self._failed)
+
+    def begin_call(self, operation: str, metadata: dict[str, str]) -> Span:
+        """A span of a call; it is nobody's current one, because streams end where they please."""
+        return self._tracer.start_span(f"holdfast.{operation}", context=self._extract(metadata), kind=self._kind)
+
+    def end_call(self, span: Span | None, attributes: dict[str, str], *, is_broken: bool) -> None:
+        """The call is over."""
+        if span is not None:
+            span.set_attributes(attributes)
+            if is_broken:
+                span.set_status(self._failed)
+            span.end()
 
 
 def open_traces() -> Traces | None:

@@ -54,7 +54,7 @@ class Mcp:
             await exchange.answer(b"")
             return
         manager = await self._started()
-        with self._live.place_for(visitor):
+        with self._live.places.place_for(visitor):
             exchange.scope[GUEST] = self._guest(exchange, visitor)
             exchange.scope["user"] = _principal(visitor)
             await exchange.pass_to(manager.handle_request)
