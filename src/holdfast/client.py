@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import datetime
+from functools import partial
 from typing import Any
 
 from msgspec import UNSET, UnsetType
@@ -24,7 +25,7 @@ from holdfast.core.approval import Approval
 from holdfast.core.context import ContextItem
 from holdfast.core.delegation import Delegation, Span
 from holdfast.core.entry import Entry
-from holdfast.core.errors import InvalidCursor, InvalidField, StoreUnavailable
+from holdfast.core.errors import AgentNotFound, InvalidCursor, InvalidField, StoreUnavailable
 from holdfast.core.event import Event, Hit
 from holdfast.core.family import Deletion, Tombstone
 from holdfast.core.policy import Verdict
@@ -561,7 +562,7 @@ class Holdfast:
 
             launcher = self._launchers[family] = Embedded(
                 self._deps,
-                config.agents,
+                partial(config.agents_of, self._deps),
                 owner=self._caller.owner,
                 root=family,
                 environment=config.agent_environment(self._url),
@@ -638,8 +639,9 @@ class Holdfast:
         """Agents by name, with what is wrong in files that describe none."""
         from holdfast.service.agents import AgentList, shown
 
-        registry = config.open_registry()
-        every = {**config.registered_agents(), **registry.all()}
+        registry, deps = config.open_registry(), await self._ready()
+        await deps.registered.look()
+        every = {**deps.registered.agents(), **registry.all()}
         items = [shown(agent) for _, agent in sorted(every.items())]
         return AgentList(items=items, problems=[problem.to_dict() for problem in registry.problems()])
 
@@ -647,7 +649,12 @@ class Holdfast:
         """One agent as it is defined."""
         from holdfast.service.agents import shown
 
-        return shown(config.get_agent(name))
+        deps = await self._ready()
+        await deps.look_for(name)
+        found = config.find_agent(name) or deps.registered.agents().get(name)
+        if found is None:
+            raise AgentNotFound(name)
+        return shown(found)
 
     async def define_agent(
         self, definition: str | dict[str, Any], *, replace: bool = False, source: str = "the definition"
@@ -668,7 +675,9 @@ class Holdfast:
 
     async def tools(self) -> Tools:
         """Tools by name, with what each of their operations takes."""
-        return [tool for tool, _ in config.tools().values()]
+        deps = await self._ready()
+        await deps.registered.look()
+        return [tool for tool, _ in config.tools_of(deps).values()]
 
     async def call_tool(
         self,
@@ -681,8 +690,10 @@ class Holdfast:
         """Call a tool: its first operation, unless one is named. With `session`, its log has call and result."""
         from holdfast.service.tools import call_tool
 
-        deps, tools = await self._ready(), config.tools()
-        return await call_tool(deps, self._caller, tools, tool, operation, parameters, session=session)
+        deps = await self._ready()
+        if tool not in config.tools_of(deps):
+            await deps.registered.look()
+        return await call_tool(deps, self._caller, config.tools_of(deps), tool, operation, parameters, session=session)
 
     async def launchers(self) -> Page[Launcher]:
         """Launchers that work for the caller, newest first; not those that have ended in good order."""

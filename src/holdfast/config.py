@@ -51,11 +51,10 @@ import warnings
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from io import BytesIO
-from time import time
 from typing import Any, cast
 
 from holdfast.core.duration import duration as duration  # part of this module's face
-from holdfast.core.errors import AgentNotFound, InvalidField, StoreReadOnly, StoreUnavailable, Unsupported
+from holdfast.core.errors import InvalidField, StoreReadOnly, StoreUnavailable, Unsupported
 from holdfast.core.family import FamilyLimits
 from holdfast.core.policy import (
     APPROVAL_IDLE_LIMIT,
@@ -74,7 +73,6 @@ from holdfast.service.deps import Deps, HookSettings, MemorySettings, ServerSett
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from holdfast.agents.leases import Lease, Leases
     from holdfast.agents.registry import Registry
     from holdfast.core.agent import AgentDefinition
     from holdfast.core.tool import Tool, Toolbox, ToolFunction
@@ -84,14 +82,12 @@ FILE_NAME = "holdfast.db"
 CONFIG_NAME = "config.toml"
 _TABLES = ("url", "resume", "family", "window", "retention", "redact", "hooks", "server", "memory", "encryption")
 AGENTS_NAME = "agents"
-LEASES_NAME = "registered"
 SERVERS_NAME = "servers"
 SEALING_KEYS = "HOLDFAST_ENCRYPTION_KEYS"
 NEVER = "never"  # in the place of a duration
 SHORTEST_SWEEP = timedelta(seconds=1)
 _shared_memory: dict[str, Store] = {}
 _registries: dict[str, Registry] = {}
-_leases: dict[str, Leases] = {}
 
 
 class SystemClock:
@@ -416,33 +412,28 @@ def read_definition(definition: str | dict[str, Any], source: str = "the definit
 
 
 def agents() -> dict[str, AgentDefinition]:
-    """Every agent there is, by name."""
-    return {**registered_agents(), **_registry().all()}
+    """Every agent that comes along or is defined, by name."""
+    return _registry().all()
+
+
+def agents_of(deps: Deps) -> dict[str, AgentDefinition]:
+    """Every agent there is, by name: those that are registered, too."""
+    return {**deps.registered.agents(), **agents()}
 
 
 def find_agent(name: str) -> AgentDefinition | None:
-    """An agent by name, or None. Raises InvalidDefinition if its file is wrong."""
-    found = _registry().find(name)
-    return found if found is not None else registered_agents().get(name)
+    """An agent that comes along or is defined, or None. Raises InvalidDefinition if its file is wrong."""
+    return _registry().find(name)
 
 
-def get_agent(name: str) -> AgentDefinition:
-    """An agent by name. Raises AgentNotFound, or InvalidDefinition if its file is wrong."""
-    found = find_agent(name)
-    if found is None:
-        raise AgentNotFound(name)
-    return found
-
-
-def tools() -> Toolbox:
-    """Every tool there is, by name: the one that comes along, those of files, those that were registered."""
+def tools_of(deps: Deps) -> Toolbox:
+    """Every tool there is, by name: the one that comes along, those of files, those that are registered."""
     from holdfast.agents import weather
 
-    return {**_tools_elsewhere(), weather.WEATHER.name: (weather.WEATHER, weather.call)}
+    return {**_tools_elsewhere(deps.registered.tools()), weather.WEATHER.name: (weather.WEATHER, weather.call)}
 
 
-def _tools_elsewhere() -> dict[str, tuple[Tool, ToolFunction]]:
-    registered = _lease_files().tools(time()) if _has_leases() else {}
+def _tools_elsewhere(registered: dict[str, Tool]) -> dict[str, tuple[Tool, ToolFunction]]:
     defined = [agent for agent in _registry().all().values() if agent.is_remote_tool]
     if not registered and not defined:
         return {}
@@ -455,42 +446,14 @@ def _tools_elsewhere() -> dict[str, tuple[Tool, ToolFunction]]:
     return found
 
 
-# What is registered while everything runs -------------------------------------------------------
-
-
-def register(lease: Lease) -> None:
-    """Begin or renew a lease on a name. Raises AgentExists if somebody else has the name for good."""
+def check_free(name: str) -> None:
+    """Raise AgentExists if a name cannot be registered: a file or Holdfast itself has it."""
+    from holdfast.agents.weather import WEATHER
     from holdfast.core.errors import AgentExists
 
-    taken = tools().get(lease.name)
-    if (known := _registry().all().get(lease.name)) is not None:
-        raise AgentExists(lease.name, known.source or "Holdfast itself")
-    if taken is not None and not taken[0].endpoints:
-        raise AgentExists(lease.name, "Holdfast itself")
-    _lease_files().keep(lease, time())
-
-
-def leases() -> list[Lease]:
-    """All leases that have not ended."""
-    return _lease_files().live(time()) if _has_leases() else []
-
-
-def registered_agents() -> dict[str, AgentDefinition]:
-    """Agents and workers that were registered, by name."""
-    return _lease_files().agents(time()) if _has_leases() else {}
-
-
-def _has_leases() -> bool:
-    return home() in _leases or os.path.isdir(os.path.join(home(), LEASES_NAME))
-
-
-def _lease_files() -> Leases:
-    from holdfast.agents.leases import SUFFIX, Leases
-
-    known = _leases.get(home())
-    if known is None:
-        known = _leases[home()] = Leases(AgentFiles(os.path.join(home(), LEASES_NAME), SUFFIX))
-    return known
+    known = _registry().all().get(name)
+    if known is not None or name == WEATHER.name:
+        raise AgentExists(name, (known.source if known is not None else None) or "Holdfast itself")
 
 
 def _registry() -> Registry:

@@ -36,6 +36,7 @@ if TYPE_CHECKING:  # only whoever starts agents needs them
     from holdfast.core.key import Key
     from holdfast.core.once import Once
     from holdfast.core.record import Record
+    from holdfast.core.registration import Registration
     from holdfast.core.run import Run, RunQuery
     from holdfast.core.token import SigningSecret
     from holdfast.core.turn import Launcher, Turn
@@ -362,6 +363,12 @@ class Store(Protocol):
 
         For turns of all owners: while there was no server, nobody could renew. Nothing else changes, no version either.
         """
+
+    async def save_registration(self, registration: Registration, at: datetime) -> None:
+        """Begin or renew a registration: one for each role, name, endpoint, of no owner. Those that have ended go."""
+
+    async def registrations(self, at: datetime) -> list[Registration]:
+        """Those whose leases have not ended, by name and endpoint."""
 
     # Access -------------------------------------------------------------------------------------
 

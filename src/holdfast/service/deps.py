@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import datetime, timedelta
+from functools import cached_property
 
 from msgspec import UNSET, Struct, field
 from msgspec.structs import replace
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from holdfast.core.agent import AgentDefinition
     from holdfast.core.key import Key
     from holdfast.core.token import SigningSecret
+    from holdfast.service.registered import Registered
 
 
 class HookSettings(Struct, frozen=True, kw_only=True):
@@ -71,21 +73,37 @@ class Deps:
         entropy: Entropy,
         settings: Settings | None = None,
         find_agent: Callable[[str], AgentDefinition | None] | None = None,
+        registered: Registered | None = None,
     ) -> None:
+        """`find_agent` finds those that are defined; those that are registered are found besides."""
         self.store, self.clock, self.entropy = store, clock, entropy
         self.find_agent = find_agent
         self.settings = settings or Settings()
         self.redactor = Redactor(self.settings.secret_words)
         self.known_keys: dict[str, tuple[datetime, tuple[Key, str]]] = {}  # seen a moment ago; see keys.authenticate
         self.signing_secret: SigningSecret | None = None  # once it was needed; see tokens
+        if registered is not None:
+            self.registered = registered
         self.look_again_at = clock.now()  # for what has run out of time; see retention.expire_due
+
+    @cached_property
+    def registered(self) -> Registered:
+        """What is registered in the store, for those who ask: hooks do not."""
+        from holdfast.service.registered import Registered
+
+        return Registered(self.store, self.clock)
 
     def agent(self, name: str) -> AgentDefinition:
         """An agent that can be started. Raises AgentNotFound, InvalidDefinition."""
-        found = None if self.find_agent is None else self.find_agent(name)
+        found = None if self.find_agent is None else self.find_agent(name) or self.registered.agents().get(name)
         if found is None or not found.enabled:
             raise AgentNotFound(name)
         return found
+
+    async def look_for(self, name: str | None) -> None:
+        """Learn what has registered meanwhile, at whatever server, if no agent of that name is known."""
+        if name is not None and self.find_agent is not None and not self.can_start(name):
+            await self.registered.look()
 
     def can_start(self, name: str | None) -> bool:
         """Whether an agent is known and switched on; one whose file is wrong is known, and whoever asks it is told."""

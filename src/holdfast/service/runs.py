@@ -91,6 +91,7 @@ async def start_run(
     request = _Request(agent=agent, session_id=wanted.session_id, message=message, wish=wish, new=wanted)
     if (known := await _known(deps, caller, request)) is not None:
         return known
+    await deps.look_for(agent)
     deps.agent(agent)
     new, redacted = new_session(deps, caller, wanted)
     parent = None if wish.parent is None else await _parent(deps, caller, wish.parent)
@@ -127,6 +128,7 @@ async def ask(
     request = _Request(agent=session.agent_name, session_id=session.session_id, message=message, wish=wish)
     if (known := await _known(deps, caller, request)) is not None:
         return known
+    await deps.look_for(session.agent_name)
     deps.agent(session.agent_name or "")
     parent = None if wish.parent is None else await _parent(deps, caller, wish.parent)
     if parent is not None and check_mode(wish.mode) is not Mode.ASYNC_POLL:
@@ -145,6 +147,7 @@ async def ask(
 async def send(deps: Deps, caller: Caller, ref: str, content: object, *, client_key: str | None = None) -> Reply | None:
     """Say something to a session's agent as a run; None if the agent cannot be started."""
     session = await deps.store.get(caller.owner, ref)
+    await deps.look_for(session.agent_name)
     if not deps.can_start(session.agent_name):
         return None
     key = None if client_key is None else f"send:{session.session_id}:{check_label('client_key', client_key)}"

@@ -20,7 +20,7 @@ from holdfast.agents.interface import Event, Job, Limits
 from holdfast.client import Holdfast
 from holdfast.core.agent import AgentDefinition, AgentKind, AgentRole
 from holdfast.core.errors import AgentNotFound
-from holdfast.core.tool import ToolAnswer, Toolbox
+from holdfast.core.tool import Tool, ToolAnswer, Toolbox
 from holdfast.service import memory as memories
 from holdfast.service.deps import Deps
 from holdfast.service.memory import NOTHING, Memory
@@ -72,30 +72,52 @@ class TaskDesk:
 
     # Whom there is to ask -----------------------------------------------------------------------
 
-    def agents(self) -> dict[str, AgentDefinition]:
+    async def agents(self) -> dict[str, AgentDefinition]:
         """Agents and workers that can be asked, by name."""
-        every = config.agents().items()
+        deps = await self._looked()
+        every = config.agents_of(deps).items()
         return {name: agent for name, agent in every if agent.role is not AgentRole.TOOL and self._offers(name)}
 
-    def tools(self) -> Toolbox:
+    async def tools(self) -> Toolbox:
         """Tools that can be called, by name."""
-        return {name: tool for name, tool in config.tools().items() if self._offers(name)}
+        deps = await self._looked()
+        return {name: tool for name, tool in config.tools_of(deps).items() if self._offers(name)}
+
+    async def _looked(self) -> Deps:
+        deps = await self._hf._ready()
+        await deps.registered.look()
+        return deps
 
     def _offers(self, name: str) -> bool:
         return self._alone in (None, name)
 
-    def agent(self, name: str) -> AgentDefinition:
+    async def agent(self, name: str) -> AgentDefinition:
         """One of them. Raises AgentNotFound, InvalidDefinition."""
-        found = config.find_agent(self._alone or name)
+        deps, wanted = await self._hf._ready(), self._alone or name
+        found = config.find_agent(wanted)
+        if found is None:
+            await deps.look_for(wanted)
+            found = deps.registered.agents().get(wanted)
         if found is None or not found.enabled or found.role is AgentRole.TOOL:
             raise AgentNotFound(name)
         return found
+
+    async def tool(self, name: str) -> Tool | None:
+        """One of the tools, or None."""
+        found = (await self._toolbox(name)).get(name)
+        return None if found is None or not self._offers(name) else found[0]
+
+    async def _toolbox(self, name: str) -> Toolbox:
+        """All tools; the store is asked only if this one is not known here."""
+        deps = await self._hf._ready()
+        tools = config.tools_of(deps)
+        return tools if name in tools else config.tools_of(await self._looked())
 
     # Asking -------------------------------------------------------------------------------------
 
     async def execute(self, task: Task) -> Answer:
         """The whole answer."""
-        agent, deps = self.agent(task.agent), await self._hf._ready()
+        agent, deps = await self.agent(task.agent), await self._hf._ready()
         memory = await self._recalled(deps, task, agent)
         if agent.is_supervised:
             return await supervised.answered(self._hf, agent, task, memory)
@@ -103,7 +125,7 @@ class TaskDesk:
 
     async def stream(self, task: Task) -> AsyncIterator[Chunk]:
         """The answer while it is made. The last chunk comes when all of it is kept."""
-        agent, deps = self.agent(task.agent), await self._hf._ready()
+        agent, deps = await self.agent(task.agent), await self._hf._ready()
         memory = await self._recalled(deps, task, agent)
         said: asyncio.Queue[str] = asyncio.Queue()
         if agent.is_supervised:
@@ -168,7 +190,8 @@ class TaskDesk:
         timeout: float | None = None,
     ) -> ToolAnswer:
         """Call a tool; in a session, which is made if it is not known, the log has the call and the result."""
-        deps, caller, tools, name = await self._hf._ready(), self._hf._caller, self.tools(), self._alone or name
+        deps, caller, name = await self._hf._ready(), self._hf._caller, self._alone or name
+        tools = {each: tool for each, tool in (await self._toolbox(name)).items() if self._offers(each)}
         if session is not None and name in tools:
             await memories.recall(deps, caller, session, agent=None, parent=parent)
         return await call_tool(deps, caller, tools, name, operation, parameters, session=session, timeout=timeout)

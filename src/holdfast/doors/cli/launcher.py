@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 from contextlib import AsyncExitStack
+from functools import partial
 from typing import Any
 
 import click
@@ -59,9 +60,11 @@ async def _on_store(url: str, _: str | None, limits: dict[str, Any], options: di
     from holdfast.service.turns import TurnDesk
 
     deps = config.open_deps(url, threaded=True)
+    looking = asyncio.create_task(deps.registered.keep_looking())
     try:
-        await serve(lambda _: TurnDesk(deps, **limits), config.agents, **options)
+        await serve(lambda _: TurnDesk(deps, **limits), partial(config.agents_of, deps), **options)
     finally:
+        looking.cancel()
         await deps.store.close()
 
 

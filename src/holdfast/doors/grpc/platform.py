@@ -16,12 +16,12 @@ from msgspec.structs import replace
 
 from holdfast import __version__, config
 from holdfast.agents.grpc import UNREACHABLE, texts_of
-from holdfast.agents.leases import USUAL_LEASE, lease_of
 from holdfast.agents.router import router
 from holdfast.core.agent import AgentDefinition, AgentKind, AgentRole
 from holdfast.core.codec import encode_text
 from holdfast.core.errors import AgentFailed, AgentNotFound, AgentUnreachable, InvalidField, TaskNotFound
 from holdfast.core.key import Scope
+from holdfast.core.registration import USUAL_LEASE, Registration, new_registration
 from holdfast.core.tool import Tool, ToolOperation
 from holdfast.doors.grpc.calls import Call, Rpc
 from holdfast.doors.grpc.door import Rpcs
@@ -90,7 +90,7 @@ class Platform:
 
     async def process_task(self, call: Call, request: pb.TaskRequest) -> pb.TaskResponse:
         """A worker's answer. Raises AgentNotFound for what is no worker."""
-        if call.desk.agent(request.agent_id).role is not AgentRole.WORKER:
+        if (await call.desk.agent(request.agent_id)).role is not AgentRole.WORKER:
             raise AgentNotFound(request.agent_id)
         return await self.execute_task(call, request)
 
@@ -199,7 +199,7 @@ class Platform:
             response.status, response.active_tasks = "serving", self._active.total()
             response.completed_tasks = self._completed.total()
             return response
-        agent = call.desk.agents().get(request.agent_id)
+        agent = (await call.desk.agents()).get(request.agent_id)
         if agent is None:
             raise AgentNotFound(request.agent_id)
         response.status = await _status_of(agent)
@@ -208,11 +208,11 @@ class Platform:
 
     async def list_agents(self, call: Call, request: pb.ListAgentsRequest) -> pb.ListAgentsResponse:
         """All agents; workers are listed by their own service."""
-        return pb.ListAgentsResponse(agents=_infos(call, AgentRole.AGENT))
+        return pb.ListAgentsResponse(agents=await _infos(call, AgentRole.AGENT))
 
     async def list_workers(self, call: Call, request: pb.ListWorkersRequest) -> pb.ListWorkersResponse:
         """All workers."""
-        return pb.ListWorkersResponse(workers=_infos(call, AgentRole.WORKER))
+        return pb.ListWorkersResponse(workers=await _infos(call, AgentRole.WORKER))
 
     async def register_agent(self, call: Call, request: pb.RegisterAgentRequest) -> pb.RegisterAgentResponse:
         """Begin or renew a lease for an agent or a worker at an endpoint."""
@@ -220,15 +220,15 @@ class Platform:
         role = request.role or AgentRole.AGENT.value
         if role == AgentRole.TOOL.value:
             raise InvalidField("role", "is 'tool'; tools are registered at ToolService.RegisterTool")
-        lease = lease_of(
+        offer = new_registration(
             request.agent_id,
             role,
             request.endpoint,
             request.lease_seconds,
-            time(),
+            call.hf.deps.clock.now(),
             description=request.description or request.name,
         )
-        await asyncio.to_thread(config.register, lease)
+        await _register(call, offer)
         seconds = request.lease_seconds or USUAL_LEASE
         return pb.RegisterAgentResponse(success=True, agent_id=request.agent_id, lease_seconds=seconds)
 
@@ -257,24 +257,30 @@ class Platform:
 
     async def list_tools(self, call: Call, request: pb.ListToolsRequest) -> pb.ListToolsResponse:
         """All tools, with what each of their operations takes."""
-        left = _left(AgentRole.TOOL)
-        return pb.ListToolsResponse(tools=[_tool_info(tool, left) for tool, _ in call.desk.tools().values()])
+        tools, left = await call.desk.tools(), _left(call, AgentRole.TOOL)
+        return pb.ListToolsResponse(tools=[_tool_info(tool, left) for tool, _ in tools.values()])
 
     async def register_tool(self, call: Call, request: pb.RegisterToolRequest) -> pb.RegisterToolResponse:
         """Begin or renew a lease for a tool at an endpoint."""
         call.check_no_token()
-        lease = lease_of(
+        offer = new_registration(
             request.tool_id,
             AgentRole.TOOL.value,
             request.endpoint,
             request.lease_seconds,
-            time(),
+            call.hf.deps.clock.now(),
             description=request.description or request.name,
             operations=_operations(request),
         )
-        await asyncio.to_thread(config.register, lease)
+        await _register(call, offer)
         seconds = request.lease_seconds or USUAL_LEASE
         return pb.RegisterToolResponse(success=True, tool_id=request.tool_id, lease_seconds=seconds)
+
+
+async def _register(call: Call, registration: Registration) -> None:
+    """Begin or renew a registration. Raises AgentExists if somebody else has the name for good."""
+    await asyncio.to_thread(config.check_free, registration.name)
+    await call.hf.deps.registered.add(registration)
 
 
 async def _status_of(agent: AgentDefinition) -> str:
@@ -315,9 +321,9 @@ def _memory(request: pb.TaskRequest) -> Memory:
     return Memory(history=history, context=context, turns=told.turns)
 
 
-def _infos(call: Call, role: AgentRole) -> list[pb.AgentInfo]:
-    left = _left(role)
-    agents = [agent for agent in call.desk.agents().values() if agent.role is role and agent.enabled]
+async def _infos(call: Call, role: AgentRole) -> list[pb.AgentInfo]:
+    every, left = await call.desk.agents(), _left(call, role)
+    agents = [agent for agent in every.values() if agent.role is role and agent.enabled]
     return [_info(agent, left) for agent in sorted(agents, key=lambda each: each.name)]
 
 
@@ -348,13 +354,13 @@ def _tool_info(tool: Tool, left: dict[str, float]) -> pb.ToolInfo:
     )
 
 
-def _left(role: AgentRole) -> dict[str, float]:
+def _left(call: Call, role: AgentRole) -> dict[str, float]:
     """Seconds that registrations have left, by name; of several endpoints, the one that stays longest."""
-    now = time()
-    left: dict[str, float] = {}
-    for lease in config.leases():
-        if (lease.role is AgentRole.TOOL) is (role is AgentRole.TOOL):
-            left[lease.name] = max(left.get(lease.name, 0.0), lease.until - now)
+    deps, left = call.hf.deps, dict[str, float]()
+    for each in deps.registered.live():
+        if (each.role is AgentRole.TOOL) is (role is AgentRole.TOOL):
+            seconds = (each.until - deps.clock.now()).total_seconds()
+            left[each.name] = max(left.get(each.name, 0.0), seconds)
     return left
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 from msgspec import Struct
@@ -17,6 +18,7 @@ from holdfast.doors.http.exchange import Exchange
 from holdfast.doors.http.reading import read_body
 from holdfast.doors.http.visit import Visitor
 from holdfast.remote.definitions import Defined, Definitions
+from holdfast.service.deps import Deps
 
 
 class Definition(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -51,12 +53,13 @@ def add_to(door: Door) -> None:
         answer=Definitions,
     )
     door.add("PUT", "/agents/{name}", Route(put.name, put_agent, Scope.ADMIN), put)
-    door.add("GET", "/definitions", Route(every.name, _definitions, Scope.LAUNCH), every)
+    door.add("GET", "/definitions", Route(every.name, partial(_definitions, door.deps), Scope.LAUNCH), every)
 
 
-async def _definitions(exchange: Exchange, visitor: Visitor) -> None:
+async def _definitions(deps: Deps, exchange: Exchange, visitor: Visitor) -> None:
     """All definitions as they are, with their variables: for launchers, which need them."""
     if visitor.session_id is not None:
         raise Forbidden(Scope.LAUNCH.value)
-    items = [Defined(role=agent.role, definition=agent.table()) for agent in config.agents().values()]
+    await deps.registered.look()
+    items = [Defined(role=agent.role, definition=agent.table()) for agent in config.agents_of(deps).values()]
     await exchange.answer(encode(Definitions(items=items)))

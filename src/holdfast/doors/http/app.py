@@ -130,7 +130,9 @@ class Door:
         known = self._by_owner.get(owner)
         if known is None:
             mine = self.deps
-            known = self._by_owner[owner] = Deps(mine.store, mine.clock, mine.entropy, mine.settings, mine.find_agent)
+            known = self._by_owner[owner] = Deps(
+                mine.store, mine.clock, mine.entropy, mine.settings, mine.find_agent, mine.registered
+            )
         return known
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:

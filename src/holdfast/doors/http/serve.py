@@ -15,6 +15,7 @@ import socket
 import sys
 from collections.abc import Coroutine
 from contextlib import AsyncExitStack, suppress
+from functools import partial
 from types import FrameType
 from typing import Any
 
@@ -119,6 +120,8 @@ async def serve(options: Options) -> None:
             work.append(grpc_server.run(stop))
         if options.launches:
             work.append(_launch(deps, options, address, stop))
+            looking = asyncio.create_task(deps.registered.keep_looking())
+            stack.callback(looking.cancel)
         tasks = [asyncio.create_task(each) for each in work]
         for task in tasks:
             task.add_done_callback(server.notice)
@@ -356,7 +359,7 @@ async def _launch(deps: Deps, options: Options, address: str, stop: asyncio.Even
     """The server's own launcher; its agents find the server by the environment."""
     await standalone.serve(
         lambda _: TurnDesk(deps, tokens=True),
-        config.agents,
+        partial(config.agents_of, deps),
         folder=os.path.join(config.home(), "launcher", config.folder_name(options.name)),
         name=options.name,
         slots=options.slots,

@@ -172,14 +172,13 @@ def _widened(schema: Any) -> Any:
 async def call_tool(call: Call, name: str, arguments: Document) -> Answer:
     """Call a tool."""
     call.check_scope(Scope.WRITE)
-    tools = call.desk.tools()
-    if name not in tools:
+    tool = await call.desk.tool(name)
+    if tool is None:
         raise ToolNotFound(name)
     given = dict(arguments)
     session, operation = _taken(given, "session_id"), _taken(given, "operation")
     if session is not None:
         await call.check_first_use(session)
-    tool = tools[name][0]
     wanted = operation or _fitting(tool, given)
     answer = await call.desk.call_tool(name, wanted, _numbers(tool, wanted, given), session=session, parent=call.parent)
     told = ToolResult(

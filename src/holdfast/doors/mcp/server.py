@@ -73,7 +73,7 @@ class Desk:
 
     async def list_tools(self, ctx: Context, params: types.PaginatedRequestParams | None) -> types.ListToolsResult:
         """A page of tools: those of the table, then agents, workers and tools by name."""
-        every = _every_tool(Call(self._guests(ctx)))
+        every = await _every_tool(Call(self._guests(ctx)))
         first = _position(every, None if params is None else params.cursor)
         page = every[first : first + PAGE]
         more = first + PAGE < len(every)
@@ -133,7 +133,7 @@ def _resource(session: Session, part: str) -> types.Resource:
 # Tools ------------------------------------------------------------------------------------------
 
 
-def _every_tool(call: Call) -> list[types.Tool]:
+async def _every_tool(call: Call) -> list[types.Tool]:
     found = [
         types.Tool(
             name=tool.name,
@@ -145,10 +145,11 @@ def _every_tool(call: Call) -> list[types.Tool]:
         )
         for tool in TOOLS.values()
     ]
-    return found + [by_name[name] for by_name in [_named_tools(call)] for name in sorted(by_name)]
+    by_name = await _named_tools(call)
+    return found + [by_name[name] for name in sorted(by_name)]
 
 
-def _named_tools(call: Call) -> dict[str, types.Tool]:
+async def _named_tools(call: Call) -> dict[str, types.Tool]:
     """Agents, workers and tools by name; a name of the table stays the table's."""
     tools = {
         tool.name: types.Tool(
@@ -158,7 +159,7 @@ def _named_tools(call: Call) -> dict[str, types.Tool]:
             output_schema=named.TOOL_OUTPUT,
             annotations=_hints(reads=False, destroys=False, repeatable=False, open_world=True),
         )
-        for tool, _ in call.desk.tools().values()
+        for tool, _ in (await call.desk.tools()).values()
     }
     agents = {
         agent.name: types.Tool(
@@ -168,7 +169,7 @@ def _named_tools(call: Call) -> dict[str, types.Tool]:
             output_schema=named.AGENT_OUTPUT,
             annotations=_hints(reads=False, destroys=False, repeatable=False, open_world=True),
         )
-        for agent in call.desk.agents().values()
+        for agent in (await call.desk.agents()).values()
         if agent.enabled
     }
     return {name: tool for name, tool in {**tools, **agents}.items() if name not in TOOLS}
@@ -193,12 +194,12 @@ def _position(every: list[types.Tool], cursor: str | None) -> int:
 async def _called(call: Call, name: str, arguments: Document) -> Answer:
     if (tool := TOOLS.get(name)) is not None:
         return await tool(call, arguments)
-    if name in call.desk.tools():
-        return await named.call_tool(call, name, arguments)
     try:
-        call.desk.agent(name)
+        await call.desk.agent(name)
     except AgentNotFound:
-        raise NoSuchTool(name) from None
+        if await call.desk.tool(name) is None:
+            raise NoSuchTool(name) from None
+        return await named.call_tool(call, name, arguments)
     return await named.ask_agent(call, name, arguments)
 
 

@@ -53,11 +53,11 @@ async def list_agents(call: Call, _: ListAgents) -> answers.AgentsAnswer:
             description=agent.description,
             enabled=agent.enabled,
         )
-        for agent in sorted(call.desk.agents().values(), key=lambda each: each.name)
+        for agent in sorted((await call.desk.agents()).values(), key=lambda each: each.name)
     ]
     tools = [
         answers.ToolBrief(name=tool.name, description=tool.description, operations=list(tool.operations))
-        for tool, _ in call.desk.tools().values()
+        for tool, _ in (await call.desk.tools()).values()
     ]
     return answers.AgentsAnswer(agents=agents, tools=tools)
 

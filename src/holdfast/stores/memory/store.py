@@ -51,6 +51,7 @@ from holdfast.core.key import Key
 from holdfast.core.once import Once
 from holdfast.core.query import MAX_POSITION, Page, SessionQuery, make_cursor, read_cursor
 from holdfast.core.record import KeyRecord, LauncherRecord, Record, SecretRecord, SessionRecord
+from holdfast.core.registration import Registration
 from holdfast.core.run import Run, RunQuery, RunState
 from holdfast.core.session import Birth, Callback, Change, Session, Stamp, State, View
 from holdfast.core.token import SigningSecret
@@ -104,6 +105,7 @@ class MemoryStore(OneByOne):
         self._keys: dict[str, tuple[bytes, str]] = {}  # with the digests of their secrets, in the order they came
         self._signing_secret: SigningSecret | None = None
         self._beats: dict[str, datetime] = {}  # when each server was last heard of
+        self._registrations: dict[tuple[str, str, str], Registration] = {}
         self._numbers = Numbers()  # of runs, turns and items
         self._serials = Numbers()  # of sessions
         self._load_mark: str | None = None
@@ -503,6 +505,19 @@ class MemoryStore(OneByOne):
             if helped:
                 self._tell()
             return helped
+
+    async def save_registration(self, registration: Registration, at: datetime) -> None:
+        """Begin or renew a registration; those that have ended go."""
+        with self._lock:
+            kept = {place: one for place, one in self._registrations.items() if one.lives(at)}
+            self._registrations = {**kept, registration.place: registration}
+            self._tell()
+
+    async def registrations(self, at: datetime) -> list[Registration]:
+        """Those whose leases have not ended, by name and endpoint."""
+        with self._lock:
+            live = [one for one in self._registrations.values() if one.lives(at)]
+            return sorted(live, key=lambda one: (one.name, one.role, one.endpoint))
 
     # Access -------------------------------------------------------------------------------------
 

@@ -52,6 +52,7 @@ if TYPE_CHECKING:
     from holdfast.core.key import Key
     from holdfast.core.once import Once
     from holdfast.core.record import Record
+    from holdfast.core.registration import Registration
     from holdfast.core.run import Run, RunQuery
     from holdfast.core.token import SigningSecret
     from holdfast.core.turn import Launcher, Turn
@@ -397,6 +398,16 @@ class PostgresStore:
         from holdfast.stores.postgres import servers
 
         return await self._access.transact(lambda db: servers.extend_leases(db, at + by))
+
+    async def save_registration(self, registration: Registration, at: datetime) -> None:
+        from holdfast.stores.postgres import registrations
+
+        await self._access.write(lambda db: registrations.save(db, registration, micros(at)))
+
+    async def registrations(self, at: datetime) -> list[Registration]:
+        from holdfast.stores.postgres import registrations
+
+        return await self._access.read(lambda db: registrations.live(db, micros(at)))
 
     # Access -------------------------------------------------------------------------------------
 

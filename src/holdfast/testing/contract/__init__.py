@@ -20,6 +20,7 @@ from holdfast.testing.contract.many import ManyRules
 from holdfast.testing.contract.once import OnceRules
 from holdfast.testing.contract.owners import OwnerRules
 from holdfast.testing.contract.records import RecordRules
+from holdfast.testing.contract.registrations import RegistrationRules
 from holdfast.testing.contract.runs import RunRules
 from holdfast.testing.contract.searching import SearchRules
 from holdfast.testing.contract.servers import ServerRules
@@ -52,6 +53,7 @@ class StoreContract(
     OnceRules,
     KeyRules,
     ServerRules,
+    RegistrationRules,
     OwnerRules,
 ):
     """What every store promises. Subclass it and provide a `store` fixture: a new, empty store."""
