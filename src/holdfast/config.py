@@ -439,10 +439,10 @@ def _tools_elsewhere(registered: dict[str, Tool]) -> dict[str, tuple[Tool, ToolF
         return {}
     from holdfast.agents.grpc import calling, tool_of
 
-    found = {name: (tool, calling(tool)) for name, tool in registered.items()}
+    found = {name: (tool, calling(tool, None, environment)) for name, tool in registered.items()}
     for agent in defined:
         key = None if agent.api_key_env is None else environment(agent.api_key_env)
-        found[agent.name] = (tool_of(agent), calling(tool_of(agent), key))
+        found[agent.name] = (tool_of(agent), calling(tool_of(agent), key, environment))
     return found
 
 

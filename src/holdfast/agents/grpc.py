@@ -51,7 +51,9 @@ class Remote:
         if job.streams and not is_worker and (ending := await self._streamed(job, request, emit, options)) is not None:
             return ending
         method = PROCESS if is_worker else EXECUTE
-        response = await router().unary(job.agent.endpoint, method, request, pb.TaskResponse.FromString, **options)
+        response = await router(self._secret).unary(
+            job.agent.endpoint, method, request, pb.TaskResponse.FromString, **options
+        )
         return await _ending(response, emit)
 
     async def _streamed(self, job: Job, request: Any, emit: Emit, options: dict[str, Any]) -> Event | None:
@@ -61,7 +63,9 @@ class Remote:
         said: list[str] = []
         response = None
         try:
-            async for chunk in router().stream(job.agent.endpoint, STREAM, request, pb.TaskChunk.FromString, **options):
+            async for chunk in router(self._secret).stream(
+                job.agent.endpoint, STREAM, request, pb.TaskChunk.FromString, **options
+            ):
                 if chunk.content:
                     said.append(chunk.content)
                     await emit({"type": "chunk", "text": chunk.content})
@@ -122,7 +126,7 @@ def tool_of(agent: AgentDefinition) -> Tool:
     return Tool(name=agent.name, description=agent.description, operations={}, endpoints=agent.endpoint)
 
 
-def calling(tool: Tool, key: str | None = None) -> ToolFunction:
+def calling(tool: Tool, key: str | None = None, secret: Secret | None = None) -> ToolFunction:
     """The function that calls a tool at one of its endpoints; what it returns has to be awaited."""
     metadata: Metadata = () if key is None else (("authorization", f"Bearer {key}"),)
 
@@ -138,7 +142,7 @@ def calling(tool: Tool, key: str | None = None) -> ToolFunction:
         )
         timeout = TOOL_WITHIN if occasion.timeout is None else occasion.timeout
         try:
-            response = await router().unary(
+            response = await router(secret).unary(
                 tool.endpoints, TOOL, request, pb.ToolResponse.FromString, timeout=timeout, metadata=metadata
             )
         except Unreachable as error:

@@ -15,6 +15,8 @@ from time import monotonic
 from typing import Any
 from weakref import WeakKeyDictionary
 
+from holdfast.agents.interface import Secret
+from holdfast.agents.trust import SCHEME, credentials
 from holdfast.core.errors import Unsupported
 
 CONNECT_WITHIN = 0.5  # seconds; then the next endpoint is tried
@@ -52,8 +54,9 @@ class RemoteFailure(Exception):
 class Endpoint:
     """One place, its channel, and how it does."""
 
-    def __init__(self, place: str) -> None:
-        self.place, self.channel = place, _channel(place)
+    def __init__(self, place: str, credentials: Any = None) -> None:
+        """`credentials` are for those that speak TLS."""
+        self.place, self.channel = place, _channel(place, credentials)
         self.is_well = True
         self._used_at = monotonic()
         self._probing: asyncio.Task[None] | None = None
@@ -111,7 +114,9 @@ class Endpoint:
 class Router:
     """Calls of one event loop."""
 
-    def __init__(self) -> None:
+    def __init__(self, secret: Secret | None = None) -> None:
+        self._secret = secret
+        self._credentials: Any = None  # once they were needed
         self._endpoints: dict[str, Endpoint] = {}
         self._turn = count()
 
@@ -164,12 +169,21 @@ class Router:
 
     async def _chosen(self, places: tuple[str, ...]) -> Endpoint:
         """The next endpoint in turn that can be reached; those that are not well come last."""
+        if self._credentials is None and any(place.startswith(SCHEME) for place in places):
+            self._credentials = await self._trusted()
         start = next(self._turn) % max(1, len(places))
         in_turn = [self._endpoint(place) for place in (*places[start:], *places[:start])]
         for endpoint in sorted(in_turn, key=lambda each: not each.is_well):
             if await endpoint.is_ready():
                 return endpoint
         raise Unreachable(f"none of {', '.join(places)} can be reached")
+
+    async def _trusted(self) -> Any:
+        """What connections with TLS are made with."""
+        try:
+            return await asyncio.to_thread(credentials, self._secret)
+        except OSError as error:
+            raise Unreachable(f"{error.filename} cannot be read ({error.strerror})") from error
 
     async def is_reachable(self, places: tuple[str, ...]) -> bool:
         """Whether one of these endpoints could be asked now."""
@@ -181,7 +195,7 @@ class Router:
     def _endpoint(self, place: str) -> Endpoint:
         known = self._endpoints.get(place)
         if known is None:
-            known = self._endpoints[place] = Endpoint(place)
+            known = self._endpoints[place] = Endpoint(place, self._credentials)
         return known
 
     async def close(self) -> None:
@@ -193,12 +207,12 @@ class Router:
 _routers: WeakKeyDictionary[asyncio.AbstractEventLoop, Router] = WeakKeyDictionary()
 
 
-def router() -> Router:
-    """The router of the running event loop: channels belong to the loop they were made in."""
+def router(secret: Secret | None = None) -> Router:
+    """The router of the running event loop: channels belong to the loop they were made in. `secret` reads variables."""
     loop = asyncio.get_running_loop()
     known = _routers.get(loop)
     if known is None:
-        known = _routers[loop] = Router()
+        known = _routers[loop] = Router(secret)
     return known
 
 
@@ -209,11 +223,11 @@ async def close_router() -> None:
         await known.close()
 
 
-def _channel(place: str) -> Any:
+def _channel(place: str, credentials: Any) -> Any:
     grpc = load_grpc()
     scheme, separator, rest = place.partition("://")
-    if scheme == "grpcs" and separator:
-        return grpc.aio.secure_channel(rest, grpc.ssl_channel_credentials(), options=OPTIONS)
+    if place.startswith(SCHEME):
+        return grpc.aio.secure_channel(rest, credentials, options=OPTIONS)
     target = rest if separator and scheme in ("grpc", "http") else place
     return grpc.aio.insecure_channel(target, options=OPTIONS)
 

@@ -14,7 +14,7 @@ from typing import Any
 import grpc
 import pytest
 
-from holdfast.agents.router import router
+from holdfast.agents.router import close_router, router
 from holdfast.protobuf import agent_platform_pb2 as pb
 from holdfast.protobuf import agent_platform_pb2_grpc as services
 from tests.doors.grpc.serving import PATIENCE, Served, sample_process, serving, until
@@ -79,13 +79,16 @@ class Streamer(Recorder):
 
 
 @asynccontextmanager
-async def elsewhere(agent: Recorder, port: int = 0) -> AsyncIterator[str]:
+async def elsewhere(agent: Recorder, port: int = 0, credentials: Any = None) -> AsyncIterator[str]:
     """A server of somebody else's; where it is."""
     server = grpc.aio.server()
     services.add_AgentServiceServicer_to_server(agent, server)
     services.add_TaskWorkerServicer_to_server(agent, server)
     services.add_ToolServiceServicer_to_server(agent, server)
-    port = server.add_insecure_port(f"127.0.0.1:{port}")
+    if credentials is None:
+        port = server.add_insecure_port(f"127.0.0.1:{port}")
+    else:
+        port = server.add_secure_port("localhost:0", credentials)
     await server.start()
     try:
         yield f"127.0.0.1:{port}"
@@ -293,6 +296,35 @@ async def test_a_silent_endpoint_is_left_out(served: Served, home: Path) -> None
         for _ in range(6):
             assert (await served.agents.ExecuteTask(task("x", "many"), timeout=10)).success
         two.process.send_signal(signal.SIGCONT)
+
+
+async def test_an_endpoint_with_tls_is_asked_if_it_can_be_trusted(
+    served: Served, home: Path, certificate: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cert, key = certificate
+    asks = grpc.ssl_server_credentials([(key.read_bytes(), cert.read_bytes())], cert.read_bytes(), True)
+    async with elsewhere(recorder := Recorder(), credentials=asks) as place:
+        offered = f"grpcs://localhost:{place.rpartition(':')[2]}"
+        define(home, "secure", offered)
+        define(home, "secure-tool", offered, role="tool")
+        error = await refused(served.agents.ExecuteTask(task("x", "secure", session_id="s-1")))
+        assert (error.code(), trailing(error)["session-id"], recorder.asked) == (Code.UNAVAILABLE, "s-1", [])
+        await close_router()  # what is trusted is read once
+        for name, file in (("HOLDFAST_GRPC_CA", cert), ("HOLDFAST_GRPC_CERT", cert), ("HOLDFAST_GRPC_KEY", key)):
+            monkeypatch.setenv(name, str(file))
+        assert (await served.agents.ExecuteTask(task("x", "secure", session_id="s-1"))).output == "did x"
+        asked = pb.ToolRequest(tool_id="secure-tool", operation="any", parameters={"x": "1"})
+        assert (await served.tools.ExecuteTool(asked)).success
+        assert (await served.agents.GetStatus(pb.StatusRequest(agent_id="secure"))).status == "available"
+
+
+async def test_a_file_of_trust_that_is_not_there_is_said_so(
+    served: Served, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOLDFAST_GRPC_CA", str(home / "nothing.pem"))
+    define(home, "secure", "grpcs://localhost:1")
+    error = await refused(served.agents.ExecuteTask(task("x", "secure")))
+    assert (error.code(), "nothing.pem cannot be read" in str(error.details())) == (Code.UNAVAILABLE, True)
 
 
 # Registered while everything runs ---------------------------------------------------------------

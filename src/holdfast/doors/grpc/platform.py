@@ -286,7 +286,7 @@ async def _register(call: Call, registration: Registration) -> None:
 async def _status_of(agent: AgentDefinition) -> str:
     if not agent.enabled:
         return "disabled"
-    is_there = agent.kind is not AgentKind.GRPC or await router().is_reachable(agent.endpoint)
+    is_there = agent.kind is not AgentKind.GRPC or await router(config.environment).is_reachable(agent.endpoint)
     return "available" if is_there else "unavailable"
 
 
