@@ -21,13 +21,15 @@ async def lines_of(pieces: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
 async def messages_of(lines: AsyncIterator[bytes]) -> AsyncIterator[tuple[str | None, bytes]]:
     """The id and the data of one message after another; some only say where the reader is.
 
-    One that is cut off is not given: it comes again.
+    One that is cut off is not given: it comes again. Nothing comes after a refusal: who comes back is told why.
     """
     place: str | None = None
     data: list[bytes] = []
     async for line in lines:
         if line.startswith(b"data:"):
             data.append(line[5:].removeprefix(b" "))
+        elif line == b"event: refused":
+            return
         elif line.startswith(b"id:"):
             place = line[3:].strip().decode("latin-1")
         elif not line and (data or place):

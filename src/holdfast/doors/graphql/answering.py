@@ -149,6 +149,7 @@ class Answering:
             lambda: hub.session(visitor.caller, wanted.ref, after),
             render=wanted.rendering.as_sse,
             ending=complete,
+            refusing=lambda error: as_sse(encoded(refusal(error))) + COMPLETE,
         )
 
 

@@ -8,7 +8,8 @@
     ping ⇄ pong                                 at any time
 
 A connection that breaks these rules is closed with a code that says which. Each operation passes the gate:
-a key that was revoked meanwhile begins nothing more. Who reads too slowly loses the connection, not events.
+a key that was revoked meanwhile begins nothing more, and what it follows ends. Who reads too slowly loses the
+connection, not events.
 """
 
 from __future__ import annotations
@@ -226,10 +227,13 @@ class Socket:
         hub, render = self._live.hub(visitor), wanted.rendering.answer
         head = b'{"id":%s,"type":"next","payload":' % encode(name)
         joining = self._live.joined(visitor, lambda: hub.session(visitor.caller, wanted.ref, wanted.after))
+        standing = self._door.standing(self._exchange, self._live.settings.heartbeat)
         async with joining as stream:
             while not stream.ended:
-                for told in await stream.next(self._live.settings.heartbeat):
-                    await self._say(b"%s%s}" % (head, told.rendered(render)))
+                told = await stream.next(self._live.settings.heartbeat)
+                await standing.check()
+                for each in told:
+                    await self._say(b"%s%s}" % (head, each.rendered(render)))
         if not self._live.is_closing:  # else it comes back, to whoever serves then
             await self._complete(name)
 

@@ -10,6 +10,7 @@ from holdfast.core.errors import IdTaken, OutOfReach, SessionNotFound
 from holdfast.core.key import Scope
 from holdfast.doors.http.app import NAMED_BY_HEADERS, is_filled_in
 from holdfast.doors.http.reach import check_one
+from holdfast.doors.http.standing import Standing
 from holdfast.doors.http.visit import Visit, Visitor
 from holdfast.service.deps import Deps
 from holdfast.tasks import TaskDesk
@@ -44,8 +45,10 @@ _INSTEAD = {"host": "localhost", "x-holdfast-interface": "grpc"}
 class Call:
     """One call of one visitor."""
 
-    def __init__(self, context: Any, asking: Asking, visitor: Visitor, deps: Deps, alone: str | None) -> None:
-        self._context, self.visitor = context, visitor
+    def __init__(
+        self, context: Any, asking: Asking, visitor: Visitor, deps: Deps, standing: Standing, alone: str | None
+    ) -> None:
+        self._context, self.visitor, self.standing = context, visitor, standing
         session = next((name for name in map(asking.header, NAMED_BY_HEADERS) if is_filled_in(name)), None)
         self.hf = Visit(deps, visitor, session=session, run=asking.header(b"x-agent-run-id"))
         self.parent = session or visitor.session_id

@@ -23,6 +23,7 @@ from holdfast.doors.grpc.watching import Operation, Watch
 from holdfast.doors.http.gate import Gate
 from holdfast.doors.http.places import Places
 from holdfast.doors.http.refusals import Unexpected
+from holdfast.doors.http.standing import Standing
 from holdfast.service.about import working_on
 from holdfast.service.deps import Deps
 
@@ -77,6 +78,7 @@ class GrpcDoor:
                     with self._places.place_for(call.visitor):
                         async for piece in rpc.function(call, request):
                             yield piece
+                            await call.standing.check()
                 except Exception as error:
                     await _refuse(context, error, about.get("session", ""))
 
@@ -95,7 +97,8 @@ class GrpcDoor:
             raise Forbidden(rpc.scope.value)
         if request is None:
             raise InvalidField("request", "is no message of this method")
-        return Call(context, asking, visitor, self._deps_of(visitor.caller.owner), self._alone)
+        standing = Standing(lambda: self._gate.look_at(asking))
+        return Call(context, asking, visitor, self._deps_of(visitor.caller.owner), standing, self._alone)
 
     def _request_id(self) -> str:
         """By which a call is known, as long as nobody gave it a name."""

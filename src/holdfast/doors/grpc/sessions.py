@@ -29,7 +29,6 @@ from holdfast.service.deps import Deps
 from holdfast.service.sessions import ResumePacket
 from holdfast.service.streams import Hub
 
-SIGN_OF_LIFE = 15.0  # seconds after which a silent stream looks whether it is to end
 Arguments = dict[str, Any]
 Reading = Callable[[Any], Arguments]
 Rendering = Callable[[Any], Any]
@@ -70,8 +69,10 @@ class Sessions:
         stream = await hub.session(call.visitor.caller, request.session, request.after)
         try:
             while not stream.ended and not self._is_closing:
-                for told in await stream.next(SIGN_OF_LIFE):
-                    yield told.rendered(_event_bytes)
+                told = await stream.next(call.standing.every)
+                await call.standing.check()
+                for each in told:
+                    yield each.rendered(_event_bytes)
         finally:
             hub.leave(stream)
 

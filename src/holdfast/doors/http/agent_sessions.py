@@ -13,7 +13,7 @@ from msgspec import UNSET, Meta, Struct, UnsetType
 
 from holdfast.core.codec import encode
 from holdfast.core.entry import Kind, check_message, text_of
-from holdfast.core.errors import InvalidField, OutOfReach
+from holdfast.core.errors import HoldfastError, InvalidField, OutOfReach
 from holdfast.core.event import SESSION_DELETED, Event
 from holdfast.core.key import Scope
 from holdfast.core.render import to_json
@@ -213,8 +213,13 @@ class Routes:
             lambda: hub.session(visitor.caller, posted.session_id, after, lambda event: event.type in TOLD),
             render=as_line,
             until=end_of(posted),
+            refusing=self._refusal,
             is_bare=True,
         )
+
+    def _refusal(self, error: HoldfastError) -> bytes:
+        data, now = {**error.to_dict(), "content": error.message}, self._door.deps.clock.now()
+        return b"data: %s\n" % encode({"type": "error", "data": data, "timestamp": now})
 
     async def suspend(self, exchange: Exchange, visitor: Visitor) -> None:
         """Pause a session."""

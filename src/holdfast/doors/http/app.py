@@ -33,6 +33,7 @@ from holdfast.doors.http.reach import check_reach
 from holdfast.doors.http.reading import arguments_of, knows, wanted_version
 from holdfast.doors.http.refusals import NoSuchPath, Unexpected, WrongVerb
 from holdfast.doors.http.routing import Node, Routes
+from holdfast.doors.http.standing import Standing
 from holdfast.doors.http.traces import Traces
 from holdfast.doors.http.visit import Visit, Visitor
 from holdfast.remote.operations import OPERATIONS, Operation
@@ -109,6 +110,10 @@ class Door:
     async def admit(self, exchange: Exchange) -> Visitor:
         """Who is asking, for what answers before the gate. Raises what a stranger is told."""
         return await self._gate.admit(exchange)
+
+    def standing(self, exchange: Exchange, every: float) -> Standing:
+        """How whoever reads a stream stands, looked at every so many seconds."""
+        return Standing(lambda: self._gate.look_at(exchange), every)
 
     def on_close(self, close: Callable[[], Awaitable[None]]) -> None:
         """Do this when the door is closed."""

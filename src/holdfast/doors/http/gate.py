@@ -64,22 +64,25 @@ class Gate:
 
     async def admit(self, asking: Asking) -> Visitor:
         """Who is asking. Raises what a stranger is told."""
+        visitor = await self.look_at(asking)
+        who = visitor.key_id or visitor.session_id
+        if self._rates is not None and (who is not None or self._any_host):
+            self._rates.take(asking.client if who is None else who)
+        return visitor
+
+    async def look_at(self, asking: Asking) -> Visitor:
+        """The same for whoever was admitted before and is still here: it does not count as a request."""
         given = _bearer(asking)
         if given is None:
             return await self._stranger(asking)
         ask = self._token if given.startswith(TOKEN_PREFIX) else self._key
-        visitor = await ask(asking, given)
-        if self._rates is not None:
-            self._rates.take(visitor.key_id or visitor.session_id or "")
-        return visitor
+        return await ask(asking, given)
 
     async def _stranger(self, asking: Asking) -> Visitor:
         if not self._closed and not self._any_host:
             self._check_local(asking)
         if await self.is_closed():
             raise Unauthorized
-        if self._any_host and self._rates is not None:
-            self._rates.take(asking.client)
         caller = Caller(
             owner="local",
             by=_name(asking, b"x-holdfast-by") or "local",

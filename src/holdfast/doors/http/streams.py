@@ -16,7 +16,7 @@ from msgspec import UNSET, Meta, Struct, UnsetType
 
 from holdfast.core.codec import encode
 from holdfast.core.entry import Kind
-from holdfast.core.errors import InvalidField
+from holdfast.core.errors import AccessError, HoldfastError, InvalidField
 from holdfast.core.event import SESSION_DELETED, Event
 from holdfast.core.key import Scope
 from holdfast.core.query import Page, check_numbers
@@ -77,6 +77,11 @@ def add_to(door: Door, settings: StreamSettings | None = None, places: Places | 
         )
         door.add("GET", path, Route(name, endpoint, Scope.READ, to_token="{ref}" in path), described)
     return live
+
+
+def as_refusal(error: HoldfastError) -> bytes:
+    """What is said last to whoever may read no longer."""
+    return b"event: refused\ndata: %s\n\n" % encode(error.to_dict())
 
 
 def as_event(event: Event) -> bytes:
@@ -186,18 +191,23 @@ class LiveStreams:
         render: Render = as_event,
         until: Wants | None = None,
         ending: Callable[[], Awaitable[bytes]] | None = None,
+        refusing: Callable[[HoldfastError], bytes] = as_refusal,
         is_bare: bool = False,
     ) -> None:
-        """Send a stream until it ends, an event is the last one, or nobody reads any more.
+        """Send a stream until it ends, an event is the last one, or nobody reads any more, or may.
 
-        `ending` is what is said last. A bare stream has events only: no greeting, no signs of life.
+        `ending` is what is said last, `refusing` what is said instead to whoever may read no longer. A bare stream has
+        events only: no greeting, no signs of life.
         """
         async with self.joined(visitor, join) as stream:
             await exchange.begin(HEADERS)
-            if exchange.verb != "HEAD":
-                await self._send(exchange, stream, _Teller(render, until, is_bare))
-            if ending is not None and not self.is_closing:
-                await self._write(exchange, [await ending()])
+            try:
+                if exchange.verb != "HEAD":
+                    await self._send(exchange, stream, _Teller(render, until, is_bare))
+                if ending is not None and not self.is_closing:
+                    await self._write(exchange, [await ending()])
+            except AccessError as error:
+                await self._write(exchange, [refusing(error)])
         await exchange.more(b"", is_last=True)
 
     @asynccontextmanager
@@ -215,11 +225,13 @@ class LiveStreams:
     async def _send(self, exchange: Exchange, stream: Stream, teller: _Teller) -> None:
         watching = asyncio.create_task(exchange.disconnected())
         watching.add_done_callback(lambda _: stream.stop())
+        standing = self._door.standing(exchange, self.settings.heartbeat)
         try:
             if not teller.is_bare:
                 await self._write(exchange, [b"id: %d\n" % stream.after, GREETING])  # where it begins, if it breaks off
             while not (stream.ended or teller.is_done):
                 told = await stream.next(self.settings.heartbeat)
+                await standing.check()
                 await self._write(exchange, teller.pieces(told))
             if watching.done():
                 raise Gone

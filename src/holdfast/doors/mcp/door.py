@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
 
-from holdfast.core.errors import StoreUnavailable, Unsupported
+from holdfast.core.errors import AccessError, StoreUnavailable, Unsupported
 from holdfast.doors.http.app import Door, Route
 from holdfast.doors.http.exchange import MAX_BODY, Exchange
 from holdfast.doors.http.streams import LiveStreams
@@ -57,7 +57,22 @@ class Mcp:
         with self._live.places.place_for(visitor):
             exchange.scope[GUEST] = self._guest(exchange, visitor)
             exchange.scope["user"] = _principal(visitor)
-            await exchange.pass_to(manager.handle_request)
+            await self._while_admitted(exchange, asyncio.ensure_future(exchange.pass_to(manager.handle_request)))
+
+    async def _while_admitted(self, exchange: Exchange, answering: asyncio.Future[None]) -> None:
+        """Let the library answer, for as long as whoever asked may ask; then hang up on them, as they might on us."""
+        standing = self._door.standing(exchange, self._live.settings.heartbeat)
+        try:
+            while not (await asyncio.wait([answering], timeout=standing.every))[0]:
+                await standing.check()
+        except AccessError:
+            await exchange.abort()
+        finally:
+            if not answering.done():
+                answering.cancel()
+                await asyncio.wait([answering])
+        if not answering.cancelled():
+            answering.result()
 
     def _guest(self, exchange: Exchange, visitor: Visitor) -> Any:
         from holdfast.doors.mcp.calls import Guest

@@ -92,9 +92,9 @@ async function read(onCaughtUp) {
   }
 }
 
-/** @param {Array<{data: string}>} frames */
+/** @param {Array<{type: string, data: string}>} frames */
 function take(frames) {
-  for (const frame of frames) bunch.push(JSON.parse(frame.data));
+  for (const frame of frames) if (frame.type !== "refused") bunch.push(JSON.parse(frame.data));
   caughtUp += frames.length;
   if (bunch.length && !timer) timer = setTimeout(tell, BUNCH_EVERY);
 }
