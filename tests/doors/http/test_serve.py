@@ -122,14 +122,23 @@ def test_a_killed_worker_is_replaced_and_nobody_notices(start: Callable[..., Pro
     assert process.workers() == [] if Path(f"/proc/{process.pid}").exists() else True
 
 
-def test_workers_leave_when_whoever_started_them_is_killed(start: Callable[..., Process]) -> None:
+def test_workers_leave_when_whoever_started_them_is_killed_and_the_next_one_clears_up(
+    start: Callable[..., Process], tmp_path: Path
+) -> None:
     process = start("--workers", "2")
     port = process.url.rpartition(":")[2]
     until(lambda: len(process.workers()) == 2)
     workers = process.workers()
     process.end(signal.SIGKILL)
     until(lambda: not any(Path(f"/proc/{worker}").exists() for worker in workers))
-    assert answers(start("--port", port).url)
+    counted = tmp_path / "home" / "metrics"
+    [left] = counted.iterdir()
+    again = start("--port", port, "--workers", "2")
+    assert answers(again.url)
+    [theirs] = counted.iterdir()
+    assert theirs != left
+    assert again.end() == 0
+    assert not list(counted.iterdir())
 
 
 BOSS = """

@@ -29,6 +29,7 @@ from holdfast.doors.graphql import door as graphql
 from holdfast.doors.http import (
     agent_sessions,
     agents,
+    counting,
     health,
     last_lines,
     launching,
@@ -91,6 +92,8 @@ async def serve(options: Options) -> None:
     """Serve until SIGTERM or SIGINT."""
     listening = listen(options.host, options.port) if options.fd is None else socket.socket(fileno=options.fd)
     address = _address(options.host, listening)
+    if options.fd is None:
+        counting.clear_up()
     deps = await asyncio.to_thread(config.open_deps, options.url, threaded=True)
     stop = asyncio.Event()
     async with AsyncExitStack() as stack:

@@ -12,11 +12,11 @@ import os
 import signal
 import socket
 import sys
-import tempfile
 from collections.abc import Sequence
 
 from prometheus_client.multiprocess import mark_process_dead
 
+from holdfast.doors.http.counting import counting_folder
 from holdfast.doors.http.metrics import FOLDER
 
 log = logging.getLogger(__name__)
@@ -36,13 +36,15 @@ async def serve_many(listening: socket.socket, workers: int, arguments: Sequence
     listening.listen(4096)
     os.set_inheritable(listening.fileno(), True)
     own = [[*arguments] if number == 0 else [*arguments, "--no-launcher"] for number in range(workers)]
-    with tempfile.TemporaryDirectory(prefix="holdfast-metrics-") as counts:
+    with counting_folder() as counts:
         return max(await asyncio.gather(*(_keep(listening, each, counts, stop) for each in own)))
 
 
-async def _keep(listening: socket.socket, arguments: Sequence[str], counts: str, stop: asyncio.Event) -> int:
+async def _keep(
+    listening: socket.socket, arguments: Sequence[str], counts: tuple[str, int], stop: asyncio.Event
+) -> int:
     """One worker, started again whenever it ends by itself; one that never comes up ends all."""
-    loop = asyncio.get_running_loop()
+    loop, (folder, lock) = asyncio.get_running_loop(), counts
     while True:
         began = loop.time()
         worker = await asyncio.create_subprocess_exec(
@@ -53,12 +55,12 @@ async def _keep(listening: socket.socket, arguments: Sequence[str], counts: str,
             "--fd",
             str(listening.fileno()),
             *arguments,
-            pass_fds=(listening.fileno(),),
+            pass_fds=(listening.fileno(), lock),
             stdin=asyncio.subprocess.PIPE,
-            env={**os.environ, FOLDER: counts},
+            env={**os.environ, FOLDER: folder},
         )
         code = await _ended(worker, stop)
-        mark_process_dead(worker.pid, counts)  # type: ignore[no-untyped-call]  # its streams are gone
+        mark_process_dead(worker.pid, folder)  # type: ignore[no-untyped-call]  # its streams are gone
         if stop.is_set():
             return max(code, 0)
         if code > 0 and loop.time() - began < STAYS:
