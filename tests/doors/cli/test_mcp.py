@@ -12,12 +12,12 @@ from tests.doors.cli.running import Cli
     ("host", "top", "kind", "template"),
     [
         ("claude-code", "mcpServers", "stdio", "${AGENT_SESSION_NAME}"),
-        ("cursor", "mcpServers", None, "${env:AGENT_SESSION_NAME}"),
+        ("cursor", "mcpServers", "stdio", "${env:AGENT_SESSION_NAME}"),
         ("vscode", "servers", "stdio", "${env:AGENT_SESSION_NAME}"),
     ],
 )
 def test_hosts_are_told_of_the_program_and_of_the_server(
-    cli: Cli, host: str, top: str, kind: str | None, template: str
+    cli: Cli, host: str, top: str, kind: str, template: str
 ) -> None:
     entry = json.loads(cli("mcp", "config", host).out)[top]["holdfast"]
     assert (entry.get("type"), entry["args"]) == (kind, ["mcp"])

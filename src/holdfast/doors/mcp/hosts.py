@@ -32,7 +32,7 @@ def configuration(host: str, *, url: str | None = None, http: bool = False) -> d
 def _by_program(host: str, url: str | None) -> dict[str, Any]:
     arguments = ["mcp"] if url is None else ["mcp", "--url", url]
     entry = {"command": _program(), "args": arguments, "env": _variables(host, url)}
-    return entry if host == "cursor" else {"type": "stdio", **entry}
+    return {"type": "stdio", **entry}
 
 
 def _variables(host: str, url: str | None) -> dict[str, str]:
