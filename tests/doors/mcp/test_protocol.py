@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from mcp import Client
 from mcp.shared.exceptions import MCPError
+from mcp.shared.subscriptions import ResourceUpdated, ToolsListChanged
 
 from holdfast import sync
 from tests.doors.mcp.ways import OLD, SLOW, TALKER, WAYS, client, define, is_alive, server_process, text_of
@@ -169,6 +170,30 @@ async def written(path: Path) -> str:
     return text
 
 
+async def test_clients_hear_of_other_tools_and_of_sessions_they_follow(way: str, place: Place) -> None:
+    name = f"late-{way.replace(' ', '-')}"
+    heard: asyncio.Queue[Any] = asyncio.Queue()
+
+    async def hear(message: Any) -> None:
+        heard.put_nowait(getattr(message, "method", None))
+
+    async with client(way, place.home, place.port, message_handler=hear) as mcp:
+        assert name not in [tool.name for tool in (await mcp.list_tools()).tools]
+        if way.endswith(OLD):
+            define(place.home, f'[agent]\nname = "{name}"\nkind = "command"\ncommand = ["true"]\n')
+            while await heard.get() != "notifications/tools/list_changed":
+                pass
+        else:
+            await mcp.call_tool("send_message", {"session_id": name, "message": "first"})
+            uri = f"holdfast://sessions/{name}/log"
+            async with mcp.listen(tools_list_changed=True, resource_subscriptions=[uri]) as changes:
+                define(place.home, f'[agent]\nname = "{name}"\nkind = "command"\ncommand = ["true"]\n')
+                assert await anext(changes) == ToolsListChanged()
+                await mcp.call_tool("send_message", {"session_id": name, "message": "second"})
+                assert await anext(changes) == ResourceUpdated(uri=uri)
+        assert name in [tool.name for tool in (await mcp.list_tools()).tools]
+
+
 async def test_sessions_and_logs_are_resources(way: str, place: Place) -> None:
     session = f"resource.{way.replace(' ', '.')}"
     async with client(way, place.home, place.port) as mcp:
@@ -234,3 +259,11 @@ async def test_long_lists_come_in_pages(tmp_path: Path, version: str) -> None:
         assert len(sessions) == len(set(sessions)) == 60
         with pytest.raises(MCPError, match="invalid_cursor"):
             await mcp.list_resources(cursor="nonsense")
+
+
+async def test_a_server_that_stops_ends_the_streams_of_changes(tmp_path: Path) -> None:
+    with server_process(tmp_path) as server:
+        async with client(WAYS[1], tmp_path, server.port) as mcp, mcp.listen(tools_list_changed=True) as changes:
+            server.process.terminate()
+            assert [event async for event in changes] == []
+            assert await asyncio.to_thread(server.process.wait, 8) == 0  # it waits for no stream

@@ -49,6 +49,7 @@ class Bridge:
         self._greeting: Message | None = None  # how the client shook hands, to do it again
         self._session: str | None = None
         self._version: str | None = None
+        self._is_listening = False
 
     def is_welcome(self, within: float) -> bool:
         """Whether the server answers to MCP, and to us."""
@@ -105,6 +106,8 @@ class Bridge:
             self._carry(message)
         if message.get("method") == "notifications/cancelled":
             self._hang_up(message)
+        elif message.get("method") == "notifications/initialized":
+            self._begin_to_listen()
 
     def _begin(self, message: Message) -> None:
         """Carry a request on a thread of its own."""
@@ -185,6 +188,29 @@ class Bridge:
         told = {"Mcp-Session-Id": self._session, "MCP-Protocol-Version": self._version}
         return {name: value for name, value in told.items() if value is not None and message is not self._greeting}
 
+    # What the server says by itself, in the older era -------------------------------------------
+
+    def _begin_to_listen(self) -> None:
+        """Have a thread hear what the server says without being asked; where it has no session, it says nothing."""
+        if self._session is not None and not self._is_listening:
+            self._is_listening = True
+            threading.Thread(target=self._listen, daemon=True).start()
+
+    def _listen(self) -> None:
+        """Carry it to the client until the server ends it, or forgets who we are."""
+        try:
+            with connect(self._place) as connection:
+                headers = {**self._headers, **self._about({}), "Accept": "text/event-stream"}
+                send(connection, self._place, "GET", PATH, headers, b"")
+                answer = Answer(connection)
+                if answer.status == 200:
+                    for event in answer.events():
+                        self._write(msgspec.json.decode(event))
+        except (OSError, ValueError):
+            pass  # the next request finds out what became of the server
+        finally:
+            self._is_listening = False
+
     # What comes back ----------------------------------------------------------------------------
 
     def _write_all(self, message: Message, answer: Answer) -> bool:
@@ -241,6 +267,7 @@ class Bridge:
                     self._session = answer.headers.get("mcp-session-id")
             with connect(self._place) as connection:
                 self._ask(connection, {"jsonrpc": "2.0", "method": "notifications/initialized"})
+            self._begin_to_listen()
 
     def _hang_up(self, message: Message) -> None:
         """Wait no longer for an answer; in the newer era, that is how a request is cancelled."""

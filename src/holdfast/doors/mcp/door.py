@@ -23,6 +23,8 @@ from holdfast.doors.http.visit import Visitor
 if TYPE_CHECKING:
     from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
 
+    from holdfast.doors.mcp.changes import TellingServer
+
 PATH = "/mcp"
 GUEST = "holdfast.guest"  # where a request's scope has who it comes from
 
@@ -43,6 +45,7 @@ class Mcp:
         self._door, self._live, self._stateless = door, live, stateless
         self._starting: asyncio.Future[StreamableHTTPSessionManager] | None = None
         self._keeper: asyncio.Task[None] | None = None
+        self._server: TellingServer | None = None  # once it was needed
         self._stop = asyncio.Event()
         self.is_closing = False
 
@@ -109,8 +112,9 @@ class Mcp:
         from holdfast.doors.mcp.server import make_server
 
         limits = self._door.deps.settings.server
+        self._server = make_server(_guest_of, is_stateless=self._stateless)
         return StreamableHTTPSessionManager(
-            make_server(_guest_of),
+            self._server,
             stateless=self._stateless,
             max_request_body_size=MAX_BODY,
             max_sessions=limits.streams,
@@ -119,6 +123,8 @@ class Mcp:
     async def close(self) -> None:
         """End all sessions of the protocol; what agents do for them goes on."""
         self.is_closing = True
+        if self._server is not None:
+            self._server.end_streams()
         self._stop.set()
         if self._keeper is not None:
             with suppress(asyncio.CancelledError):

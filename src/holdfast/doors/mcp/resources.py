@@ -58,11 +58,8 @@ def uri_of(session_id: str, part: str = "") -> str:
 
 async def read(call: Call, uri: str) -> str:
     """What is at an address, as JSON. Raises NoSuchResource, SessionNotFound, OutOfReach."""
-    call.check_scope(Scope.READ)
-    found = _address(uri)
-    if found is None:
-        raise NoSuchResource(uri)
-    ref, part, query = await call.session(unquote(found[1])), found[2], dict(parse_qsl(found[3] or ""))
+    ref = await session_at(call, uri)
+    _, part, query = _parts(uri)
     if part is None:
         return encode_text(to_json(await call.hf.get(ref)))
     limit = _number(query, "limit", ENTRIES)
@@ -72,6 +69,19 @@ async def read(call: Call, uri: str) -> str:
         return await _log(call, ref, after=_number(query, "after", 0), limit=limit)
     page = await call.hf.messages(ref, last=limit, before=_number(query, "before", None))
     return _page(ref, "messages", page.items, "before", page.next)
+
+
+async def session_at(call: Call, uri: str) -> str:
+    """The session that an address is about. Raises NoSuchResource, OutOfReach."""
+    call.check_scope(Scope.READ)
+    return await call.session(_parts(uri)[0])
+
+
+def _parts(uri: str) -> tuple[str, str | None, dict[str, str]]:
+    found = _address(uri)
+    if found is None:
+        raise NoSuchResource(uri)
+    return unquote(found[1]), found[2], dict(parse_qsl(found[3] or ""))
 
 
 async def _log(call: Call, ref: str, *, after: int, limit: int) -> str:

@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 
 import mcp_types as types
 from mcp.server.context import ServerRequestContext
-from mcp.server.lowlevel.server import Server
+from mcp.server.subscriptions import ListenHandler
 from mcp.shared.exceptions import MCPError
 
 from holdfast import __version__
@@ -21,8 +21,9 @@ from holdfast.core.codec import encode_text
 from holdfast.core.errors import AgentNotFound, HoldfastError, NotFound, ToolNotFound
 from holdfast.core.session import Session
 from holdfast.doors.http.refusals import Unexpected
-from holdfast.doors.mcp import named, resources
+from holdfast.doors.mcp import changes, named, resources
 from holdfast.doors.mcp.calls import Call, Guest
+from holdfast.doors.mcp.changes import TellingServer
 from holdfast.doors.mcp.table import Answer, Document
 from holdfast.doors.mcp.tools import TOOLS
 
@@ -43,11 +44,13 @@ calls they remember what was said. get_context and set_context are a session's s
 _running: set[asyncio.Task[Any]] = set()  # calls at work; the loop itself would forget them
 
 
-def make_server(guests: Guests) -> Server[Any]:
-    """The server; `guests` says who a request comes from."""
+def make_server(guests: Guests, *, is_stateless: bool = False) -> TellingServer:
+    """The server; `guests` says who a request comes from. A stateless one forgets clients of the older era."""
     desk = Desk(guests)
-    return Server(
+    return TellingServer(
         "holdfast",
+        tells=not is_stateless,
+        open_streams=desk.open_streams,
         version=__version__,
         title="Holdfast",
         description="Durable sessions for AI agents",
@@ -58,6 +61,7 @@ def make_server(guests: Guests) -> Server[Any]:
         on_list_resources=desk.list_resources,
         on_list_resource_templates=desk.list_templates,
         on_read_resource=desk.read_resource,
+        on_subscriptions_listen=desk.listen,
     )
 
 
@@ -70,10 +74,14 @@ class Desk:
 
     def __init__(self, guests: Guests) -> None:
         self._guests = guests
+        self.open_streams: set[ListenHandler] = set()
 
     async def list_tools(self, ctx: Context, params: types.PaginatedRequestParams | None) -> types.ListToolsResult:
         """A page of tools: those of the table, then agents, workers and tools by name."""
-        every = await _every_tool(Call(self._guests(ctx)))
+        call = Call(self._guests(ctx))
+        by_name = await _named_tools(call)
+        every = _every_tool(by_name)
+        changes.watch_for_older(ctx, call, _named_tools, by_name)
         first = _position(every, None if params is None else params.cursor)
         page = every[first : first + PAGE]
         more = first + PAGE < len(every)
@@ -91,6 +99,12 @@ class Desk:
         except Exception:
             log.exception("tool %s failed", params.name)
             return _refusal(Unexpected())
+
+    async def listen(
+        self, ctx: Context, params: types.SubscriptionsListenRequestParams
+    ) -> types.SubscriptionsListenResult:
+        """A stream of changes, in the newer era."""
+        return await changes.listen(ctx, params, Call(self._guests(ctx)), _named_tools, self.open_streams)
 
     async def list_resources(
         self, ctx: Context, params: types.PaginatedRequestParams | None
@@ -133,7 +147,7 @@ def _resource(session: Session, part: str) -> types.Resource:
 # Tools ------------------------------------------------------------------------------------------
 
 
-async def _every_tool(call: Call) -> list[types.Tool]:
+def _every_tool(by_name: dict[str, types.Tool]) -> list[types.Tool]:
     found = [
         types.Tool(
             name=tool.name,
@@ -145,7 +159,6 @@ async def _every_tool(call: Call) -> list[types.Tool]:
         )
         for tool in TOOLS.values()
     ]
-    by_name = await _named_tools(call)
     return found + [by_name[name] for name in sorted(by_name)]
 
 
