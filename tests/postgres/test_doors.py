@@ -120,7 +120,7 @@ async def test_a_session_goes_on_at_the_other_server_and_at_the_other_door(
             found = await mcp.call_tool("start_agent_session", {"agent": "echo-agent", "prompt": "hi"})
             assert found.structured_content["run"]["result"] == "Echo Agent Response: hi"
             log = await mcp.read_resource("holdfast://sessions/s-1/log")
-            assert json.loads(log.contents[0].text)["entries"][0]["kind"] == "created"
+            assert json.loads(log.contents[0].text)["entries"][0]["kind"] == "created"  # type: ignore[union-attr]
 
 
 async def test_many_first_calls_at_both_servers_make_one_session(both: tuple[Stubs, Stubs]) -> None:
