@@ -52,6 +52,7 @@ LOST, KILLS, SUPERVISOR = (
 FAMILIES = "tests/launcher/test_families.py"
 A_SECOND_TURN = "test_the_database_refuses_a_second_turn_that_is_queued_or_running"
 STREAMS = "tests/doors/http/test_streams.py"
+REVOKED = "tests/doors/test_revoked.py"
 TOGETHER, FEED, SILENCE = (f"tests/postgres/test_{name}.py" for name in ("together", "feed", "silence"))
 BREAKS, SPOOL, MANY = (f"tests/doors/hooks/test_{name}.py" for name in ("never_breaks", "spool", "many_at_once"))
 
@@ -681,6 +682,29 @@ MUTANTS = (
         "command_timeout=options.statement_timeout + GRACE,",
         "command_timeout=None,",
         (f"{SILENCE}::test_who_reads_from_a_silent_database_is_told_in_time",),
+    ),
+    Mutant(
+        "streams of revoked keys",
+        "holdfast/doors/http/streams.py",
+        "                await standing.check()\n",
+        "",
+        (f"{REVOKED}::test_server_sent_events_end_with_a_refusal",),
+    ),
+    Mutant(
+        "streams of revoked keys by gRPC",
+        "holdfast/doors/grpc/sessions.py",
+        "                await call.standing.check()\n",
+        "",
+        (f"{REVOKED}::test_watching_by_grpc_ends_unauthenticated",),
+    ),
+    Mutant(
+        "registrations elsewhere",
+        "holdfast/tasks/desk.py",
+        "            await deps.look_for(wanted)\n",
+        "",
+        (
+            "tests/postgres/test_doors.py::test_what_registers_at_one_server_is_asked_through_the_other_and_vanishes_from_both",
+        ),
     ),
 )
 

@@ -12,7 +12,7 @@ Each method checks nothing and decides nothing: it calls one service function.
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import datetime
 from functools import partial
 from typing import Any
@@ -25,7 +25,7 @@ from holdfast.core.approval import Approval
 from holdfast.core.context import ContextItem
 from holdfast.core.delegation import Delegation, Span
 from holdfast.core.entry import Entry
-from holdfast.core.errors import AgentNotFound, InvalidCursor, InvalidField, StoreUnavailable
+from holdfast.core.errors import AgentNotFound, InvalidCursor, InvalidField, StoreError, StoreUnavailable
 from holdfast.core.event import Event, Hit
 from holdfast.core.family import Deletion, Tombstone
 from holdfast.core.policy import Verdict
@@ -56,6 +56,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from asyncio import Task
 
+    from holdfast.core.agent import AgentDefinition
     from holdfast.core.inbox import Item
     from holdfast.core.key import Key
     from holdfast.core.once import OnceKey
@@ -639,9 +640,13 @@ class Holdfast:
         """Agents by name, with what is wrong in files that describe none."""
         from holdfast.service.agents import AgentList, shown
 
-        registry, deps = config.open_registry(), await self._ready()
-        await deps.registered.look()
-        every = {**deps.registered.agents(), **registry.all()}
+        registry = config.open_registry()
+        registered: dict[str, AgentDefinition] = {}
+        with suppress(StoreError):  # it is away: those that are defined are there all the same
+            deps = await self._ready()
+            await deps.registered.look()
+            registered = deps.registered.agents()
+        every = {**registered, **registry.all()}
         items = [shown(agent) for _, agent in sorted(every.items())]
         return AgentList(items=items, problems=[problem.to_dict() for problem in registry.problems()])
 

@@ -54,7 +54,7 @@ async def guarded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncItera
     live = streams.add_to(door, StreamSettings(heartbeat=0.2))
     mcp.add_to(door, live)
     server = GrpcServer(deps, gate)
-    async with running(door) as http, asyncio.timeout(3 * PATIENCE):
+    async with running(door) as http, asyncio.timeout(PATIENCE):
         served = Guarded(http, door, live, graphql.add_to(door, live))
         served.grpc_port = await server.start("127.0.0.1", 0)
         made = await served.holdfast().create_key(scopes=("read", "write"))

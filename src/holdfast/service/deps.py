@@ -100,10 +100,13 @@ class Deps:
             raise AgentNotFound(name)
         return found
 
-    async def look_for(self, name: str | None) -> None:
-        """Learn what has registered meanwhile, at whatever server, if no agent of that name is known."""
+    async def look_for(self, name: str | None, *, unless_younger: timedelta = timedelta(0)) -> None:
+        """Learn what has registered meanwhile, at whatever server, if no agent of that name is known.
+
+        Not if that was done a moment ago: for those who do not mean to ask that agent.
+        """
         if name is not None and self.find_agent is not None and not self.can_start(name):
-            await self.registered.look()
+            await self.registered.look(unless_younger=unless_younger)
 
     def can_start(self, name: str | None) -> bool:
         """Whether an agent is known and switched on; one whose file is wrong is known, and whoever asks it is told."""

@@ -35,6 +35,7 @@ from holdfast.service.inline import pause
 from holdfast.service.sessions import SessionRequest, new_session
 
 MOST_PAUSE = 0.25  # seconds between two looks at a run that takes long
+KNOWN_FOR = timedelta(seconds=1)  # what is registered elsewhere is known for so long, unless it is asked for by name
 LOOK_AGAIN = 1.0  # seconds: a wake-up is a hint and may get lost
 MAX_CORRELATION = 256
 FIRST_ASKED = 2  # the entry that asks a session which was made for it, right behind its `created`
@@ -147,7 +148,7 @@ async def ask(
 async def send(deps: Deps, caller: Caller, ref: str, content: object, *, client_key: str | None = None) -> Reply | None:
     """Say something to a session's agent as a run; None if the agent cannot be started."""
     session = await deps.store.get(caller.owner, ref)
-    await deps.look_for(session.agent_name)
+    await deps.look_for(session.agent_name, unless_younger=KNOWN_FOR)
     if not deps.can_start(session.agent_name):
         return None
     key = None if client_key is None else f"send:{session.session_id}:{check_label('client_key', client_key)}"

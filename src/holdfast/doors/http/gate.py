@@ -158,7 +158,7 @@ def _interface(asking: Asking) -> str:
 
 def _holder(asking: Asking) -> str:
     """Who would drive a session: whoever says so; else somebody new with each request, for two may share a key."""
-    return _name(asking, b"x-holdfast-holder") or f"rest-{asking.request_id}"
+    return _name(asking, b"x-holdfast-holder") or f"{_interface(asking)}-{asking.request_id}"
 
 
 def _name(asking: Asking, header: bytes) -> str | None:
