@@ -18,12 +18,14 @@ from holdfast.core.entry import text_of
 from holdfast.core.errors import ToolUnreachable
 from holdfast.core.tool import Occasion, Refused, Tool, ToolFunction
 
-UNREACHABLE = "unreachable"
+UNREACHABLE = "unreachable"  # nobody was asked
+LOST = "connection_lost"  # somebody was, and nobody knows what came of it
 EXECUTE = "/agentplatform.AgentService/ExecuteTask"
 STREAM = "/agentplatform.AgentService/StreamTask"
 PROCESS = "/agentplatform.TaskWorker/ProcessTask"
 TOOL = "/agentplatform.ToolService/ExecuteTool"
 TOOL_WITHIN = 60.0  # seconds
+REASONS = {"DEADLINE_EXCEEDED": TIMED_OUT, "UNAVAILABLE": LOST}  # of a failure, by the status of the call
 
 
 class Remote:
@@ -40,7 +42,7 @@ class Remote:
         except Unreachable as error:
             await emit(failed(UNREACHABLE, str(error)))
         except RemoteFailure as error:
-            reason = TIMED_OUT if error.code == "DEADLINE_EXCEEDED" else AGENT_FAILED
+            reason = REASONS.get(error.code, AGENT_FAILED)
             await emit(failed(reason, f"{job.agent.name} answered with {error.code}: {error.detail}"))
 
     async def _asked(self, job: Job, emit: Emit) -> Event:
@@ -148,6 +150,8 @@ def calling(tool: Tool, key: str | None = None, secret: Secret | None = None) ->
         except Unreachable as error:
             raise ToolUnreachable(tool.name, str(error)) from error
         except RemoteFailure as error:
+            if error.code == "UNAVAILABLE":
+                raise ToolUnreachable(tool.name, error.detail, is_unsure=True) from error
             raise Refused(f"{tool.name} answered with {error}") from error
         if not response.success:
             raise Refused(response.error or f"{tool.name} failed")

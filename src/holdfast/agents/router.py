@@ -20,6 +20,7 @@ from holdfast.agents.trust import SCHEME, credentials
 from holdfast.core.errors import Unsupported
 
 CONNECT_WITHIN = 0.5  # seconds; then the next endpoint is tried
+CONNECT_AT_LAST = 3.0  # where there is no other: a busy machine may take its time
 PROBE_EVERY = 0.5
 PROBE_WITHIN = 0.5
 IDLE_AFTER = 60.0  # seconds without a call after which nobody looks whether an endpoint is well
@@ -31,7 +32,7 @@ OPTIONS = [
     ("grpc.http2.max_pings_without_data", 2),
     ("grpc.max_receive_message_length", MAX_MESSAGE),
     ("grpc.max_send_message_length", MAX_MESSAGE),
-    ("grpc.min_reconnect_backoff_ms", 100),
+    ("grpc.min_reconnect_backoff_ms", 3_000),  # how long one attempt may take; those that are refused end at once
     ("grpc.initial_reconnect_backoff_ms", 100),
     ("grpc.max_reconnect_backoff_ms", 1_000),
     ("grpc.service_config_disable_resolution", 1),
@@ -61,14 +62,14 @@ class Endpoint:
         self._used_at = monotonic()
         self._probing: asyncio.Task[None] | None = None
 
-    async def is_ready(self) -> bool:
-        """Whether there is a connection, or one can be made at once."""
+    async def is_ready(self, within: float = CONNECT_WITHIN) -> bool:
+        """Whether there is a connection, or one can be made in time."""
         import grpc
 
         self._watch()
         state = self.channel.get_state(try_to_connect=True)
         with suppress(TimeoutError):
-            async with asyncio.timeout(CONNECT_WITHIN):
+            async with asyncio.timeout(within):
                 while state is not grpc.ChannelConnectivity.READY:
                     if state is grpc.ChannelConnectivity.TRANSIENT_FAILURE:
                         return self._lost()
@@ -173,9 +174,11 @@ class Router:
             self._credentials = await self._trusted()
         start = next(self._turn) % max(1, len(places))
         in_turn = [self._endpoint(place) for place in (*places[start:], *places[:start])]
-        for endpoint in sorted(in_turn, key=lambda each: not each.is_well):
-            if await endpoint.is_ready():
-                return endpoint
+        in_turn.sort(key=lambda each: not each.is_well)
+        for within in (CONNECT_WITHIN, CONNECT_AT_LAST):
+            for endpoint in in_turn:
+                if await endpoint.is_ready(within):
+                    return endpoint
         raise Unreachable(f"none of {', '.join(places)} can be reached")
 
     async def _trusted(self) -> Any:

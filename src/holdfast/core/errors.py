@@ -901,21 +901,27 @@ class OutcomeUnknown(StoreError):
 
 
 class AgentUnreachable(StoreError):
-    """No endpoint of an agent that lives elsewhere could be reached: it was not asked."""
+    """No endpoint of an agent that lives elsewhere could be reached, or it was lost before it had answered."""
 
     code = "agent_unreachable"
 
-    def __init__(self, agent: str, why: str) -> None:
-        super().__init__(f"agent {agent!r} was not asked: {why}; check that it runs there", agent_name=agent)
+    def __init__(self, agent: str, why: str, *, is_unsure: bool = False) -> None:
+        """`is_unsure`: nobody knows whether it did what it was asked."""
+        what = "was lost before it had answered" if is_unsure else "was not asked"
+        super().__init__(
+            f"agent {agent!r} {what}: {why}; check that it runs there", agent_name=agent, is_unsure=is_unsure
+        )
 
 
 class ToolUnreachable(StoreError):
-    """No endpoint of a tool that lives elsewhere could be reached: it was not called."""
+    """No endpoint of a tool that lives elsewhere could be reached, or it was lost before it had answered."""
 
     code = "tool_unreachable"
 
-    def __init__(self, tool: str, why: str) -> None:
-        super().__init__(f"tool {tool!r} was not called: {why}; check that it runs there", tool=tool)
+    def __init__(self, tool: str, why: str, *, is_unsure: bool = False) -> None:
+        """`is_unsure`: nobody knows whether it did what it was called for."""
+        what = "was lost before it had answered" if is_unsure else "was not called"
+        super().__init__(f"tool {tool!r} {what}: {why}; check that it runs there", tool=tool, is_unsure=is_unsure)
 
 
 class StoreUnavailable(StoreError):

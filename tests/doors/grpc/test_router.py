@@ -298,6 +298,34 @@ async def test_a_silent_endpoint_is_left_out(served: Served, home: Path) -> None
         two.process.send_signal(signal.SIGCONT)
 
 
+async def test_an_endpoint_that_dies_in_the_middle_of_a_call_is_an_error_of_the_call(
+    served: Served, home: Path
+) -> None:
+    async with elsewhere(agent := Recorder()) as place:
+        define(home, "far", place)
+        call = served.agents.ExecuteTask(task("slow", "far", session_id="s-1"))
+        async with asyncio.timeout(20):
+            await agent.at_work.wait()
+    error = await refused(call)
+    assert (error.code(), trailing(error)["session-id"]) == (Code.UNAVAILABLE, "s-1")
+    assert json.loads(dict(error.trailing_metadata() or ())["error-bin"])["is_unsure"] is True
+
+
+async def test_the_only_endpoint_may_take_its_time_to_connect(served: Served, home: Path) -> None:
+    with sample_process("echo-agent", home) as busy:
+        define(home, "busy", busy.place)
+        busy.process.send_signal(signal.SIGSTOP)
+        call = asyncio.ensure_future(served.agents.ExecuteTask(task("x", "busy"), timeout=PATIENCE))
+
+        async def is_given_up_at_first() -> bool:
+            known = router()._endpoints.get(busy.place)
+            return known is not None and not known.is_well
+
+        await until(is_given_up_at_first)
+        busy.process.send_signal(signal.SIGCONT)
+        assert (await call).success
+
+
 async def test_an_endpoint_with_tls_is_asked_if_it_can_be_trusted(
     served: Served, home: Path, certificate: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -15,7 +15,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from holdfast import __version__, config
-from holdfast.agents.grpc import UNREACHABLE, texts_of
+from holdfast.agents.grpc import LOST, UNREACHABLE, texts_of
 from holdfast.agents.router import router
 from holdfast.core.agent import AgentDefinition, AgentKind, AgentRole
 from holdfast.core.codec import encode_text
@@ -147,8 +147,8 @@ class Platform:
 
     def _judged(self, call: Call, task: Task, answer: Answer) -> Answer:
         """The answer, noted. Raises AgentUnreachable if nobody was there to give one."""
-        if answer.reason == UNREACHABLE:
-            raise AgentUnreachable(task.agent, answer.error)
+        if answer.reason in (UNREACHABLE, LOST):
+            raise AgentUnreachable(task.agent, answer.error, is_unsure=answer.reason == LOST)
         self._end(call, task, "completed" if answer.success else "failed", answer.error)
         self._completed[task.agent] += answer.success
         return answer

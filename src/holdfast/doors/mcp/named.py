@@ -13,7 +13,7 @@ from typing import Annotated, Any
 from msgspec import Meta, Struct, field
 from msgspec.json import format as indented
 
-from holdfast.agents.grpc import UNREACHABLE
+from holdfast.agents.grpc import LOST, UNREACHABLE
 from holdfast.core.agent import AgentDefinition
 from holdfast.core.codec import encode_text
 from holdfast.core.errors import AgentUnreachable, InvalidField, ToolNotFound
@@ -85,8 +85,8 @@ async def ask_agent(call: Call, name: str, arguments: Document) -> Answer:
     task = Task(agent=name, input=asks.input, parameters=asks.parameters, session=asks.session_id, parent=call.parent)
     await call.start_launcher()
     answer = await _answered(call, task)
-    if answer.reason == UNREACHABLE:
-        raise AgentUnreachable(name, answer.error)
+    if answer.reason in (UNREACHABLE, LOST):
+        raise AgentUnreachable(name, answer.error, is_unsure=answer.reason == LOST)
     return _told(answer, asks.session_id)
 
 
