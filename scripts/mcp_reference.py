@@ -24,6 +24,17 @@ What `/mcp` of a server and `holdfast mcp` answer to ([how to use it](../mcp.md)
 content has an `error` with the code and the facts of the [error](errors.md).
 
 """
+CHANGES = """
+## Changes
+
+What a client is told without asking.
+
+- There are other agents, workers or tools: in revision 2026-07-28 by `subscriptions/listen` with `toolsListChanged`; in
+  older ones by `notifications/tools/list_changed`, to a client that has listed them, but not with `serve --workers`.
+- Something happened in a session: by `subscriptions/listen` with its address among up to 100 `resourceSubscriptions`;
+  older revisions have to read it again.
+- That there are other sessions is told to nobody.
+"""
 ERRORS = """
 ## Errors of the protocol
 
@@ -59,7 +70,7 @@ def page() -> str:
         "\n## Resources\n\n| address | |\n|---|---|\n",
         *(f"| `{uri}` | {told} |\n" for _, uri, told in TEMPLATES),
     ]
-    return "".join([*parts, ERRORS])
+    return "".join([*parts, CHANGES, ERRORS])
 
 
 def _tool(tool: Tool) -> str:
