@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import inspect
 from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 from types import ModuleType
 from typing import Any, assert_type
@@ -15,6 +16,8 @@ import holdfast
 from holdfast import client, config, sync
 from holdfast.core.query import Page
 from holdfast.core.session import Session
+from holdfast.core.turn import Launcher
+from holdfast.service.inline import drive
 
 SCRIPT = Path(__file__).parents[1] / "scripts" / "sync_stub.py"
 
@@ -79,6 +82,13 @@ def _asked(hf: sync.Holdfast) -> str:
     return hf.run("echo-agent", "hello", mode="async_poll").run.run_id
 
 
+def _launcher(hf: sync.Holdfast) -> str:
+    """A launcher that works on the same store."""
+    now, store = datetime.now(UTC), hf._target._deps.store  # no door makes a launcher
+    drive(store.save_launcher(Launcher(launcher_id="l-1", name="one", registered_at=now, seen_at=now)))
+    return hf.launchers().items[0].launcher_id
+
+
 def _set_aside(hf: sync.Holdfast) -> str:
     """What an agent that cannot be started was told three times."""
     folder = Path(config.home()) / "agents"
@@ -117,6 +127,7 @@ CALLS: dict[str, Callable[[sync.Holdfast], object]] = {
     "delete": lambda hf: hf.delete("one"),
     "deleted": lambda hf: hf.deleted(),
     "events": lambda hf: next(hf.events("one", follow=False)),
+    "drain_launcher": lambda hf: hf.drain_launcher(_launcher(hf)),
     "export": lambda hf: next(hf.export("one")),
     "finalize": lambda hf: hf.finalize("one"),
     "fork": lambda hf: hf.fork("one"),

@@ -702,9 +702,21 @@ class Holdfast:
 
     async def launchers(self) -> Page[Launcher]:
         """Launchers that work for the caller, newest first; not those that have ended in good order."""
-        every = await (await self._ready()).store.launchers()
-        ours = [each for each in every if each.works_for(self._caller.owner) and not each.has_left]
-        return Page([replace(each, seen_off=()) for each in ours])  # of others' sessions, too
+        from holdfast.service.launchers import list_launchers
+
+        found = await list_launchers(await self._ready(), self._caller)
+        return Page([replace(each, seen_off=()) for each in found])  # of others' sessions, too
+
+    async def drain_launcher(self, launcher_id: str, *, drain: bool = True) -> Launcher:
+        """Let a launcher take no more turns, or with `drain=False` take them again; what it has at work goes on.
+
+        One that is a process of its own ends when nothing is left; a server's own goes on waiting. It holds for
+        this start of the launcher, which may also be named by its name, or the beginning of its id.
+        """
+        from holdfast.service.launchers import drain_launcher
+
+        kept = await drain_launcher(await self._ready(), self._caller, launcher_id, drain=drain)
+        return replace(kept, seen_off=())
 
     async def messages(
         self,

@@ -326,7 +326,7 @@ class Store(Protocol):
         """Give the oldest queued turn that is due, of one of these agents and none that is `full`, to a launcher.
 
         With `root`, only of the family of that root session. Exactly one of several launchers
-        gets a turn. None if there is nothing to do.
+        gets a turn. None if there is nothing to do, or the launcher is to drain.
         """
 
     async def overdue(self, at: datetime, limit: int) -> list[tuple[str, str]]:
@@ -338,8 +338,14 @@ class Store(Protocol):
     async def unstarted_turns(self, launcher_id: str) -> list[tuple[str, Turn]]:
         """(owner, turn) of what the launcher has claimed and not started yet, oldest first."""
 
-    async def save_launcher(self, launcher: Launcher) -> None:
-        """Remember a launcher, or that it lives. When a new one comes, those that are forgotten by then go."""
+    async def save_launcher(self, launcher: Launcher) -> Launcher:
+        """Remember a launcher, or that it lives; as it is kept: whether it is to drain is not its own to say.
+
+        When a new one comes, those that are forgotten by then go.
+        """
+
+    async def drain_launcher(self, launcher_id: str, drain: bool) -> Launcher:
+        """Have a launcher take no more turns, or take them again. Raises LauncherNotFound."""
 
     async def launchers(self) -> list[Launcher]:
         """All launchers that are not forgotten, newest first."""

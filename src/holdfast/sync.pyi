@@ -345,6 +345,13 @@ class Holdfast:
     def launchers(self) -> Page[Launcher]:
         """Launchers that work for the caller, newest first; not those that have ended in good order."""
 
+    def drain_launcher(self, launcher_id: str, *, drain: bool = True) -> Launcher:
+        """Let a launcher take no more turns, or with `drain=False` take them again; what it has at work goes on.
+
+        One that is a process of its own ends when nothing is left; a server's own goes on waiting. It holds for
+        this start of the launcher, which may also be named by its name, or the beginning of its id.
+        """
+
     def messages(
         self,
         ref: str,

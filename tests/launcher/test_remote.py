@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from holdfast import config, sync
+from holdfast.core.errors import Forbidden, LauncherNotFound
 from holdfast.core.run import Run
 from holdfast.service.inline import drive
 from holdfast.service.keys import create_key
@@ -150,6 +151,40 @@ def test_a_parent_hears_of_the_child_it_asked_through_the_server(works: Works) -
     [child] = works.hf.children(run.session_id).items
     assert child.agent_name == "echo-agent"
     assert works.problems(run) == []
+
+
+def test_a_launcher_that_is_to_drain_finishes_what_it_has_takes_nothing_new_and_ends(works: Works) -> None:
+    with works.server(), works.launcher() as process:
+        running = works.ask()
+        until(lambda: len(works.agents) == 1)
+        with sync.connect(works.url, key=works.key_for("admin")) as admin:
+            assert admin.drain_launcher("one").drain
+            waiting = works.ask("echo-agent")
+            seen = works.hf.launchers().items[0].seen_at
+            until(lambda: works.hf.launchers().items[0].seen_at > seen)  # it has heard of it, and goes on
+            assert works.hf.get_run(waiting.run_id).state == "queued"
+            assert not admin.drain_launcher("one", drain=False).drain
+            assert works.result(waiting).result == "Echo Agent Response: it"
+            admin.drain_launcher("one")
+            later = works.ask("echo-agent")
+            works.go.touch()
+            assert works.result(running).result == "did it"
+        assert process.wait(PATIENCE) == 0
+        assert works.hf.get_run(later.run_id).state == "queued"
+        assert works.hf.launchers().items == [], "it has said farewell"
+        with works.launcher():  # the next start of it is another launcher
+            works.result(later)
+    assert works.problems(running, waiting, later) == []
+
+
+def test_only_an_admin_drains_a_launcher(works: Works) -> None:
+    with works.server(), works.launcher():
+        until(lambda: len(works.hf.launchers()) == 1)
+        others = works.key_for("read", "write", "approve")
+        with sync.connect(works.url, key=others) as other, pytest.raises(Forbidden):
+            other.drain_launcher("one")
+        with sync.connect(works.url, key=works.key_for("admin")) as admin, pytest.raises(LauncherNotFound):
+            admin.drain_launcher("another")
 
 
 def test_an_agent_outlives_its_server_and_its_result_arrives_once(works: Works) -> None:

@@ -383,7 +383,8 @@ class LauncherNotFound(NotFound):
 
     def __init__(self, launcher_id: str) -> None:
         shown = _plain(launcher_id)
-        super().__init__(f"there is no launcher {shown!r}; register it first (POST /launchers)", launcher_id=shown)
+        way_out = "`launchers` lists what there is; a new one registers first (POST /launchers)"
+        super().__init__(f"there is no launcher {shown!r}; {way_out}", launcher_id=shown)
 
 
 class ItemNotFound(NotFound):

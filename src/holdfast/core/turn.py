@@ -103,9 +103,10 @@ class Launcher(Struct, frozen=True, kw_only=True):
     pid: int | None = None
     slots: int = 0
     running: int = 0
-    draining: bool = False
+    draining: bool = False  # whether it is ending
     agents: tuple[str, ...] = ()
     owners: tuple[str, ...] = ()  # for whom it works; empty: for all of its store
+    drain: bool = False  # whether somebody wants it to take no more turns; the store's word, not the launcher's
     seen_off: tuple[str, ...] = ()  # sessions it had to leave a short while ago (`name_of`), and whose agents are gone
 
     def works_for(self, owner: str) -> bool:

@@ -20,8 +20,8 @@ from holdfast.service.turns import Given
 class Desk(Protocol):
     """What a launcher asks and reports."""
 
-    async def register(self, launcher: Launcher) -> None:
-        """Say that this launcher is there, or still there."""
+    async def register(self, launcher: Launcher) -> bool:
+        """Say that this launcher is there, or still there; whether it is to drain."""
 
     async def claim(
         self,

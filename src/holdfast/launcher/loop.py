@@ -105,10 +105,14 @@ class Loop:
         root: str | None = None,
         listener: Listener | None = None,
         environment: dict[str, str] | None = None,
+        ends_when_drained: bool = False,
+        beat_every: float = HEARTBEAT,
     ) -> None:
+        """With `ends_when_drained`, it stops by itself when it is to drain and has nothing at work."""
         self._desk, self._launcher, self._carriers, self._find_agents = desk, launcher, carriers, find_agent
         self._owners, self._root, self._listener = owners, root, listener
         self._environment = environment or {}
+        self._ends_when_drained, self._beat_every, self._is_to_drain = ends_when_drained, beat_every, False
         self._turns: dict[str, asyncio.Task[None]] = {}
         self._outliving: set[str] = set()  # turns whose agents go on without us
         self._agents: Counter[str] = Counter()
@@ -131,7 +135,7 @@ class Loop:
         await self._adopt()
         beat = asyncio.create_task(self._beat())
         try:
-            while not stop.is_set():
+            while not (stop.is_set() or self._is_drained):
                 await self._step(stop)
         finally:
             self._is_draining = True
@@ -140,6 +144,10 @@ class Loop:
             beat.cancel()
             with suppress(TimeoutError):
                 await asyncio.wait_for(self._register(), FAREWELL)
+
+    @property
+    def _is_drained(self) -> bool:
+        return self._ends_when_drained and self._is_to_drain and not self._turns
 
     async def _step(self, stop: asyncio.Event) -> None:
         """Claim what there is room for, then wait until something happens."""
@@ -445,17 +453,17 @@ class Loop:
         while True:
             self._has_news.clear()
             await self._register()
-            await _first(self._has_news.wait(), asyncio.sleep(HEARTBEAT))
+            await _first(self._has_news.wait(), asyncio.sleep(self._beat_every))
 
     async def _register(self) -> None:
-        """Say that we are there, what we do, and whom we have seen off lately."""
+        """Say that we are there, what we do, and whom we have seen off lately; hear whether we are to drain."""
         recent = clock() - SEEN_OFF_FOR
         self._seen_off = {name: at for name, at in self._seen_off.items() if at >= recent}
         told = replace(
             self._launcher, running=len(self._turns), draining=self._is_draining, seen_off=tuple(self._seen_off)
         )
         with suppress(HoldfastError):
-            await self._desk.register(told)
+            self._is_to_drain = await self._desk.register(told)
 
     def _confirm(self, owner: str, turn: Turn) -> None:
         """Have it known that nothing of a turn is left which is not ours any more: who deleted it may be waiting."""

@@ -17,7 +17,7 @@ from holdfast.core.turn import Launcher
 from holdfast.launcher.carriers import Carriers
 from holdfast.launcher.desk import Desk
 from holdfast.launcher.inside import inside
-from holdfast.launcher.loop import Loop
+from holdfast.launcher.loop import HEARTBEAT, Loop
 
 SLOTS = 16
 
@@ -32,10 +32,12 @@ async def serve(
     slots: int = SLOTS,
     environment: dict[str, str] | None = None,
     stop: asyncio.Event | None = None,
+    beat_every: float = HEARTBEAT,
 ) -> None:
     """Take turns until `stop`, or SIGTERM or SIGINT; then finish what ends soon and leave the rest to the next life.
 
-    A second signal leaves it at once.
+    A second signal leaves it at once. Where nobody gives it a `stop`, it also ends when it is to drain and nothing is
+    at work any more.
     """
     with alone_in(folder):
         now = datetime.now(UTC)
@@ -56,6 +58,8 @@ async def serve(
             agents,
             owners=owners,
             environment=environment,
+            ends_when_drained=stop is None,
+            beat_every=beat_every,
         )
         await loop.run(_told_by_signals(loop) if stop is None else stop)
 

@@ -82,10 +82,10 @@ class RemoteDesk:
 
     # Launchers ----------------------------------------------------------------------------------
 
-    async def register(self, launcher: Launcher) -> None:
-        """Say that this launcher is there, or still there."""
+    async def register(self, launcher: Launcher) -> bool:
+        """Say that this launcher is there, or still there; whether it is to drain."""
         self._launcher = launcher
-        await self._send_beat(self._heartbeat(launcher.running))
+        return (await self._send_beat(self._heartbeat(launcher.running))).drain
 
     async def _at_launcher(self, what: str, body: Any, kind: type[T], *, wait: float = 0.0) -> T:
         """Ask something as this launcher. A server that does not know it, for its store is another, is told first."""

@@ -141,6 +141,7 @@ class Beaten(Struct, frozen=True, kw_only=True):
 
     turns: list[Beat]
     waiting: list[str]
+    drain: bool = False  # whether somebody wants the launcher to take no more turns
 
 
 class Update(Request, frozen=True, kw_only=True):

@@ -298,6 +298,7 @@ OPERATIONS: tuple[Operation, ...] = (
     Operation("inbox", "GET", "/inbox", _R, wire=_OF, also={"session_id": "ref"}),
     Operation("send_again", "POST", "/inbox/{item_id}/resend", _W, to_token=False),
     Operation("launchers", "GET", "/launchers", _R, to_token=False),
+    Operation("drain_launcher", "POST", "/launchers/{launcher_id}/drain", Scope.ADMIN, to_token=False),
     # Agents
     Operation("agents", "GET", "/agents", _R),
     Operation("agent", "GET", "/agents/{name}", _R),

@@ -68,9 +68,10 @@ class TurnDesk:
         self._expire_at = self._owners_at = deps.clock.now()
         self._owners: tuple[str, ...] = ()
 
-    async def register(self, launcher: Launcher) -> None:
-        """Say that this launcher is there, or still there."""
-        await self._deps.store.save_launcher(replace(launcher, seen_at=self._deps.clock.now()))
+    async def register(self, launcher: Launcher) -> bool:
+        """Say that this launcher is there, or still there; whether it is to drain."""
+        kept = await self._deps.store.save_launcher(replace(launcher, seen_at=self._deps.clock.now()))
+        return kept.drain
 
     async def claim(
         self,

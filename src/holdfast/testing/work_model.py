@@ -182,12 +182,13 @@ class WorkRules(Comparison):
         stamp, (owner, turn) = self.stamp(), claimed
         return self.change((owner, turn.session_id), lambda view: rule_(view, turn, stamp), turn=turn.turn_id)
 
-    @rule(launcher=launchers)
-    def look_at_launchers(self, launcher: str) -> None:
+    @rule(launcher=launchers, drain=st.sampled_from([False, False, True]))
+    def look_at_launchers(self, launcher: str, drain: bool) -> None:
         now = self.clock.now()
         seen = Launcher(launcher_id=launcher, name="l", registered_at=now, seen_at=now)
         self.both(lambda store: store.save_launcher(seen))
         self.both(lambda store: store.launchers())
+        self.both(lambda store: store.drain_launcher(launcher, drain))
         self.both(lambda store: store.waiting_turns(launcher))
         self.both(lambda store: store.unstarted_turns(launcher))
 
@@ -296,7 +297,7 @@ class WorkComparison(WorkRules):
                 self.release((owner, session["session_id"]))
 
     def _carry_one(self) -> bool:
-        stamp, wish = self.stamp(), a_claim()
+        stamp, wish = self.stamp(), a_claim("launcher-3")  # nobody has told that one to drain
         _, plain = self.both(lambda store: store.claim((OWNER, OTHER), AGENTS, wish, stamp))
         if plain is None:
             return False

@@ -16,8 +16,8 @@ from tests.doors.cli.running import Cli
 STAGE = (
     "create update get show list tree children log send suspend resume release fork finalize delete cleanup audit "
     "should-resume context checkpoint approvals approve reject request-approval compact search export import migrate "
-    "doctor completion hooks stats agent agents run runs result stop inbox launcher launchers watch replay keys serve "
-    "encryption-key sample mcp"
+    "doctor completion hooks stats agent agents run runs result stop inbox launcher launchers drain watch replay keys "
+    "serve encryption-key sample mcp"
 )
 
 

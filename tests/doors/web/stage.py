@@ -49,6 +49,15 @@ def slow(turn: Turn) -> str:
     return "at last"
 
 
+def waits(turn: Turn) -> str:
+    import os
+    import time
+
+    while not os.path.exists(os.path.join(os.environ["HOLDFAST_HOME"], "go")):
+        time.sleep(0.02)
+    return "gone"
+
+
 def talker(turn: Turn) -> str:
     import time
 
@@ -150,6 +159,7 @@ def write_agents(folder: Path) -> None:
     for name, told in (
         ("careful", "Plans a change and asks before it applies it"),
         ("slow", "Takes ten minutes for everything"),
+        ("waits", "Goes on when it is told to"),
         ("talker", "Says what it does, step by step"),
         ("broken", "Fails, whatever it is asked"),
     ):

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from uuid import uuid4
 
 from playwright.sync_api import Page, expect
 
-from tests.doors.web.stage import Stage
+from tests.doors.web.stage import Stage, staged
 
 
 def test_a_launcher_is_shown_with_what_it_has_at_work(page: Page, stage: Stage) -> None:
@@ -24,12 +25,29 @@ def test_a_launcher_is_shown_with_what_it_has_at_work(page: Page, stage: Stage) 
     expect(row).to_have_count(0)
 
 
-def test_a_launcher_tells_how_it_is_drained(page: Page, stage: Stage) -> None:
-    page.goto(f"{stage.url}/#/launchers")
-    card = page.get_by_role("region", name="serve")
-    card.get_by_text("Drain").click()
-    expect(card).to_contain_text(f"kill -TERM {stage.process.pid}")
-    expect(card).to_contain_text("inside the server, which ends with it")
+def test_a_launcher_is_drained_and_claims_again(page: Page, folder: Path) -> None:
+    with staged(folder) as stage:
+        running = stage.run("waits", "Scan", mode="async_poll")
+        stage.until_status(running["session"]["session_id"], "running")
+        page.goto(f"{stage.url}/#/launchers")
+        card = page.get_by_role("region", name="serve")
+        expect(card).to_contain_text("1 of 16 slots in use")
+        card.get_by_role("button", name="Drain…").click()
+        dialog = page.get_by_role("dialog")
+        expect(dialog).to_contain_text("(1 session) goes on to its end")
+        expect(dialog).to_contain_text("No other launcher is alive")
+        dialog.get_by_role("button", name="Drain", exact=True).click()
+        expect(card).to_contain_text("goes on with 1 session")
+        expect(card.get_by_text("draining", exact=True)).to_be_visible()
+        queued = stage.run("echo-agent", "later", mode="async_poll")["run"]["run_id"]
+        (folder / "home" / "go").touch()
+        assert stage.ask("GET", f"/runs/{running['run']['run_id']}/result?wait=30")["state"] == "completed"
+        expect(card.get_by_text("drained", exact=True)).to_be_visible()
+        expect(page.locator("main")).to_contain_text("1 run not taken yet")
+        assert stage.ask("GET", f"/runs/{queued}")["state"] == "queued"
+        card.get_by_role("button", name="Resume claiming").click()
+        expect(card.get_by_text("alive", exact=True)).to_be_visible()
+        assert stage.ask("GET", f"/runs/{queued}/result?wait=30")["state"] == "completed"
 
 
 def test_a_launcher_that_is_not_heard_of_is_told_as_lost(page: Page, stage: Stage) -> None:
@@ -43,8 +61,9 @@ def test_a_launcher_that_is_not_heard_of_is_told_as_lost(page: Page, stage: Stag
     said = page.evaluate(
         """([launchers, name]) => import('/web/views/launchers.js').then(({health}) => {
             const one = launchers.find((each) => each.name === name), at = Date.parse(one.seen_at);
-            return [health(one, at), health(one, at + 30000), health({...one, draining: true}, at)];
+            const now = [{}, {draining: true}, {drain: true}].map((more) => health({...one, ...more}, at));
+            return [...now, health(one, at + 30000)];
         })""",
         [seen, name],
     )
-    assert said == ["alive", "lost", "draining"]
+    assert said == ["alive", "draining", "drained", "lost"]

@@ -61,7 +61,8 @@ COMMANDS: dict[str, dict[str, str]] = {
         "stop": "runs:stop",
         "inbox": "runs:inbox",
         "launcher": "launcher:launcher",
-        "launchers": "runs:launchers",
+        "launchers": "launchers:launchers",
+        "drain": "launchers:drain",
     },
     "Families": {
         "tree": "family:tree",

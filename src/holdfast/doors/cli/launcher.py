@@ -36,9 +36,12 @@ def launcher(app: App, name: str, slots: int, lease: str, lost_after: str, key: 
     """Take turns and start agents, until it is told to stop (Ctrl-C, SIGTERM).
 
     It waits up to 30 seconds for agents at work then; told again, it does not. Agents in processes of their own
-    go on when it ends, and are adopted when it comes back. With the URL of a server it works for that server, on
-    whatever machine, and starts the agents that are defined there.
+    go on when it ends, and are adopted when it comes back. `holdfast drain` lets it finish them all first, and end
+    then. With the URL of a server it works for that server, on whatever machine, and starts the agents that are
+    defined there.
     """
+    from holdfast.launcher.loop import HEARTBEAT
+
     limits: dict[str, Any] = {
         "lease": config.duration("lease", lease),
         "lost_after": config.duration("lost_after", lost_after),
@@ -48,6 +51,7 @@ def launcher(app: App, name: str, slots: int, lease: str, lost_after: str, key: 
         "slots": slots,
         "folder": os.path.join(config.home(), "launcher", config.folder_name(name)),
         "environment": config.agent_environment(app.url),
+        "beat_every": min(HEARTBEAT, limits["lease"].total_seconds() / 3),
     }
     work = _for_server if config.is_server(app.full_url) else _on_store
     key = config.take_key() if key is None else key

@@ -15,11 +15,10 @@ from holdfast.core.ids import MIN_PREFIX
 from holdfast.core.inbox import Item
 from holdfast.core.query import MAX_LIMIT
 from holdfast.core.run import Join, Mode, Run, RunState, check_mode
-from holdfast.core.turn import Launcher
 from holdfast.doors.cli.app import App, command, pass_app
 from holdfast.doors.cli.arguments import DURATION, FOLDER, OBJECT, SESSION, STDIN, one_of, read_stdin, session_argument
 from holdfast.doors.cli.edge import UsageProblem
-from holdfast.doors.cli.output import complain, facts, fields, hint, is_terminal, note, page_of, printable, say, table
+from holdfast.doors.cli.output import complain, fields, hint, is_terminal, note, page_of, printable, say, table
 from holdfast.doors.cli.verdicts import NO
 from holdfast.service.runs import RunReply
 
@@ -203,7 +202,7 @@ def _show_reply(app: App, reply: RunReply, stream: Stream | None) -> None:
 def _hint_at_launcher(app: App) -> None:
     """Say so if nobody is there to take turns."""
     now = datetime.now(UTC)
-    if not any(now - each.seen_at < SILENT for each in app.hf.launchers()):
+    if not any(now - each.seen_at < SILENT and not each.drain for each in app.hf.launchers()):
         hint("No launcher is running to take it: holdfast launcher")
 
 
@@ -329,25 +328,3 @@ def _show_items(found: list[Item]) -> None:
     else:
         for row in rows:
             say(fields(*row))
-
-
-@command("launchers", examples=("holdfast launchers",))
-@pass_app
-def launchers(app: App) -> None:
-    """List launchers, newest first."""
-    found = app.hf.launchers().items
-    app.show(page_of(found), lambda: _show_launchers(found))
-
-
-def _show_launchers(found: list[Launcher]) -> None:
-    for each in found:
-        say(
-            facts(
-                (
-                    ("launcher", each.launcher_id),
-                    ("name", each.name),
-                    ("slots", f"{each.slots}, {each.running} at work" + (", ending" if each.draining else "")),
-                    ("seen", utc_text(each.seen_at)),
-                )
-            )
-        )

@@ -116,8 +116,7 @@ class Launching:
             agents=tuple(told.agents),
             owners=owners_of(visitor),
         )
-        await self._save(launcher)
-        await exchange.answer(document(launcher), status=201)
+        await exchange.answer(document(await self._save(launcher)), status=201)
 
     async def heartbeat(self, exchange: Exchange, visitor: Visitor) -> None:
         """A launcher lives, and all its turns with it."""
@@ -126,9 +125,9 @@ class Launching:
         beats = await asyncio.gather(*(self._renewed(visitor, held) for held in told.turns))
         seen_off = tuple(name for name in told.seen_off if launcher.works_for(name.rpartition(" ")[0]))
         facts = {"running": told.running, "draining": told.draining, "seen_off": seen_off}
-        await self._save(replace(launcher, seen_at=self._deps.clock.now(), **facts))
+        kept = await self._save(replace(launcher, seen_at=self._deps.clock.now(), **facts))
         waiting = await self._waiting(launcher, {held.turn_id for held in told.turns})
-        await exchange.answer(encode(Beaten(turns=beats, waiting=waiting)))
+        await exchange.answer(encode(Beaten(turns=beats, waiting=waiting, drain=kept.drain)))
 
     async def _renewed(self, visitor: Visitor, held: Held) -> Beat:
         try:
@@ -153,9 +152,9 @@ class Launching:
             self._known.update({each.launcher_id: each for each in await self._deps.store.launchers()})
         return self._known.get(launcher_id)
 
-    async def _save(self, launcher: Launcher) -> None:
-        await self._deps.store.save_launcher(launcher)
-        self._known[launcher.launcher_id] = launcher
+    async def _save(self, launcher: Launcher) -> Launcher:
+        kept = self._known[launcher.launcher_id] = await self._deps.store.save_launcher(launcher)
+        return kept
 
     # Claiming -----------------------------------------------------------------------------------
 

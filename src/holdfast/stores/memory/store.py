@@ -36,6 +36,7 @@ from holdfast.core.errors import (
     ItemNotFound,
     KeyNotFound,
     KeyReused,
+    LauncherNotFound,
     NameTaken,
     ParentNotFound,
     SessionGone,
@@ -421,6 +422,8 @@ class MemoryStore(OneByOne):
     ) -> Claimed | None:
         """Give the oldest queued turn that is due, and that somebody may take now, to a launcher."""
         with self._lock:
+            if self._is_to_drain(wish.launcher_id):
+                return None
             wanted = [agent for agent in agents if agent not in full]
             shelves = {owner: self._shelves[owner] for owner in owners if owner in self._shelves}
             due = [
@@ -457,7 +460,7 @@ class MemoryStore(OneByOne):
         mine = [one for one in live if one[2].launcher_id == launcher_id and one[2].started_at is None]
         return [(owner, turn) for _, owner, turn in sorted(mine, key=lambda one: one[0])]
 
-    async def save_launcher(self, launcher: Launcher) -> None:
+    async def save_launcher(self, launcher: Launcher) -> Launcher:
         """Remember a launcher, or that it lives."""
         with self._lock:
             if launcher.launcher_id not in self._launchers:
@@ -465,8 +468,23 @@ class MemoryStore(OneByOne):
                 gone = [name for name, one in kept.items() if one.is_forgotten(launcher.seen_at)]
                 for name in gone:
                     del self._launchers[name]
-            self._launchers[launcher.launcher_id] = encode(launcher)
-            self._tell()
+            launcher = replace(launcher, drain=self._is_to_drain(launcher.launcher_id))
+            return self._keep(launcher)
+
+    async def drain_launcher(self, launcher_id: str, drain: bool) -> Launcher:
+        """Have a launcher take no more turns, or take them again."""
+        with self._lock:
+            if launcher_id not in self._launchers:
+                raise LauncherNotFound(launcher_id)
+            return self._keep(replace(_read_launcher(self._launchers[launcher_id]), drain=drain))
+
+    def _keep(self, launcher: Launcher) -> Launcher:
+        self._launchers[launcher.launcher_id] = encode(launcher)
+        self._tell()
+        return launcher
+
+    def _is_to_drain(self, launcher_id: str) -> bool:
+        return launcher_id in self._launchers and _read_launcher(self._launchers[launcher_id]).drain
 
     async def launchers(self) -> list[Launcher]:
         """All launchers that are not forgotten, newest first."""

@@ -12,8 +12,9 @@ import asyncio
 from contextlib import suppress
 
 import msgspec
+from msgspec.structs import replace
 
-from holdfast.core.errors import SessionCorrupt, StoreCorrupt, TurnNotFound
+from holdfast.core.errors import LauncherNotFound, SessionCorrupt, StoreCorrupt, TurnNotFound
 from holdfast.core.fact import Backlog
 from holdfast.core.session import Stamp
 from holdfast.core.turn import Launcher, Turn, TurnState
@@ -32,14 +33,16 @@ _decode_launcher = msgspec.json.Decoder(Launcher).decode
 class Wanted(msgspec.Struct, frozen=True):
     """Whose turns a launcher can take: of these owners and agents, and of one family if it has a root."""
 
+    launcher_id: str
     owners: tuple[str, ...]
     agents: tuple[str, ...]
     root: str | None = None
 
 
+_NOT_TO_DRAIN = "NOT EXISTS (SELECT FROM hf.launchers WHERE id = ?6 AND drain)"
 # The oldest ?5 of each owner and agent, found through an index each; those that had to wait for a time apart. Behind
 # what others have in hand just now there must be more to choose from.
-_DUE = """
+_DUE = f"""
 SELECT w.owner, t.n FROM unnest(?1::text[]) w (owner) CROSS JOIN unnest(?2::text[]) a (agent) CROSS JOIN LATERAL (
     SELECT * FROM (
         SELECT n FROM hf.turns WHERE owner = w.owner AND agent = a.agent AND n > ?3
@@ -50,13 +53,13 @@ SELECT w.owner, t.n FROM unnest(?1::text[]) w (owner) CROSS JOIN unnest(?2::text
         SELECT n FROM hf.turns WHERE owner = w.owner AND agent = a.agent AND n > ?3 AND state = 'queued'
             AND not_before IS NOT NULL AND not_before <= ?4 ORDER BY not_before LIMIT ?5
     ) later
-) t
+) t WHERE {_NOT_TO_DRAIN}
 """
 # Families are small: all that is queued in one is looked at.
-_DUE_IN_FAMILY = """
+_DUE_IN_FAMILY = f"""
 SELECT t.owner, t.n FROM hf.sessions s JOIN hf.turns t ON t.owner = s.owner AND t.root = s.pk
 WHERE s.owner = ANY(?1::text[]) AND s.id = ?ROOT AND t.n > ?3 AND (t.state = 'queued') IS TRUE
-    AND t.agent = ANY(?2::text[]) AND (t.not_before IS NULL OR t.not_before <= ?4)
+    AND t.agent = ANY(?2::text[]) AND (t.not_before IS NULL OR t.not_before <= ?4) AND {_NOT_TO_DRAIN}
 ORDER BY t.n LIMIT ?5
 """
 
@@ -65,7 +68,7 @@ def _take_sql(due: str, lock: str) -> str:
     """Read the whole session of the oldest that nobody else is about to take."""
     return f"""
     WITH due AS MATERIALIZED (
-        SELECT * FROM ({due}) each WHERE n <> ALL(?6::bigint[]) ORDER BY n
+        SELECT * FROM ({due}) each WHERE n <> ALL(?7::bigint[]) ORDER BY n
     ), taken AS (
         SELECT t.* FROM due CROSS JOIN LATERAL (
             SELECT t.owner, t.session, t.n, t.state FROM hf.turns t
@@ -85,7 +88,7 @@ _SKIP_LOCKED = "FOR NO KEY UPDATE OF t, s SKIP LOCKED"
 _AS_IT_IS = "OFFSET 0"  # keeps it one look for each
 _TAKE = {  # by whether it is of one family, and whether it locks
     (is_family, locks): _take_sql(due, _SKIP_LOCKED if locks else _AS_IT_IS)
-    for is_family, due in ((False, _DUE), (True, _DUE_IN_FAMILY.replace("?ROOT", "?7")))
+    for is_family, due in ((False, _DUE), (True, _DUE_IN_FAMILY.replace("?ROOT", "?8")))
     for locks in (False, True)
 }
 
@@ -110,15 +113,16 @@ class Hands:
         self._left = self.LOCKED_FOR if has_collided else max(0, self._left - 1)
 
 
-def _values(wanted: Wanted, at: int, after: int, *rest: object) -> tuple[object, ...]:
-    return (wanted.owners, wanted.agents, after, at, *rest, *([] if wanted.root is None else [wanted.root]))
+def _values(wanted: Wanted, at: int, after: int, choice: int, *rest: object) -> tuple[object, ...]:
+    root = [] if wanted.root is None else [wanted.root]
+    return (wanted.owners, wanted.agents, after, at, choice, wanted.launcher_id, *rest, *root)
 
 
 async def is_due(db: Connection, wanted: Wanted, at: int, after: int) -> bool:
     """Whether there is a queued turn that is due and wanted, behind another."""
     if wanted.root is not None and not heads.may_be_ref(wanted.root):
         return False
-    sql = _DUE if wanted.root is None else _DUE_IN_FAMILY.replace("?ROOT", "?6")
+    sql = _DUE if wanted.root is None else _DUE_IN_FAMILY.replace("?ROOT", "?7")
     return await db.one(sql, _values(wanted, at, after, 1)) is not None
 
 
@@ -235,15 +239,25 @@ async def find_turn(db: Connection, owner: str, turn_id: str) -> Turn:
 
 _SAVE = """
 INSERT INTO hf.launchers (id, body) VALUES (?, ?) ON CONFLICT (id) DO UPDATE SET body = excluded.body
-RETURNING xmax::text = '0'
+RETURNING xmax::text = '0', drain
 """
+_DRAIN = "UPDATE hf.launchers SET drain = ? WHERE id = ? RETURNING body, drain"
 
 
-async def save_launcher(db: Connection, launcher: Launcher) -> None:
+async def save_launcher(db: Connection, launcher: Launcher) -> Launcher:
     """A launcher as it is now; whenever a new one comes, those that are forgotten go."""
-    [(is_new,)] = await db.commit_one(_SAVE, (launcher.launcher_id, json_text(launcher)))
+    [(is_new, drain)] = await db.commit_one(_SAVE, (launcher.launcher_id, json_text(launcher)))
     if is_new:
         await _forget(db, launcher)
+    return replace(launcher, drain=drain)
+
+
+async def drain_launcher(db: Connection, launcher_id: str, drain: bool) -> Launcher:
+    """Have a launcher take no more turns, or take them again."""
+    rows = await db.commit_one(_DRAIN, (drain, launcher_id)) if heads.may_be_ref(launcher_id) else []
+    if not rows:
+        raise LauncherNotFound(launcher_id)
+    return launcher_of(db, rows[0])
 
 
 async def _forget(db: Connection, newest: Launcher) -> None:
@@ -259,7 +273,12 @@ async def _forget(db: Connection, newest: Launcher) -> None:
 
 async def launchers(db: Connection) -> list[Launcher]:
     """All launchers that are not forgotten, newest first."""
+    return [launcher_of(db, row) for row in await db.all("SELECT body, drain FROM hf.launchers ORDER BY n DESC")]
+
+
+def launcher_of(db: Connection, row: Row) -> Launcher:
+    """A launcher from its body and whether it is to drain; StoreCorrupt if it makes none."""
     try:
-        return [_decode_launcher(row[0]) for row in await db.all("SELECT body FROM hf.launchers ORDER BY n DESC")]
+        return replace(_decode_launcher(row[0]), drain=row[1])
     except msgspec.DecodeError as error:
         raise StoreCorrupt(db.path, f"a launcher: {error}") from error

@@ -34,10 +34,10 @@ from holdfast.core.record import (
 )
 from holdfast.core.session import Change, Session, View
 from holdfast.core.token import SigningSecret
-from holdfast.core.turn import Launcher
 from holdfast.stores.places import DELEGATION, delegation_of
 from holdfast.stores.postgres import keys, log, work, writes
 from holdfast.stores.postgres.connection import Connection
+from holdfast.stores.postgres.queue import launcher_of
 from holdfast.stores.rows import (
     ENTRY,
     HEAD_OF_S,
@@ -56,7 +56,6 @@ from holdfast.stores.work_rows import ITEM, run_of, turn_of
 from holdfast.stores.work_rows import item_of as inbox_item_of
 
 _PURPOSE = "taking records in"  # in the table `secrets`
-_decode_launcher = msgspec.json.Decoder(Launcher).decode
 _decode_secret = msgspec.json.Decoder(SigningSecret).decode
 
 # Out --------------------------------------------------------------------------------------------
@@ -118,10 +117,7 @@ def _approval(db: Connection, row: Row) -> Record:
 
 
 def _launcher(db: Connection, row: Row) -> Record:
-    try:
-        return LauncherRecord(_decode_launcher(row[0]))
-    except msgspec.DecodeError as error:
-        raise StoreCorrupt(db.path, f"a launcher: {error}") from error
+    return LauncherRecord(launcher_of(db, row))
 
 
 def _secret(db: Connection, row: Row) -> Record:
@@ -197,7 +193,7 @@ _LISTS = {
         ("owner", "operation", "key"),
         lambda _, row: OnceRecord(row[0], Once(row[1], row[2], row[3], row[4], instant(row[5]))),
     ),
-    "launcher": _List("SELECT n, body FROM hf.launchers WHERE {behind}", ("n",), _launcher),
+    "launcher": _List("SELECT n, body, drain FROM hf.launchers WHERE {behind}", ("n",), _launcher),
     "key": _List(
         "SELECT n, body, digest FROM hf.keys WHERE {behind}",
         ("n",),
@@ -458,7 +454,8 @@ async def _load_once(db: Connection, records: list[OnceRecord]) -> None:
 
 
 async def _load_launchers(db: Connection, records: list[LauncherRecord]) -> None:
-    rows = [{"id": record.launcher.launcher_id, "body": json_text(record.launcher)} for record in records]
+    launchers = [record.launcher for record in records]
+    rows = [{"id": each.launcher_id, "body": json_text(each), "drain": each.drain} for each in launchers]
     await _insert(db, "launchers", rows)
 
 

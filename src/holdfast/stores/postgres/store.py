@@ -324,7 +324,7 @@ class PostgresStore:
         """Looked for without a transaction, unless there was something just now: to look costs little."""
         from holdfast.stores.postgres import queue
 
-        wanted = queue.Wanted(owners, tuple(agent for agent in agents if agent not in full), root)
+        wanted = queue.Wanted(wish.launcher_id, owners, tuple(agent for agent in agents if agent not in full), root)
         found: Claimed | int | None = 0
         while isinstance(found, int):  # the place to go on looking from
             look = partial(queue.is_due, wanted=wanted, at=micros(stamp.at), after=found)
@@ -362,10 +362,15 @@ class PostgresStore:
 
         return await self._access.read(lambda db: queue.unstarted_turns(db, launcher_id))
 
-    async def save_launcher(self, launcher: Launcher) -> None:
+    async def save_launcher(self, launcher: Launcher) -> Launcher:
         from holdfast.stores.postgres import queue
 
-        await self._access.transact(lambda db: queue.save_launcher(db, launcher))
+        return await self._access.transact(lambda db: queue.save_launcher(db, launcher))
+
+    async def drain_launcher(self, launcher_id: str, drain: bool) -> Launcher:
+        from holdfast.stores.postgres import queue
+
+        return await self._access.transact(lambda db: queue.drain_launcher(db, launcher_id, drain))
 
     async def launchers(self) -> list[Launcher]:
         from holdfast.stores.postgres import queue

@@ -6,14 +6,15 @@ from contextlib import suppress
 from datetime import datetime
 
 import msgspec
+from msgspec.structs import replace
 
-from holdfast.core.errors import SessionCorrupt, StoreCorrupt, TurnNotFound
+from holdfast.core.errors import LauncherNotFound, SessionCorrupt, StoreCorrupt, TurnNotFound
 from holdfast.core.fact import Backlog
 from holdfast.core.session import Stamp
 from holdfast.core.turn import Launcher, Turn, TurnState
 from holdfast.core.work import Claim, claim
 from holdfast.ports import Claimed
-from holdfast.stores.rows import HEAD_WITH_PK, json_text, micros, session_of
+from holdfast.stores.rows import HEAD_WITH_PK, Row, json_text, micros, session_of
 from holdfast.stores.sqlite import heads
 from holdfast.stores.sqlite.connection import BrokenText, Connection
 from holdfast.stores.sqlite.work import view_with_whole_items
@@ -27,6 +28,7 @@ _decode_launcher = msgspec.json.Decoder(Launcher).decode
 class Wanted(msgspec.Struct, frozen=True):
     """Whose turns a launcher can take: of these owners and agents, and of one family if it has a root."""
 
+    launcher_id: str
     owners: tuple[str, ...]
     agents: tuple[str, ...]
     root: str | None = None
@@ -57,6 +59,8 @@ WHERE s.owner IN (SELECT value FROM json_each(?1)) AND s.id = ?5 AND t.n > ?3 AN
 
 def next_due(db: Connection, wanted: Wanted, at: int, after: int = 0) -> int | None:
     """The key of the oldest queued turn that is due and wanted, behind another."""
+    if db.one("SELECT 1 FROM launchers WHERE id = ? AND drain", (wanted.launcher_id,)) is not None:
+        return None
     bindings = (json_text(wanted.owners), json_text(wanted.agents), after, at)
     if wanted.root is None:
         row = db.one(_NEXT, bindings)
@@ -168,12 +172,24 @@ def find_turn(db: Connection, owner: str, turn_id: str) -> Turn:
 # Launchers --------------------------------------------------------------------------------------
 
 
-def save_launcher(db: Connection, launcher: Launcher) -> None:
+def save_launcher(db: Connection, launcher: Launcher) -> Launcher:
     """A launcher as it is now; whenever a new one comes, those that are forgotten go."""
-    if db.one("SELECT 1 FROM launchers WHERE id = ?", (launcher.launcher_id,)) is None:
+    known = db.one("SELECT drain FROM launchers WHERE id = ?", (launcher.launcher_id,))
+    if known is None:
         _forget(db, launcher.seen_at)
+    kept = replace(launcher, drain=known is not None and bool(known[0]))
     sql = "INSERT INTO launchers (id, body) VALUES (?, ?) ON CONFLICT (id) DO UPDATE SET body = excluded.body"
-    db.execute(sql, (launcher.launcher_id, json_text(launcher)))
+    db.execute(sql, (kept.launcher_id, json_text(kept)))
+    return kept
+
+
+def drain_launcher(db: Connection, launcher_id: str, drain: bool) -> Launcher:
+    """Have a launcher take no more turns, or take them again."""
+    row = db.one("SELECT body FROM launchers WHERE id = ?", (launcher_id,)) if heads.may_be_ref(launcher_id) else None
+    if row is None:
+        raise LauncherNotFound(launcher_id)
+    db.execute("UPDATE launchers SET drain = ? WHERE id = ?", (int(drain), launcher_id))
+    return launcher_of(db, (row[0], drain))
 
 
 def _forget(db: Connection, at: datetime) -> None:
@@ -185,7 +201,12 @@ def _forget(db: Connection, at: datetime) -> None:
 
 def launchers(db: Connection) -> list[Launcher]:
     """All launchers that are not forgotten, newest first."""
+    return [launcher_of(db, row) for row in db.all("SELECT body, drain FROM launchers ORDER BY n DESC")]
+
+
+def launcher_of(db: Connection, row: Row) -> Launcher:
+    """A launcher from its body and whether it is to drain; StoreCorrupt if it makes none."""
     try:
-        return [_decode_launcher(row[0]) for row in db.all("SELECT body FROM launchers ORDER BY n DESC")]
+        return replace(_decode_launcher(row[0]), drain=bool(row[1]))
     except msgspec.DecodeError as error:
         raise StoreCorrupt(db.path, f"a launcher: {error}") from error

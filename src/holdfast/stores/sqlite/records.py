@@ -31,7 +31,6 @@ from holdfast.core.record import (
     TombstoneRecord,
     TurnRecord,
 )
-from holdfast.core.turn import Launcher
 from holdfast.stores.places import DELEGATION, delegation_of
 from holdfast.stores.rows import (
     ENTRY,
@@ -51,11 +50,11 @@ from holdfast.stores.rows import (
 from holdfast.stores.sqlite import context, counts, heads, keys, once, work
 from holdfast.stores.sqlite.connection import Connection
 from holdfast.stores.sqlite.cursors import feed_base, feed_end_id
+from holdfast.stores.sqlite.queue import launcher_of
 from holdfast.stores.work_rows import ITEM, run_of, turn_of
 from holdfast.stores.work_rows import item_of as inbox_item_of
 
 _PURPOSE = "taking records in"  # in the table `secrets`
-_decode_launcher = msgspec.json.Decoder(Launcher).decode
 
 # Out --------------------------------------------------------------------------------------------
 
@@ -117,10 +116,7 @@ def _approval(db: Connection, row: Row) -> Record:
 
 
 def _launcher(db: Connection, row: Row) -> Record:
-    try:
-        return LauncherRecord(_decode_launcher(row[0]))
-    except msgspec.DecodeError as error:
-        raise StoreCorrupt(db.path, f"a launcher: {error}") from error
+    return LauncherRecord(launcher_of(db, row))
 
 
 def _feed(_: Connection, row: Row) -> Record:
@@ -192,7 +188,7 @@ _LISTS = {
         ("owner", "operation", "key"),
         lambda _, row: OnceRecord(row[0], Once(row[1], row[2], row[3], row[4], instant(row[5]))),
     ),
-    "launcher": _List("SELECT n, body FROM launchers WHERE {behind}", ("n",), _launcher),
+    "launcher": _List("SELECT n, body, drain FROM launchers WHERE {behind}", ("n",), _launcher),
     "key": _List(
         "SELECT n, body, digest FROM keys WHERE {behind}",
         ("n",),
@@ -318,8 +314,9 @@ def _load_once(db: Connection, records: list[OnceRecord]) -> None:
 
 
 def _load_launchers(db: Connection, records: list[LauncherRecord]) -> None:
-    rows = [(record.launcher.launcher_id, json_text(record.launcher)) for record in records]
-    db.executemany("INSERT INTO launchers (id, body) VALUES (?, ?)", rows)
+    launchers = [record.launcher for record in records]
+    rows = [(each.launcher_id, json_text(each), int(each.drain)) for each in launchers]
+    db.executemany("INSERT INTO launchers (id, body, drain) VALUES (?, ?, ?)", rows)
 
 
 def _load_keys(db: Connection, records: list[KeyRecord]) -> None:

@@ -8,10 +8,12 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from holdfast.core.errors import (
     HeldByAnother,
     HoldLost,
+    LauncherNotFound,
     SessionRunning,
     TurnLost,
     TurnNotFound,
@@ -701,3 +703,34 @@ class TurnRules:
         assert [each.launcher_id for each in await store.launchers()] == ["new", "late", "lives"]
         await store.save_launcher(launcher("gone", FORGOTTEN_AFTER))
         assert [each.launcher_id for each in await store.launchers()] == ["gone", "new", "late", "lives"]
+
+    async def test_launcher_that_is_to_drain_gets_no_turn_until_it_may_again(self, store: Store) -> None:
+        launcher = Launcher(launcher_id="launcher-1", name="one", registered_at=NOON, seen_at=NOON)
+        await store.save_launcher(launcher)
+        await launch(store, "s-1", "run-1")
+        await launch(store, "s-2", "run-2")
+        at_work = await taken(store)
+
+        drained = await store.drain_launcher("launcher-1", True)
+        assert drained == replace(launcher, drain=True)
+        assert await take(store) is None
+        assert await take(store, root="s-2") is None
+        await renew(store, at_work)
+        await finish(store, at_work)
+        assert await take(store) is None, "though one of its turns has ended"
+        assert await take(store, "launcher-2") is not None, "another one may have it"
+        await launch(store, "s-3", "run-3")
+        assert await store.drain_launcher("launcher-1", False) == launcher
+        assert (await taken(store)).session.session_id == "s-3"
+
+    async def test_sign_of_life_does_not_end_the_wish_to_drain(self, store: Store) -> None:
+        launcher = Launcher(launcher_id="l-1", name="one", registered_at=NOON, seen_at=NOON)
+        assert await store.save_launcher(replace(launcher, drain=True)) == launcher, "it is not its own to say"
+        await store.drain_launcher("l-1", True)
+        beaten = await store.save_launcher(replace(launcher, seen_at=after(9), running=1))
+
+        assert beaten == replace(launcher, seen_at=after(9), running=1, drain=True)
+        assert await store.launchers() == [beaten]
+        for unknown in ("l-2", "", "l\x001"):
+            with pytest.raises(LauncherNotFound):
+                await store.drain_launcher(unknown, True)

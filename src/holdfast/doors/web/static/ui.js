@@ -22,7 +22,7 @@ const SHAPES = {
   abandoned: html`<path d="M2 6h8" stroke="currentColor" stroke-width="2.2" stroke-linecap="round" />`,
   deleted: html`<path d="M2 3.2h8M4.5 3V1.8h3V3M3.2 3.4l.5 7h4.6l.5-7" fill="none" stroke="currentColor" stroke-width="1.3" stroke-linejoin="round" />`,
 };
-const ALIAS = { active: "idle", queued: "created", stopped: "abandoned", expired: "abandoned", approved: "completed", rejected: "failed", pending: "waiting", withdrawn: "abandoned", lost: "failed", alive: "completed", draining: "suspended" };
+const ALIAS = { active: "idle", queued: "created", stopped: "abandoned", expired: "abandoned", approved: "completed", rejected: "failed", pending: "waiting", withdrawn: "abandoned", lost: "failed", alive: "completed", draining: "suspended", drained: "suspended" };
 
 /** The shape of a status, without its word. @param {{status: string, title?: string}} props */
 export function Mark({ status, title }) {

@@ -2,14 +2,14 @@
  * Launchers: who starts agents, whether they are well, and what each has at work. A launcher tells of itself every ten
  * seconds; what it has at work is known from the holds on sessions, so both agree with what the server would decide.
  */
-import { get } from "../api.js";
+import { at, get, post } from "../api.js";
 import { coarse, moment, nameOf, plain, plural } from "../format.js";
 import { learn, useHead } from "../heads.js";
-import { html, useEffect, useState } from "../html.js";
+import { html, useEffect } from "../html.js";
 import { useKeys } from "../keys.js";
 import { generation, listen } from "../live.js";
 import { link } from "../router.js";
-import { Copyable, Empty, Failed, Id, Loading, now, Phase, Status, Time, useLoad } from "../ui.js";
+import { confirm, Do, Empty, Failed, Id, Loading, now, Phase, Status, Time, toast, useLoad } from "../ui.js";
 
 const LATE = 25; // seconds of silence: two signs of life missed
 const EVERY = 5000; // milliseconds between two looks
@@ -29,10 +29,11 @@ async function load() {
   return { items: launchers.items.map((/** @type {any} */ each) => ({ ...each, has: has(each) })), queued: queued.items };
 }
 
-/** How a launcher is: alive, ending, or not heard of. @param {any} launcher @param {number} at milliseconds */
-export function health(launcher, at) {
-  if ((at - Date.parse(launcher.seen_at)) / 1000 > LATE) return "lost";
-  return launcher.draining ? "draining" : "alive";
+/** How a launcher is: alive, taking no more turns, or not heard of. @param {any} launcher @param {number} when milliseconds */
+export function health(launcher, when) {
+  if ((when - Date.parse(launcher.seen_at)) / 1000 > LATE) return "lost";
+  if (launcher.drain && !launcher.draining && !launcher.has?.length) return "drained";
+  return launcher.drain || launcher.draining ? "draining" : "alive";
 }
 
 function View() {
@@ -46,12 +47,13 @@ function View() {
   if (all.error && !all.value) return html`<${Failed} error=${all.error} retry=${all.again} />`;
   if (!all.value) return html`<${Loading} />`;
   const { items, queued } = all.value;
+  const alive = items.filter((each) => health(each, now.value) === "alive");
   const atWork = items.reduce((sum, each) => sum + each.has.length, 0);
   return html`<div class="stack">
     <header class="head"><h1>Launchers</h1><span class="muted">${plural(items.length, "launcher")}, ${plural(atWork, "session")} at work</span></header>
     <${Queue} runs=${queued} launchers=${items} />
     ${items.length
-      ? html`<div class="launchers">${items.map((each) => html`<${Launcher} key=${each.launcher_id} launcher=${each} />`)}</div>`
+      ? html`<div class="launchers">${items.map((each) => html`<${Launcher} key=${each.launcher_id} launcher=${each} alone=${alive.length === 1 && alive[0] === each} again=${all.again} />`)}</div>`
       : html`<${Empty} title="Nobody starts agents">Sessions are kept and messages wait, but no agent answers until there is a launcher.<br /><code class="hint">holdfast launcher --url ${location.origin}</code><//>`}
   </div>`;
 }
@@ -65,8 +67,8 @@ function Queue({ runs, launchers }) {
     ${nobody.length > 0 && html`<span class="warn">No launcher has ${nobody.slice(0, 5).map(plain).join(", ")}.</span>`}</p>`;
 }
 
-/** @param {{launcher: any}} props */
-function Launcher({ launcher }) {
+/** @param {{launcher: any, alone: boolean, again: () => void}} props */
+function Launcher({ launcher, alone, again }) {
   const state = health(launcher, now.value);
   const silent = Math.max(0, (now.value - Date.parse(launcher.seen_at)) / 1000);
   return html`<section class="card stack" aria-label=${plain(launcher.name)}>
@@ -78,7 +80,7 @@ function Launcher({ launcher }) {
       ${launcher.owners.length > 0 && html`<dt>Works for</dt><dd>${launcher.owners.map(plain).join(", ")}</dd>`}
       <dt>Agents</dt><dd class="row chips">${launcher.agents.length ? launcher.agents.map((name) => html`<a key=${name} class="chip" href=${link("agents", [], { name })}>${plain(name)}</a>`) : html`<span class="muted">it has not said</span>`}</dd></dl>
     <${AtWork} ids=${launcher.has} />
-    <${Drain} launcher=${launcher} />
+    ${state !== "lost" && html`<${Drain} launcher=${launcher} alone=${alone} again=${again} />`}
   </section>`;
 }
 
@@ -104,13 +106,29 @@ function Row({ id }) {
   return html`<tr><td><a href=${link("session", id)}>${plain(nameOf(session))}</a></td><td><${Status} status=${session.status} /></td><td>${plain(session.agent_name ?? "–")}</td><td><${Phase} phase=${session.phase} /></td><td><${Time} at=${session.last_activity_at} /></td></tr>`;
 }
 
-/** How to let a launcher end in good order. It listens to its own process alone. @param {{launcher: any}} props */
-function Drain({ launcher }) {
-  const [isOpen, setOpen] = useState(false);
-  if (!launcher.pid || launcher.draining) return null;
-  return html`<details onToggle=${(event) => setOpen(event.target.open)}><summary>Drain</summary>${isOpen && html`<div class="stack tight">
-    <p class="muted">Told to end, it takes nothing new and waits up to 30 seconds for what is at work. Agents in processes of their own go on, and are adopted when a launcher of that name comes back.${launcher.name === "serve" ? " This one is inside the server, which ends with it." : ""} On ${plain(launcher.host ?? "its host")}:</p>
-    <${Copyable} text=${`kill -TERM ${launcher.pid}`} /></div>`}</details>`;
+/** Let a launcher finish and take nothing new, or go on. @param {{launcher: any, alone: boolean, again: () => void}} props */
+function Drain({ launcher, alone, again }) {
+  const tell = async (/** @type {boolean} */ drain) => {
+    await post(at`/launchers/${launcher.launcher_id}/drain`, { drain });
+    toast(`${plain(launcher.name)} takes ${drain ? "no more turns" : "turns again"}`);
+    again();
+  };
+  const drain = async () => {
+    if (await confirm(`Drain ${plain(launcher.name)}?`, html`<${Consequences} launcher=${launcher} alone=${alone} />`, { yes: "Drain" })) await tell(true);
+  };
+  if (launcher.draining) return html`<p class="muted">It is ending, and takes no more turns.</p>`;
+  if (!launcher.drain) return html`<footer class="row"><${Do} run=${drain}>Drain…<//></footer>`;
+  const count = launcher.has.length;
+  return html`<footer class="row"><span class="muted">It takes no more turns${count ? `, and goes on with ${plural(count, "session")}.` : "."}</span>
+    <${Do} class="end" run=${() => tell(false)}>Resume claiming<//></footer>`;
+}
+
+/** @param {{launcher: any, alone: boolean}} props */
+function Consequences({ launcher, alone }) {
+  const count = launcher.has.length;
+  return html`<div class="stack tight"><p>It takes no more turns. ${count ? `What it has at work (${plural(count, "session")}) goes on to its end, however long that takes.` : "It has nothing at work."}</p>
+    <p class="muted">A launcher that is a process of its own ends then. A server's own stays, and may be told to claim again; so may any that has not ended yet.</p>
+    ${alone && html`<p class="warn">No other launcher is alive: whatever is asked for from now on waits.</p>`}</div>`;
 }
 
 /** @type {import("../views.js").View} */
