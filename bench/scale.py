@@ -79,6 +79,10 @@ async def _list(hf: Holdfast, number: int, size: int) -> object:
     return await hf.list(limit=50)
 
 
+async def _list_updated(hf: Holdfast, number: int, size: int) -> object:
+    return await hf.list(limit=50, sort="-updated")
+
+
 async def _find(hf: Holdfast, number: int, size: int) -> object:
     return await hf.list(agent=f"agent-{number % 20}", state="active", limit=50)
 
@@ -106,6 +110,7 @@ async def _read(hf: Holdfast, number: int, size: int) -> object:
 
 WORKS: dict[str, Work] = {
     "list the newest 50": _list,
+    "list the 50 updated last": _list_updated,
     "find 50 of an agent": _find,
     "verdict by id": _verdict,
     "verdict by task": _verdict_by_task,

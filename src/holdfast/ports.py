@@ -129,7 +129,10 @@ class Store(Protocol):
         """Ids that begin with `prefix`, in order, at most `limit`."""
 
     async def find(self, owner: str, query: SessionQuery) -> Page[Session]:
-        """Sessions by filters, in order of creation, a page at a time."""
+        """Sessions by filters, in order of creation or of their newest entries, a page at a time.
+
+        A page may have fewer than there is room for, though others follow: `next` alone says whether.
+        """
 
     async def apply(
         self,

@@ -219,6 +219,11 @@ OPERATIONS: dict[str, Operation] = {
     "list": lambda hf: hf.list(limit=5),
     "list, next page": lambda hf: hf.list(limit=5, cursor=hf.list(limit=5).next),
     "list, oldest first": lambda hf: hf.list(limit=5, sort="created"),
+    "list by update": lambda hf: hf.list(limit=5, sort="-updated"),
+    "list by update, next page": lambda hf: hf.list(
+        limit=5, sort="updated", cursor=hf.list(limit=5, sort="updated").next
+    ),
+    "list by update and agent": lambda hf: hf.list(agent="agent-1", state="active", limit=5, sort="-updated"),
     "list by agent": lambda hf: hf.list(agent="agent-1", limit=5),
     "list by agent and state": lambda hf: hf.list(agent="agent-1", state="active", limit=5),
     "list by task": lambda hf: hf.list(task_id="t-1", limit=5),
@@ -300,7 +305,7 @@ def test_a_walk_through_a_whole_table_would_be_seen(store_with_plans: tuple[sync
     "name",
     [
         *("list", "list by agent", "list by task", "list by state", "page of the log", "page of messages"),
-        *("deleted ones", "what went for a reason", "cleanup"),
+        *("list by update", "list by update and agent", "deleted ones", "what went for a reason", "cleanup"),
     ],
 )
 def test_no_page_is_sorted(store_with_plans: tuple[sync.Holdfast, Plans], name: str) -> None:
@@ -312,6 +317,20 @@ def test_no_page_is_sorted(store_with_plans: tuple[sync.Holdfast, Plans], name: 
             steps = plans.steps_of(sql, bindings)
             # Merging the lists of the states sorts a page, never a table.
             assert not any(SORT.search(step) for step in steps) or "UNION ALL" in sql, f"{sql}\n" + "\n".join(steps)
+
+
+@pytest.mark.parametrize("sort", ["updated", "-updated"])
+def test_a_walk_along_the_feed_has_an_end_and_goes_on_from_there(
+    store_with_plans: tuple[sync.Holdfast, Plans], monkeypatch: pytest.MonkeyPatch, sort: str
+) -> None:
+    hf, _ = store_with_plans
+    whole = [each.session_id for each in hf.list(agent="agent-1", sort=sort, limit=1000)]
+    monkeypatch.setattr(find, "WALK", 7)
+    pages, cursor = [hf.list(agent="agent-1", sort=sort, limit=3)], None
+    while cursor := pages[-1].next:
+        pages.append(hf.list(agent="agent-1", sort=sort, limit=3, cursor=cursor))
+    assert [each.session_id for page in pages for each in page] == whole
+    assert any(len(page) == 0 for page in pages), "a page with nothing on it that is not the last"
 
 
 def test_a_list_by_time_looks_only_at_that_time_where_it_is_narrow(

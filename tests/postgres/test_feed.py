@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator
 import asyncpg
 import pytest
 
+from holdfast.core.query import SessionQuery
 from holdfast.stores.postgres.store import PostgresStore
 from holdfast.testing.builders import OWNER, a_session, a_stamp, said, whole_feed
 
@@ -49,6 +50,21 @@ async def test_a_commit_that_comes_late_is_not_skipped_and_keeps_nobody_waiting(
     later = await store.feed(OWNER, 5, 100)
     assert [(event.id, event.data["content"]) for event in later] == [(6, "late"), (7, "after")]
     await other.close()
+
+
+async def test_a_list_by_update_walks_a_part_of_the_feed_and_goes_on_from_there(
+    store: PostgresStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for number in range(12):
+        await store.create(OWNER, a_session(f"s-{number:02}", agent_name="rare" if number % 6 == 0 else "often"))
+        await store.append(OWNER, "s-00", said(str(number)), a_stamp())
+    monkeypatch.setattr("holdfast.stores.postgres.find.WALK", 5)
+    pages = [await store.find(OWNER, SessionQuery(agent="rare", sort="updated", limit=2))]
+    while pages[-1].next:
+        query = SessionQuery(agent="rare", sort="updated", limit=2, cursor=pages[-1].next)
+        pages.append(await store.find(OWNER, query))
+    assert [each.session_id for page in pages for each in page] == ["s-06", "s-00"]
+    assert [len(page) for page in pages] == [0, 0, 1, 0, 1]
 
 
 async def test_readers_that_race_give_every_event_one_cursor(postgres_url: str) -> None:

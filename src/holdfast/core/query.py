@@ -20,7 +20,7 @@ T = TypeVar("T")
 
 MAX_LIMIT = 1000
 MAX_POSITION = 1 << 62  # no store counts further
-SORTS = ("-created", "created")
+SORTS = ("-created", "created", "-updated", "updated")  # by birth, and by the newest entry
 STATUSES = ("created", "running", "waiting", "idle", "suspended", "completed", "failed", "abandoned")
 
 
@@ -86,8 +86,13 @@ class SessionQuery(Struct, frozen=True, kw_only=True):
 
     @property
     def newest_first(self) -> bool:
-        """Whether the newest session comes first."""
-        return self.sort == "-created"
+        """Whether the newest session comes first, or the one that was updated last."""
+        return self.sort.startswith("-")
+
+    @property
+    def by_update(self) -> bool:
+        """Whether they are in the order of their newest entries. A cursor is then a place in the feed, not of birth."""
+        return self.sort.endswith("updated")
 
     def position(self) -> int | None:
         """Where the cursor says the last page ended, or None at the beginning."""

@@ -26,6 +26,7 @@ from holdfast.core.delegation import Delegation, Span
 from holdfast.core.entry import ROLES, Kind, Message
 from holdfast.core.family import Tombstone
 from holdfast.core.policy import Limit, Retention, why_removable
+from holdfast.core.query import SORTS
 from holdfast.core.session import OUTCOMES, WORKING_PHASES, Session, State, Update
 from holdfast.ports import Capability, Store
 from holdfast.testing.builders import (
@@ -89,7 +90,7 @@ kinds = st.one_of(
 )
 steps = st.sampled_from([timedelta(microseconds=1), timedelta(seconds=59), timedelta(minutes=11), timedelta(days=1)])
 filters = st.fixed_dictionaries(
-    {"sort": st.sampled_from(["created", "-created"]), "limit": st.integers(1, 4)},
+    {"sort": st.sampled_from(SORTS), "limit": st.integers(1, 4)},
     optional={
         "agent": agents,
         "state": st.sampled_from([str(state) for state in State]),

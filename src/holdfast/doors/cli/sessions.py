@@ -165,7 +165,12 @@ def get(app: App, session: str) -> None:
 @click.option(*("--created-before", "--until", "created_before"), type=INSTANT, metavar="TIME", help="Created before.")
 @click.option("--updated-after", type=INSTANT, metavar="TIME", help="Changed after.")
 @click.option("--updated-before", type=INSTANT, metavar="TIME", help="Changed before.")
-@click.option("--sort", metavar="ORDER", shell_complete=one_of(*SORTS), help="-created (newest first) or created.")
+@click.option(
+    "--sort",
+    metavar="ORDER",
+    shell_complete=one_of(*SORTS),
+    help="-created (newest first), created, -updated (by the newest entry) or updated.",
+)
 @click.option("--cursor", metavar="CURSOR", help="Go on from the `next` of an earlier --json answer.")
 @pass_app
 def list_(app: App, /, limit: int | None, cursor: str | None, **filters: Any) -> None:

@@ -155,7 +155,7 @@ class MemoryStore(OneByOne):
             return sorted(session_id for session_id in shelf.by_id if session_id.startswith(prefix))[:limit]
 
     async def find(self, owner: str, query: SessionQuery) -> Page[Session]:
-        """Sessions by filters, in order of creation, a page at a time."""
+        """Sessions by filters, in the order that the query names, a page at a time."""
         with self._opened(owner) as shelf:
             found = list(islice(shelf.admitted(query), query.limit + 1))
         items = found[: query.limit]
@@ -887,12 +887,19 @@ class Shelf:
     def admitted(self, query: SessionQuery) -> Iterator[tuple[int, Session]]:
         """Serial numbers and heads of what a query asks for, from where its cursor stands."""
         position = query.position()
-        for record in reversed(self.records.values()) if query.newest_first else self.records.values():
-            seen = position is not None and (
-                record.serial >= position if query.newest_first else record.serial <= position
-            )
+        for place, record in self._ordered(query):
+            seen = position is not None and (place >= position if query.newest_first else place <= position)
             if not seen and query.admits(head := record.head):
-                yield record.serial, head
+                yield place, head
+
+    def _ordered(self, query: SessionQuery) -> Iterator[tuple[int, _Record]]:
+        """All sessions in the order of a query, each with its place in it."""
+        if query.by_update:
+            places = [(record.cursors[-1], record) for record in self.records.values()]
+            yield from sorted(places, key=lambda each: each[0], reverse=query.newest_first)
+            return
+        for record in reversed(self.records.values()) if query.newest_first else self.records.values():
+            yield record.serial, record
 
     def counted(self, span: Span, seen: int) -> Iterator[tuple[int, SessionFact]]:
         """Serial numbers and facts of the sessions of a span, from the one seen last on."""

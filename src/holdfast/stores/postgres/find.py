@@ -1,12 +1,15 @@
 """Lists: filters to SQL. Lists walk in the order of keys, newest or oldest first; which index that is, the planner
-knows: the partial ones are told by conditions in the same words."""
+knows: the partial ones are told by conditions in the same words.
+
+In the order of their newest entries no index has them: then hardly a change of a head could stay beside the one before
+it. The feed has that order. It is walked, and a row of it counts if nothing has come to its session since."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from holdfast.core.errors import SessionCorrupt
-from holdfast.core.query import Page, SessionQuery
+from holdfast.core.query import MAX_POSITION, Page, SessionQuery
 from holdfast.core.session import FINAL_STATES, Session, State
 from holdfast.stores.postgres.connection import Connection
 from holdfast.stores.rows import HEAD_WITH_PK, Row, json_text, micros, session_of
@@ -29,15 +32,48 @@ _TIMES = (
 )
 
 
+WALK = 20_000  # rows of the feed that a page may cost: one with few sessions, or none, may have others behind it
+
+
 async def find(db: Connection, owner: str, query: SessionQuery) -> Page[Session]:
     """One page of sessions."""
     where = _Where(owner, query)
     await _add_family(db, owner, query, where)
+    if query.by_update:
+        return await _find_by_update(db, owner, query, where)
     order = f"ORDER BY pk {'DESC' if query.newest_first else 'ASC'} LIMIT {query.limit + 1}"
     sql = f"SELECT {HEAD_WITH_PK} FROM hf.sessions WHERE {' AND '.join(where.conditions)} {order}"
     rows = await db.all(sql, where.values)
     more = len(rows) > query.limit
     return Page(_whole(db, rows[: query.limit]), query.cursor_at(rows[query.limit - 1][-1]) if more else None)
+
+
+# A look for each row of the feed, in its order, until the page is full: no plan that reads all first is a good one.
+_BY_UPDATE = """
+SELECT {head}, place FROM (
+    SELECT id AS place, subject, last FROM hf.feed WHERE owner = ? AND id > ? AND id < ? ORDER BY id {order}
+    LIMIT {walk}
+) f CROSS JOIN LATERAL (
+    SELECT * FROM hf.sessions WHERE {conditions} AND pk = subject AND last_entry = last OFFSET 0
+) s ORDER BY place {order} LIMIT {limit}
+"""
+_WALKED = "SELECT id FROM hf.feed WHERE owner = ? AND id > ? AND id < ? ORDER BY id {order} LIMIT 1 OFFSET {last}"
+
+
+async def _find_by_update(db: Connection, owner: str, query: SessionQuery, where: _Where) -> Page[Session]:
+    """One page along the feed; where the walk has ended before the page was full, its cursor is there."""
+    order, position = "DESC" if query.newest_first else "ASC", query.position()
+    after = position if position is not None and not query.newest_first else 0
+    before = position if position is not None and query.newest_first else MAX_POSITION
+    conditions = " AND ".join(where.conditions)
+    sql = _BY_UPDATE.format(head=HEAD_WITH_PK, order=order, walk=WALK, conditions=conditions, limit=query.limit + 1)
+    rows = await db.all(sql, (owner, after, before, *where.values))
+    if len(rows) > query.limit:
+        end = rows[query.limit - 1]
+    else:
+        end = await db.one(_WALKED.format(order=order, last=WALK - 1), (owner, after, before))
+    heads = [row[:-1] for row in rows[: query.limit]]
+    return Page(_whole(db, heads), None if end is None else query.cursor_at(end[-1]))
 
 
 def _whole(db: Connection, rows: list[Row]) -> list[Session]:
@@ -58,7 +94,7 @@ class _Where:
     def __init__(self, owner: str, query: SessionQuery) -> None:
         self.conditions: list[str] = ["owner = ?"]
         self.values: list[Any] = [owner]
-        if (position := query.position()) is not None:
+        if (position := query.position()) is not None and not query.by_update:
             self.add("pk < ?" if query.newest_first else "pk > ?", position)
         for name in _EQUAL:
             if (value := getattr(query, name)) is not None:

@@ -113,6 +113,8 @@ class PostgresStore:
         return await self._access.read(lambda db: heads.match(db, owner, prefix, limit))
 
     async def find(self, owner: str, query: SessionQuery) -> Page[Session]:
+        if query.by_update:
+            await self._number(owner)
         return await self._access.read(lambda db: find.find(db, owner, query))
 
     async def apply(
@@ -188,6 +190,8 @@ class PostgresStore:
     async def find_many(self, owner: str, queries: list[SessionQuery]) -> list[Page[Session]]:
         from holdfast.stores.postgres import many
 
+        if any(query.by_update for query in queries):
+            await self._number(owner)
         return await self._snapshot(lambda db: many.find_many(db, owner, queries))
 
     async def tails(

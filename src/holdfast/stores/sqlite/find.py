@@ -3,6 +3,9 @@
 Without a filter that has an index of its own, the lists of all states are merged: six short
 walks cost less than one more index that every creation would have to write. Only where few
 sessions were created in the time asked for, those are looked at instead, and sorted.
+
+In the order of their newest entries no index has them: every append would have to move its session in it. The
+feed has that order already. It is walked, and a row of it counts if nothing has come to its session since.
 """
 
 from __future__ import annotations
@@ -14,6 +17,7 @@ from holdfast.core.query import Page, SessionQuery
 from holdfast.core.session import FINAL_STATES, Session, State
 from holdfast.stores.rows import HEAD_WITH_PK, Row, json_text, micros, session_of
 from holdfast.stores.sqlite.connection import Connection
+from holdfast.stores.sqlite.cursors import feed_base, feed_end_id
 
 # (filter, column, index), the most selective first
 _INDEXES = (
@@ -34,17 +38,57 @@ _TIMES = (
     ("updated_before", "updated_at < ?"),
 )
 NARROW = 2000  # sessions of a time that are sorted rather than walked past
+WALK = 20_000  # rows of the feed that a page may cost: one with few sessions, or none, may have others behind it
 
 
 def find(db: Connection, owner: str, query: SessionQuery) -> Page[Session]:
     """One page of sessions."""
     where = _Where(query)
     _add_family(db, owner, query, where)
+    if query.by_update:
+        return _find_by_update(db, owner, query, where)
     if where.index is None and query.task is None and _is_narrow(db, owner, query):
         where.index = "sessions_by_time"
     rows = db.all(*_statement(owner, query, where))
     more = len(rows) > query.limit
     return Page(_whole(db, rows[: query.limit]), query.cursor_at(rows[query.limit - 1][-1]) if more else None)
+
+
+# Whatever else is said of the sessions comes after `last = last_entry`: whether this row is their newest.
+_BY_UPDATE = """
+SELECT {head}, place FROM (
+    SELECT id AS place, subject, last FROM feed WHERE id > ? AND id < ? ORDER BY id {order} LIMIT {walk}
+) CROSS JOIN sessions ON pk = subject
+WHERE last = last_entry AND {conditions} ORDER BY place {order} LIMIT {limit}
+"""
+_WALKED = "SELECT id FROM feed WHERE id > ? AND id < ? ORDER BY id {order} LIMIT 1 OFFSET {last}"
+
+
+def _find_by_update(db: Connection, owner: str, query: SessionQuery, where: _Where) -> Page[Session]:
+    """One page along the feed; where the walk has ended before the page was full, its cursor is there."""
+    if (number := db.owner_no(owner)) is None:
+        return Page([])
+    order, base = "DESC" if query.newest_first else "ASC", feed_base(number)
+    after, before = _between(query, base, feed_end_id(number))
+    where.add_states(_states(query))
+    if query.task is not None:
+        where.add("task = ?", query.task)
+    conditions = " AND ".join(["owner = ?", *where.conditions])
+    sql = _BY_UPDATE.format(head=HEAD_WITH_PK, order=order, walk=WALK, conditions=conditions, limit=query.limit + 1)
+    rows = db.all(sql, (after, before, owner, *where.values))
+    if len(rows) > query.limit:
+        end = rows[query.limit - 1]
+    else:
+        end = db.one(_WALKED.format(order=order, last=WALK - 1), (after, before))
+    heads = [row[:-1] for row in rows[: query.limit]]
+    return Page(_whole(db, heads), None if end is None else query.cursor_at(end[-1] - base))
+
+
+def _between(query: SessionQuery, base: int, end: int) -> tuple[int, int]:
+    """The part of the feed that is still to be walked: ids after the first and before the second."""
+    if (position := query.position()) is None:
+        return base, end
+    return (base, base + position) if query.newest_first else (base + position, end)
 
 
 def _whole(db: Connection, rows: list[Row]) -> list[Session]:
@@ -80,8 +124,13 @@ class _Where:
         self.conditions.append(condition)
         self.values.extend(values)
 
+    def add_states(self, states: list[str]) -> None:
+        """Only these; none at all, if there are none."""
+        if len(states) < len(State):
+            self.add(f"state IN ({', '.join(repr(state) for state in states)})" if states else "0")
+
     def _add_plain(self, query: SessionQuery) -> None:
-        if (position := query.position()) is not None:
+        if (position := query.position()) is not None and not query.by_update:
             self.add("pk < ?" if query.newest_first else "pk > ?", position)
         if query.resume_ready is not None:
             self.add(f"resume_ready = {int(query.resume_ready)}")
@@ -148,8 +197,7 @@ def _statement(owner: str, query: SessionQuery, where: _Where) -> tuple[str, lis
         return f"SELECT {HEAD_WITH_PK} FROM sessions WHERE 0", []
     if where.index is None and query.task is None:
         return _merged(owner, states, where, order)
-    if len(states) < len(State):
-        where.add(f"state IN ({', '.join(repr(state) for state in states)})")
+    where.add_states(states)
     if query.task is not None and not where.is_family and not query.resume_ready:
         return _of_task(owner, query.task, where, order)
     if query.task is not None:

@@ -10,10 +10,11 @@ import pytest
 
 from holdfast.core.errors import InvalidCursor
 from holdfast.core.family import FamilyLimits, born
-from holdfast.core.query import SessionQuery
+from holdfast.core.query import SORTS, SessionQuery
 from holdfast.core.session import Phase
 from holdfast.ports import Store
 from holdfast.testing.builders import (
+    OTHER,
     OWNER,
     a_fork,
     a_session,
@@ -80,6 +81,33 @@ class FindRules:
 
         assert await found(store) == ["first", "second", "third"]
         assert await found(store, sort="-created") == ["third", "second", "first"]
+
+    async def test_order_of_updates_is_that_of_the_newest_entries(self, store: Store) -> None:
+        for session_id in ("first", "second", "third"):
+            await store.create(OWNER, a_session(session_id, at=after(5)))
+        await store.append(OWNER, "first", [*said("hello"), *said("again")], a_stamp(after(1)))
+        await store.apply(OWNER, "second", updated(after(0), phase=Phase.PLANNING))
+        await store.fork(OWNER, "third", None, a_fork("fork"))
+        await store.create(OWNER, a_session("gone"))
+        await store.delete_tree(OWNER, "gone", may_delete("gone"), a_stamp(), reason="deleted")
+        await store.create(OTHER, a_session("theirs"))
+
+        for limit in (1, 2, 9):
+            assert await found(store, sort="updated", limit=limit) == ["third", "first", "second", "fork"]
+            assert await found(store, sort="-updated", limit=limit) == ["fork", "second", "first", "third"]
+            assert await found(store, sort="-updated", limit=limit, state="active") == ["second", "first"]
+        assert await found(store, sort="updated", task="no such task") == []
+
+    async def test_what_is_updated_meanwhile_comes_first_and_no_page_tells_of_it_twice(self, store: Store) -> None:
+        for n in range(4):
+            await store.create(OWNER, a_session(f"s-{n}"))
+        page = await store.find(OWNER, SessionQuery(limit=2, sort="-updated"))
+        await store.append(OWNER, "s-3", said("hello"), a_stamp(after(60)))
+        await store.append(OWNER, "s-0", said("hello"), a_stamp(after(61)))
+
+        rest = await store.find(OWNER, SessionQuery(limit=9, sort="-updated", cursor=page.next))
+        assert [session.session_id for session in rest.items] == ["s-1"]
+        assert await found(store, sort="-updated") == ["s-0", "s-3", "s-2", "s-1"]
 
     @pytest.mark.parametrize(
         ("filters", "expected"),
@@ -152,7 +180,7 @@ class FindRules:
                     session.session_id for session in everybody if query.admits(session)
                 ]
 
-    @pytest.mark.parametrize("sort", ["created", "-created"])
+    @pytest.mark.parametrize("sort", ["created", "-created", "-updated"])
     @pytest.mark.parametrize("state", ["active", "completed"])
     async def test_filters_work_together(self, store: Store, sort: str, state: str) -> None:
         await _population(store)
@@ -219,13 +247,13 @@ class FindRules:
 
     # Pages --------------------------------------------------------------------------------------
 
-    @pytest.mark.parametrize("sort", ["created", "-created"])
+    @pytest.mark.parametrize("sort", SORTS)
     @pytest.mark.parametrize("limit", [1, 2, 3, 4, 10])
     async def test_pages_neither_repeat_nor_skip(self, store: Store, sort: str, limit: int) -> None:
         for n in range(7):
             await store.create(OWNER, a_session(f"s-{n}", agent_name="even" if n % 2 == 0 else "odd"))
 
-        order = 1 if sort == "created" else -1
+        order = -1 if sort.startswith("-") else 1
         assert await found(store, sort=sort, limit=limit) == [f"s-{n}" for n in range(7)][::order]
         assert await found(store, sort=sort, limit=limit, agent="even") == [f"s-{n}" for n in range(0, 7, 2)][::order]
 
@@ -281,7 +309,7 @@ class FindRules:
             await store.create(OWNER, a_session(f"s-{n}"))
         cursor = (await store.find(OWNER, SessionQuery(limit=1))).next
 
-        for filters in ({"agent": "echo-agent"}, {"sort": "created"}, {"active_only": True}):
+        for filters in ({"agent": "echo-agent"}, {"sort": "created"}, {"sort": "-updated"}, {"active_only": True}):
             with pytest.raises(InvalidCursor):
                 await store.find(OWNER, SessionQuery(cursor=cursor, **filters))
 

@@ -56,7 +56,7 @@ async def a_full_store(store: Store) -> None:
     await store.signing_secret(_SECRET)
     for name in ("launcher-2", "launcher-1"):
         await store.save_launcher(Launcher(launcher_id=name, name=name, registered_at=NOON, seen_at=after(9)))
-    await store.drain_launcher("launcher-1", True)
+    await store.drain_launcher("launcher-2", True)
 
 
 async def _conversations(store: Store) -> None:
