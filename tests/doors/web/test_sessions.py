@@ -73,6 +73,21 @@ def test_the_order_can_be_turned_around(page: Page, stage: Stage) -> None:
     assert "sort=created" in page.url
 
 
+def test_what_was_updated_last_is_on_top_and_goes_there_live(page: Page, stage: Stage) -> None:
+    task, ids = a_task(stage, 3)
+    page.goto(f"{stage.url}/#/sessions?task={task}")
+    first = page.locator(".rows [role=row]").first
+    page.get_by_role("button", name="Updated").click()
+    expect(first).to_contain_text(f"{task}-2")
+    stage.ask("POST", f"/sessions/{ids[0]}/messages", {"content": "news", "run": False})
+    expect(page.locator(".rows [role=row]")).to_have_text([re.compile(f"{task}-{n}") for n in (0, 2, 1)])
+    page.reload()
+    expect(first).to_contain_text(f"{task}-0")
+    page.get_by_role("combobox", name="Sort").select_option("Longest untouched first")
+    expect(page.locator(".rows [role=row]")).to_have_text([re.compile(f"{task}-{n}") for n in (1, 2, 0)])
+    assert "sort=updated" in page.url
+
+
 def test_search_finds_words_and_leads_to_the_entry(page: Page, stage: Stage) -> None:
     word = f"needle{uuid4().hex[:8]}"
     session = stage.create(session_name=f"hay-{word}")

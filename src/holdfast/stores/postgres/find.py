@@ -68,10 +68,9 @@ async def _find_by_update(db: Connection, owner: str, query: SessionQuery, where
     conditions = " AND ".join(where.conditions)
     sql = _BY_UPDATE.format(head=HEAD_WITH_PK, order=order, walk=WALK, conditions=conditions, limit=query.limit + 1)
     rows = await db.all(sql, (owner, after, before, *where.values))
-    if len(rows) > query.limit:
-        end = rows[query.limit - 1]
-    else:
-        end = await db.one(_WALKED.format(order=order, last=WALK - 1), (owner, after, before))
+    is_full = len(rows) > query.limit
+    walked = None if is_full else await db.one(_WALKED.format(order=order, last=WALK - 1), (owner, after, before))
+    end = rows[query.limit - 1] if is_full else walked
     heads = [row[:-1] for row in rows[: query.limit]]
     return Page(_whole(db, heads), None if end is None else query.cursor_at(end[-1]))
 

@@ -21,6 +21,8 @@ const LOOK_AGAIN = 1000; // milliseconds between two looks for new sessions
 const STATUSES = ["running", "waiting", "idle", "created", "suspended", "completed", "failed", "abandoned"];
 const STATES = ["created", "active", "suspended", "completed", "failed", "abandoned"];
 const PHASES = ["initializing", "investigating", "planning", "approval", "executing", "validating", "completed", "failed", "abandoned"];
+/** What a store of any size can be listed by: the rest are filters. */
+const SORTS = { "": "Newest first", created: "Oldest first", "-updated": "Last updated first", updated: "Longest untouched first" };
 const FILTERS = ["status", "state", "phase", "agent", "task", "parent", "name_prefix", "active_only", "sort"];
 
 /** The newest line of a session, by its id. @type {Map<string, import("../vendor/signals.mjs").Signal<{role: string, line: string} | null>>} */
@@ -46,6 +48,13 @@ class List {
     this.isFirst = signal(true);
     this.known = new Set();
     this.timer = 0;
+    this.isGone = false; // another list is shown by now
+    this.isAtTop = true;
+    this.active = /** @type {string[]} */ ([]); // those that would be on top if they were sorted again
+  }
+
+  get byUpdate() {
+    return this.filters.sort === "-updated";
   }
 
   /** Ask for the next page. */
@@ -53,7 +62,9 @@ class List {
     if (this.isLoading.peek() && !this.isFirst.peek()) return;
     this.isLoading.value = true;
     try {
-      const page = await get("/sessions", { ...this.filters, limit: PAGE, cursor: this.next.peek() });
+      let page = await get("/sessions", { ...this.filters, limit: PAGE, cursor: this.next.peek() });
+      // By update, a page may be empty though others follow: the store has looked far enough for one request.
+      while (!page.items.length && page.next && !this.isGone) page = await get("/sessions", { ...this.filters, limit: PAGE, cursor: page.next });
       batch(() => {
         this.take(page.items, "end");
         this.next.value = page.next;
@@ -76,9 +87,19 @@ class List {
 
   async newest() {
     const page = await get("/sessions", { ...this.filters, limit: PAGE });
-    const isOldestFirst = this.filters.sort === "created";
+    const isOldestFirst = this.filters.sort === "created" || this.filters.sort === "updated";
     if (!isOldestFirst) this.take(page.items, "start");
     else if (!this.next.peek()) this.take(page.items, "end");
+  }
+
+  /** Whoever reads further down is not moved: what is active goes to the top when the top is in sight. */
+  raise() {
+    if (!this.isAtTop || !this.active.length) return;
+    const raised = [...new Set(this.active)].filter((id) => this.known.has(id)).reverse();
+    const rest = new Set(raised);
+    this.active = [];
+    const ids = [...raised, ...this.ids.peek().filter((id) => !rest.has(id))];
+    if (ids.some((id, index) => id !== this.ids.peek()[index])) this.ids.value = ids;
   }
 
   /** @param {any[]} sessions @param {"start" | "end"} where */
@@ -94,6 +115,9 @@ class List {
   hear(events) {
     const gone = new Set(events.filter((event) => event.type === "session_deleted").map((event) => event.session_id));
     if (gone.size) this.ids.value = this.ids.peek().filter((id) => !gone.has(id));
+    for (const id of gone) this.known.delete(id);
+    if (this.byUpdate) this.active.push(...events.map((event) => event.session_id));
+    this.raise();
     for (const event of events) {
       if (event.type === "message") lineOf(event.session_id).value = { role: event.data.role, line: oneLine(textOf(event.data.content)) };
       const isNew = !this.known.has(event.session_id);
@@ -131,7 +155,7 @@ function View({ query }) {
     cursor.value = -1;
     void fresh.more();
     const unlisten = listen((events) => fresh.hear(events));
-    return () => (unlisten(), clearTimeout(fresh.timer));
+    return () => ((fresh.isGone = true), unlisten(), clearTimeout(fresh.timer));
   }, [wanted, generation.value]);
   const current = () => list.ids.peek()[cursor.peek()];
   const chosen = () => (selected.peek().size ? [...selected.peek()] : [current()].filter(Boolean));
@@ -159,7 +183,7 @@ function View({ query }) {
     <${Filters} query=${query} search=${search} />
     ${query.q ? html`<${Hits} text=${query.q} />` : html`
       <${Selection} selected=${selected} />
-      <${Table} list=${list} selected=${selected} cursor=${cursor} flip=${flip} isFiltered=${Object.keys(filters).length > 0} />`}
+      <${Table} list=${list} selected=${selected} cursor=${cursor} flip=${flip} isFiltered=${Object.keys(filters).some((name) => name !== "sort")} />`}
   </div>`;
 }
 
@@ -182,6 +206,7 @@ function Filters({ query, search }) {
     <datalist id="filter-agents">${(agents.value?.items ?? []).map((each) => html`<option value=${each.name} />`)}</datalist>
     <input class="narrow" placeholder="Task" aria-label="Task" value=${query.task ?? ""} onInput=${later("task")} />
     <input class="narrow" placeholder="Name begins…" aria-label="Name begins with" value=${query.name_prefix ?? ""} onInput=${later("name_prefix")} />
+    <select aria-label="Sort" value=${query.sort ?? ""} onChange=${(event) => refine({ sort: event.target.value })}>${Object.entries(SORTS).map(([order, label]) => html`<option value=${order}>${label}</option>`)}</select>
     <label class="inline"><input type="checkbox" checked=${query.active_only === "true"} onChange=${(event) => refine({ active_only: event.target.checked ? "true" : "" })} />Open only</label>
     ${query.parent && html`<span class="chip">Parent ${query.parent}<button type="button" class="icon" aria-label="Any parent" onClick=${() => refine({ parent: "" })}>×</button></span>`}
     ${isFiltered && html`<button type="button" class="link" onClick=${() => go("sessions")}>Clear</button>`}
@@ -208,6 +233,8 @@ function Table({ list, selected, cursor, flip, isFiltered }) {
   const look = () => {
     if (!box.current) return; // gone before it was looked at
     const { scrollTop, clientHeight } = box.current;
+    list.isAtTop = scrollTop < ROW;
+    list.raise();
     const from = Math.max(0, Math.floor(scrollTop / ROW) - AHEAD);
     const to = Math.ceil((scrollTop + clientHeight) / ROW) + AHEAD;
     setView((old) => (old.from === from && old.to === to ? old : { from, to }));
@@ -235,10 +262,10 @@ function Table({ list, selected, cursor, flip, isFiltered }) {
   if (list.error.value && !ids.length) return html`<${Failed} error=${list.error.value} retry=${() => list.more()} />`;
   if (!ids.length) return list.isFirst.value ? html`<${Loading} />` : html`<${Nothing} isFiltered=${isFiltered} />`;
   const shown = ids.slice(view.from, view.to);
-  const isOldest = list.filters.sort === "created";
+  const sort = list.filters.sort ?? "";
   return html`<div class="grid" role="table" aria-label="Sessions" aria-rowcount=${list.next.value ? -1 : ids.length + 1}>
     <div class="tr th" role="row"><span role="columnheader"><span class="sr">Select</span></span><span role="columnheader">Status</span><span role="columnheader">Session</span><span role="columnheader" class="c-state">State</span><span role="columnheader" class="c-phase">Phase</span><span role="columnheader" class="c-agent">Agent</span><span role="columnheader" class="c-task">Task</span><span role="columnheader" class="c-parent">Parent</span><span role="columnheader" class="c-line">Last line</span>
-      <span role="columnheader" class="c-age" aria-sort=${isOldest ? "ascending" : "descending"}><button type="button" class="sort" onClick=${() => refine({ sort: isOldest ? "" : "created" })}>Age ${isOldest ? "↑" : "↓"}</button></span></div>
+      <${Order} name="c-updated" label="Updated" down="-updated" up="updated" sort=${sort} /><${Order} name="c-age" label="Age" down="" up="created" sort=${sort} /></div>
     <div class="scroll" ref=${box} onScroll=${look} tabindex="0" role="rowgroup" aria-label="Rows">
       <div class="rows" role="presentation" style=${{ height: `${ids.length * ROW + (list.next.value ? ROW : 0)}px` }}>
         ${shown.map((id, index) => html`<${Row} key=${id} id=${id} top=${(view.from + index) * ROW} at=${view.from + index} list=${list} selected=${selected} cursor=${cursor} flip=${flip} />`)}
@@ -246,6 +273,12 @@ function Table({ list, selected, cursor, flip, isFiltered }) {
       </div>
     </div>
     <p class="tally muted" role="presentation">${plural(ids.length, "session")}${list.next.value ? " loaded, more below" : ""}</p></div>`;
+}
+
+/** The head of a column that the table can be sorted by. @param {{name: string, label: string, down: string, up: string, sort: string}} props */
+function Order({ name, label, down, up, sort }) {
+  const [mark, told] = sort === down ? ["↓", "descending"] : sort === up ? ["↑", "ascending"] : ["", "none"];
+  return html`<span role="columnheader" class=${name} aria-sort=${told}><button type="button" class="sort" title=${SORTS[sort === down ? up : down]} onClick=${() => refine({ sort: sort === down ? up : down })}>${label} ${mark}</button></span>`;
 }
 
 /** @param {any} props */
@@ -270,6 +303,7 @@ function Row({ id, top, at, list, selected, cursor, flip }) {
     <span role="cell" class="c-task"><${Id} id=${session.task_id} /></span>
     <span role="cell" class="c-parent">${session.parent_session_id ? html`<a href=${link("family", session.root_session_id)} title="Open the family">${head(session.parent_session_id).value?.session_name || session.parent_session_name || html`<${Short} id=${session.parent_session_id} />`}</a>` : html`<span class="muted">–</span>`}</span>
     <span role="cell" class="c-line" title=${line?.line}>${line && html`<b class="role r-${line.role}">${line.role}</b>`}<bdi>${line?.line}</bdi></span>
+    <span role="cell" class="c-updated num"><${Time} at=${session.updated_at} /></span>
     <span role="cell" class="c-age num"><${Time} at=${session.created_at} /></span>
   </div>`;
 }
