@@ -1,18 +1,16 @@
 """The page stays quick while much happens: a large store, twenty updates a second.
 
-What counts is the work of the page's own thread, from the browser's trace: time that other programs took from it on a
-busy machine is not the page's doing. `HOLDFAST_WEB_LOAD=long` asks for 10,000 sessions, half a minute, and forty pages.
+`HOLDFAST_WEB_LOAD=long` asks for 10,000 sessions, half a minute, and forty pages. `python -m bench.page` goes through
+100,000.
 """
 
 from __future__ import annotations
 
-import json
 import os
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
 
 import httpx2
 import pytest
@@ -20,11 +18,12 @@ from playwright.sync_api import Browser, Page, expect
 
 from holdfast import sync
 from tests.doors.web.stage import Stage, staged
+from tests.doors.web.tracing import CATEGORIES, longest_task
 
 IS_LONG = os.environ.get("HOLDFAST_WEB_LOAD") == "long"
 SESSIONS, SECONDS = (10_000, 30) if IS_LONG else (600, 3)
 A_SECOND = 20
-LONGEST = 200_000  # microseconds of work in one task
+LONGEST = 200  # milliseconds of work in one task
 
 
 @pytest.fixture(scope="module")
@@ -38,54 +37,50 @@ def large(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
         yield stage
 
 
-def longest_task(trace: bytes) -> float:
-    """The most work that any task of the page's main thread did, in microseconds of its own time."""
-    events: list[dict[str, Any]] = json.loads(trace)["traceEvents"]
-    mains = {
-        (each["pid"], each["tid"])
-        for each in events
-        if each["name"] == "thread_name" and each["args"]["name"] == "CrRendererMain"
-    }
-    tasks = [
-        each.get("tdur", each["dur"])
-        for each in events
-        if each["name"].endswith("RunTask") and (each["pid"], each["tid"]) in mains and "dur" in each
-    ]
-    assert tasks, "the trace has no tasks"
-    return float(max(tasks))
+def update_steadily(url: str, sessions: list[str], count: int) -> float:
+    """Say something in these sessions in turn, twenty times a second; the seconds it took."""
+    with httpx2.Client(base_url=url, timeout=60) as http, ThreadPoolExecutor(4) as writers:
+
+        def update(number: int) -> None:
+            body = {"content": f"update {number}", "run": False}
+            http.post(f"/sessions/{sessions[number % len(sessions)]}/messages", json=body).raise_for_status()
+
+        began, said = time.monotonic(), []
+        for number in range(count):
+            time.sleep(max(0.0, began + number / A_SECOND - time.monotonic()))
+            said.append(writers.submit(update, number))
+        for each in said:
+            each.result()
+    return time.monotonic() - began
 
 
 def test_twenty_updates_a_second_cause_no_long_task(page: Page, browser: Browser, large: Stage, tmp_path: Path) -> None:
     page.goto(f"{large.url}/#/sessions")
     expect(page.locator(".tally")).to_contain_text("50 sessions")
     newest = large.ask("GET", "/sessions?limit=25")["items"]
-    browser.start_tracing(page=page, categories=["toplevel", "disabled-by-default-devtools.timeline"])
-    began, count = time.monotonic(), SECONDS * A_SECOND
-    with httpx2.Client(base_url=large.url, timeout=60) as http, ThreadPoolExecutor(4) as writers:
-
-        def update(number: int) -> None:
-            session = newest[number % len(newest)]["session_id"]
-            body = {"content": f"update {number}", "run": False}
-            http.post(f"/sessions/{session}/messages", json=body).raise_for_status()
-
-        for number in range(count):
-            writers.submit(update, number)
-            if number % 10 == 0:
-                page.mouse.wheel(0, -300 if number % 20 else 300)
-            time.sleep(max(0.0, began + number / A_SECOND - time.monotonic()))
-    took = time.monotonic() - began
+    browser.start_tracing(page=page, categories=CATEGORIES)
+    count = SECONDS * A_SECOND
+    with ThreadPoolExecutor(1) as others:
+        updating = others.submit(update_steadily, large.url, [each["session_id"] for each in newest], count)
+        while not updating.done():  # a reader who scrolls must not slow down those who write
+            page.mouse.wheel(0, 300)
+            page.wait_for_timeout(250)
+            page.mouse.wheel(0, -300)
+            page.wait_for_timeout(250)
+    took = updating.result()
     page.locator(".scroll").evaluate("box => box.scrollTo(0, 0)")
     last = newest[(count - 1) % len(newest)]["session_id"]
     expect(page.locator(f"[data-id='{last}']")).to_contain_text(f"update {count - 1}")
     longest = longest_task(browser.stop_tracing())
-    print(f"{SESSIONS} sessions, {count} updates in {took:.1f} s: longest task {longest / 1000:.0f} ms")
+    print(f"{SESSIONS} sessions, {count} updates at {count / took:.1f} a second: longest task {longest:.0f} ms")
     assert longest < LONGEST
+    assert not IS_LONG or count / took > A_SECOND * 0.95
 
 
 def test_a_long_task_would_be_seen(page: Page, browser: Browser, large: Stage) -> None:
     page.goto(f"{large.url}/#/sessions")
     expect(page.locator(".tally")).to_contain_text("50 sessions")
-    browser.start_tracing(page=page, categories=["toplevel", "disabled-by-default-devtools.timeline"])
+    browser.start_tracing(page=page, categories=CATEGORIES)
     busy = (
         "let sum = 0; for (let i = 0; i < 1e9; i += 1) sum += i % 7;"  # work, not time: others may have the processor
     )
