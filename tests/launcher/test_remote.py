@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -11,6 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import httpx2
 import pytest
 
 from holdfast import config, sync
@@ -23,6 +25,13 @@ from tests.launcher.serving import free_port, server_process
 from tests.launcher.test_processes import AGENT, is_alive, until
 
 PATIENCE = 60.0
+TELLER = """\
+import os, time
+print("Once upon ", end="", flush=True)
+while not os.path.exists({signal_file!r}):
+    time.sleep(0.02)
+print("a time")
+"""
 PARENT = """\
 import json, os, sys, urllib.request
 prompt = sys.stdin.read()
@@ -175,6 +184,29 @@ def test_a_launcher_that_is_to_drain_finishes_what_it_has_takes_nothing_new_and_
         with works.launcher():  # the next start of it is another launcher
             works.result(later)
     assert works.problems(running, waiting, later) == []
+
+
+def test_words_of_an_agent_elsewhere_are_heard_while_it_says_them(works: Works) -> None:
+    works.defines("teller", TELLER.format(signal_file=str(works.go)))
+    headers = {"Authorization": f"Bearer {works.key_for('read')}"}
+    with works.server(), works.launcher():
+        run = works.ask("teller")
+        path = f"{works.url}/sessions/{run.session_id}/words"
+        with httpx2.stream("GET", path, headers=headers, timeout=PATIENCE) as stream:
+            heard, lines = "", (line for line in stream.iter_lines() if line.startswith("data: "))
+            while heard != "Once upon ":
+                spoken = json.loads(next(lines)[6:])
+                heard = spoken["text"] if spoken["begins"] else heard + spoken["text"]
+            works.go.touch()
+            while not (spoken["begins"] and not spoken["text"]):
+                spoken = json.loads(next(lines)[6:])
+        assert works.result(run).result == "Once upon a time"
+        answer = httpx2.post(
+            f"{works.url}/turns/{run.session_id}:t1/words",
+            headers={"Authorization": f"Bearer {works.key}"},
+            json={"epoch": 1, "text": "late"},
+        )
+        assert (answer.status_code, answer.json()["code"]) == (409, "turn_lost")
 
 
 def test_only_an_admin_drains_a_launcher(works: Works) -> None:

@@ -49,6 +49,9 @@ class Desk(Protocol):
     async def adopt(self, owner: str, turn: Turn, launcher_id: str) -> Turn:
         """Go on with a turn of a former life of this launcher, under a new epoch."""
 
+    async def speak(self, owner: str, turn: Turn, text: str) -> None:
+        """Show what the agent is just saying to whoever watches, if that is possible; it is not kept."""
+
     async def say(self, owner: str, turn: Turn, messages: object) -> None:
         """Keep what the agent said; a message whose client key came before is kept once."""
 

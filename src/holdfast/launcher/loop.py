@@ -329,6 +329,8 @@ class Loop:
                     return _ending(event, said, usage)
                 if event["type"] == "usage":
                     usage = summed(usage, usage_of(event))
+                elif event["type"] == "chunk":
+                    await self._desk.speak(owner, turn, event["text"])
                 elif event["type"] == "approval":
                     approval = await self._ask(owner, turn, carrier, event)
                     if approval is not None and event.get("wait"):

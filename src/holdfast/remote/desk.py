@@ -29,6 +29,7 @@ from holdfast.ports import Claimed
 from holdfast.remote.launching import (
     LONGEST_WAIT,
     MOST_AT_ONCE,
+    MOST_WORDS,
     Beaten,
     Claiming,
     Ending,
@@ -40,6 +41,7 @@ from holdfast.remote.launching import (
     Registration,
     Report,
     Reported,
+    Saying,
     Taken,
     Update,
 )
@@ -50,6 +52,7 @@ log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
+MURMUR_EVERY = 0.1  # seconds between two pieces of what an agent is saying
 TOGETHER = 0.02  # seconds in which renewals join one request
 BACKOFF = (0.1, 5.0)  # seconds: between attempts to reach a server that is away
 MAX_ERROR_BYTES = 64 * 1024
@@ -73,11 +76,13 @@ class RemoteDesk:
         self._waiting: set[str] = set()
         self._poll = Poll(self._ask, self._tell)
         self._beats = Together(self._beat)
+        self._murmur = Murmur(line)
         self._pulse, self._news = 0, asyncio.Event()
 
     async def close(self) -> None:
         """Ask no more."""
         await self._poll.stop()
+        await self._murmur.stop()
         await self._line.close()
 
     # Launchers ----------------------------------------------------------------------------------
@@ -173,8 +178,13 @@ class RemoteDesk:
         """The agent is about to be started."""
         await self._report(owner, turn, started=True)
 
+    async def speak(self, owner: str, turn: Turn, text: str) -> None:
+        """Show what the agent is just saying. It goes on its way without us; what gets lost is not said again."""
+        self._murmur.add(owner, turn, text)
+
     async def say(self, owner: str, turn: Turn, messages: object) -> None:
         """Keep what the agent said."""
+        self._murmur.drop(owner, turn)
         await self._report(owner, turn, messages=messages)
 
     async def update(
@@ -219,6 +229,7 @@ class RemoteDesk:
 
     async def finish(self, owner: str, turn: Turn, end: TurnEnd) -> Session:
         """The turn is over."""
+        self._murmur.drop(owner, turn)
         told = Ending(
             epoch=turn.epoch,
             owner=owner,
@@ -347,6 +358,50 @@ class Poll:
                 pause = min(pause * 2, longest)
             else:
                 return
+
+
+class Murmur:
+    """What agents are just saying, on its way to the server: one request at a time for each turn, some in a second."""
+
+    def __init__(self, line: Line) -> None:
+        self._line = line
+        self._pieces: dict[tuple[str, str, int], list[str]] = {}  # by owner, turn and epoch
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def add(self, owner: str, turn: Turn, text: str) -> None:
+        """A piece more."""
+        key = (owner, turn.turn_id, turn.epoch)
+        if key in self._pieces:
+            self._pieces[key].append(text)
+            return
+        self._pieces[key] = [text]
+        task = asyncio.create_task(self._send(*key))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    def drop(self, owner: str, turn: Turn) -> None:
+        """What is not on its way yet need not go: the message does."""
+        key = (owner, turn.turn_id, turn.epoch)
+        if key in self._pieces:
+            self._pieces[key] = []
+
+    async def stop(self) -> None:
+        """Say no more."""
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    async def _send(self, owner: str, turn_id: str, epoch: int) -> None:
+        key = (owner, turn_id, epoch)
+        try:
+            while text := "".join(self._pieces[key])[:MOST_WORDS]:
+                self._pieces[key] = []
+                told = Saying(epoch=epoch, owner=owner, text=text)
+                with suppress(HoldfastError):  # the message itself comes later, and that is insisted on
+                    await self._line.post(f"/turns/{quote(turn_id, safe='')}/words", told, Reported)
+                await asyncio.sleep(MURMUR_EVERY)
+        finally:
+            del self._pieces[key]
 
 
 class Together:

@@ -21,6 +21,7 @@ from holdfast.service.turns import Given
 LONGEST_WAIT = 30.0  # seconds one request waits for something new
 MOST_AT_ONCE = 64  # turns in one answer
 MOST_KNOWN = 2000  # turns a launcher has
+MOST_WORDS = 64 * 1024  # characters of a piece
 
 Epoch = Annotated[int, Meta(ge=0, le=2**53)]
 _Id = Annotated[str, Meta(min_length=1, max_length=256)]
@@ -182,6 +183,14 @@ class Report(Request, frozen=True, kw_only=True):
     checkpoint: Handover | None = None
     approval: Question | None = None
     release: bool = False
+
+
+class Saying(Request, frozen=True, kw_only=True):
+    """A piece of a message while it is being said."""
+
+    epoch: Epoch
+    text: Annotated[str, Meta(max_length=MOST_WORDS)]
+    owner: _Name | None = None
 
 
 class Reported(Struct, frozen=True, kw_only=True):

@@ -39,6 +39,10 @@ from holdfast.service.conversation import repair, window
 from holdfast.service.deps import Caller, Deps, stamp_of
 from holdfast.service.sessions import checkpoint_of
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from holdfast.service.words import Words
+
 log = logging.getLogger(__name__)
 
 EXPIRE_EVERY = timedelta(milliseconds=200)
@@ -61,10 +65,20 @@ class TurnDesk:
     """A launcher's way to turns, on a store of its own."""
 
     def __init__(
-        self, deps: Deps, *, lease: timedelta = LEASE, lost_after: timedelta = LOST_AFTER, tokens: bool = False
+        self,
+        deps: Deps,
+        *,
+        lease: timedelta = LEASE,
+        lost_after: timedelta = LOST_AFTER,
+        tokens: bool = False,
+        words: Words | None = None,
     ) -> None:
-        """With `tokens`, agents get one for their session if there are keys: they speak to a server."""
+        """With `tokens`, agents get one for their session if there are keys: they speak to a server.
+
+        `words` is where others hear what agents are just saying.
+        """
         self._deps, self._lease, self._lost_after, self._tokens = deps, lease, lost_after, tokens
+        self._words = words
         self._expire_at = self._owners_at = deps.clock.now()
         self._owners: tuple[str, ...] = ()
 
@@ -144,6 +158,7 @@ class TurnDesk:
         """The agent is about to be started."""
         stamp = self._stamp(owner, turn)
         await self._apply(owner, turn, lambda view: work.started(view, turn.turn_id, turn.epoch, stamp))
+        self._is_kept_now(owner, turn)  # what a turn before was cut off in
 
     async def renew(self, owner: str, turn: Turn) -> Turn:
         """The launcher is at it; the turn as it is now: somebody may want it stopped."""
@@ -168,11 +183,21 @@ class TurnDesk:
         )
         return change.turns[0]
 
+    async def speak(self, owner: str, turn: Turn, text: str) -> None:
+        """Show what the agent is just saying to whoever watches; it is not kept."""
+        if self._words is not None:
+            self._words.add(owner, turn.session_id, text)
+
+    def _is_kept_now(self, owner: str, turn: Turn) -> None:
+        if self._words is not None:
+            self._words.over(owner, turn.session_id)
+
     async def say(self, owner: str, turn: Turn, messages: object) -> None:
         """Keep what the agent said."""
         await self._deps.store.append(
             owner, turn.session_id, check_messages(messages), self._stamp(owner, turn), token=fence(turn)
         )
+        self._is_kept_now(owner, turn)
 
     async def update(
         self,
@@ -237,12 +262,14 @@ class TurnDesk:
         """The turn is over: all of it is kept, settled and called back at once."""
         stamp = self._stamp(owner, turn)
         change = await self._apply(owner, turn, lambda view: work.finished(view, turn.turn_id, turn.epoch, end, stamp))
+        self._is_kept_now(owner, turn)
         return change.session
 
     async def release(self, owner: str, turn: Turn) -> None:
         """Give a turn back unfinished, for whoever comes next."""
         stamp = self._stamp(owner, turn)
         await self._apply(owner, turn, lambda view: work.released(view, turn.turn_id, turn.epoch, stamp))
+        self._is_kept_now(owner, turn)
 
     async def waiting(self, launcher_id: str) -> set[str]:
         """Turns that wait for a sync child, and need no slot meanwhile."""

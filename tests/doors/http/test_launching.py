@@ -129,12 +129,15 @@ async def test_turns_of_owners_a_key_does_not_work_for_are_unknown(door: Visitor
         report = {"epoch": epoch, **owner}
         for path in (f"/turns/{turn_id}/entries", f"/turns/{turn_id}/finish"):
             assert code(await theirs.post(path, json=report)) == (404, "turn_not_found")
+        words = await theirs.post(f"/turns/{turn_id}/words", json={**report, "text": "not mine"})
+        assert code(words) == (404, "turn_not_found")
         held = {"turn_id": turn_id, **report}
         assert code(await theirs.post(f"/launchers/{other_id}/adopt", json=held)) == (404, "turn_not_found")
         beat = await theirs.post(f"/launchers/{other_id}/heartbeat", json={"turns": [held]})
         assert beat.json() == {
             "turns": [{"turn_id": turn_id, "lost": True, "stop_requested": False, "turn": None}],
             "waiting": [],
+            "drain": False,
         }
     news = await theirs.post(
         f"/launchers/{other_id}/claim", json={"room": 0, "known": {turn_id: 1}, "owners": {turn_id: "local"}}

@@ -61,7 +61,7 @@ async def test_once_keys_are_needed_the_document_says_so(door: Door) -> None:
 async def test_what_a_field_may_say_is_in_the_document(door: Door) -> None:
     document = openapi(door.described)
     [sort] = [each for each in document["paths"]["/sessions"]["get"]["parameters"] if each["name"] == "sort"]
-    assert sort["schema"]["enum"] == ["-created", "created"]
+    assert sort["schema"]["enum"] == ["-created", "created", "-updated", "updated"]
     assert "created" in document["paths"]["/sessions"]["get"]["parameters"][1]["schema"]["enum"]
 
 

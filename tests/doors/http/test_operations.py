@@ -13,6 +13,7 @@ import pytest
 
 from holdfast import config
 from holdfast.core.session import PUBLIC_FIELDS
+from holdfast.core.turn import Launcher
 from holdfast.launcher.embedded import Embedded
 from holdfast.remote.operations import OPERATIONS
 from tests.doors.http.server import Served
@@ -27,6 +28,7 @@ class World:
     def __init__(self, http: httpx2.AsyncClient, served: Served) -> None:
         self.http, self.served = http, served
         self.places = {"ref": "s-1", "key": "tone", "number": "0", "name": "greeter", "tool": "weather-tool"}
+        self.places["launcher_id"] = "launcher-1"
 
     async def make(self) -> World:
         hf = self.served.holdfast()
@@ -42,6 +44,10 @@ class World:
         asked = await hf.run("echo-agent", "hello", mode="async_poll", session_id="runs", parent=None)
         self.places["run_id"] = asked.run.run_id
         await hf.define_agent(GREETER | {"name": "greeter"})
+        now = self.served.deps.clock.now()
+        await self.served.deps.store.save_launcher(
+            Launcher(launcher_id="launcher-1", name="one", registered_at=now, seen_at=now)
+        )
         return self
 
     async def set_one_aside(self) -> None:
@@ -142,7 +148,8 @@ SUCCESSES: dict[tuple[str, str], Case] = {
     ("POST", "/runs/{run_id}/stop"): Case(lambda run: run["state"] == "stopped", {}),
     ("GET", "/inbox"): Case(items(lambda them: them[0]["session_id"] == "runs")),
     ("POST", "/inbox/{item_id}/resend"): Case(lambda item: item["state"] == "waiting", {}),
-    ("GET", "/launchers"): Case(items(lambda them: them == [])),
+    ("GET", "/launchers"): Case(items(lambda them: them[0]["name"] == "one")),
+    ("POST", "/launchers/{launcher_id}/drain"): Case(lambda launcher: launcher["drain"] is True, {}),
     ("GET", "/agents"): Case(lambda told: "greeter" in {agent["name"] for agent in told["items"]}),
     ("GET", "/agents/{name}"): Case(lambda agent: agent["command"] == ["cat"]),
     ("POST", "/agents"): Case(lambda agent: agent["name"] == "other", {"definition": GREETER}),
@@ -193,7 +200,7 @@ NAMED = [operation for operation in OPERATIONS if operation.in_path]
 @pytest.mark.parametrize("operation", NAMED, ids=lambda each: f"{each.verb}{each.path}")
 async def test_what_is_not_there_is_not_found(world: World, operation: Any) -> None:
     case = SUCCESSES[operation.verb, operation.path]
-    world.places |= dict.fromkeys(("ref", "approval_id", "run_id", "item_id", "name", "key_id", "tool"), "nobody")
+    world.places |= dict.fromkeys((set(world.places) | {"item_id", "key_id"}) - {"number"}, "nobody")
     answer = await world.ask(operation.verb, operation.path, case.body, case.query)
     if operation.name == "should_resume":
         assert answer.json()["reason"] == "session_not_found"

@@ -53,9 +53,11 @@ def waits(turn: Turn) -> str:
     import os
     import time
 
-    while not os.path.exists(os.path.join(os.environ["HOLDFAST_HOME"], "go")):
+    turn.chunk("Once upon ")
+    turn.chunk("a **time**")
+    while not os.path.exists(os.path.join(os.environ["HOLDFAST_HOME"], turn.prompt)):
         time.sleep(0.02)
-    return "gone"
+    return "Once upon a **time**, there was an end."
 
 
 def talker(turn: Turn) -> str:
@@ -159,7 +161,7 @@ def write_agents(folder: Path) -> None:
     for name, told in (
         ("careful", "Plans a change and asks before it applies it"),
         ("slow", "Takes ten minutes for everything"),
-        ("waits", "Goes on when it is told to"),
+        ("waits", "Begins to speak, and goes on when it is told to"),
         ("talker", "Says what it does, step by step"),
         ("broken", "Fails, whatever it is asked"),
     ):

@@ -27,7 +27,7 @@ def test_a_launcher_is_shown_with_what_it_has_at_work(page: Page, stage: Stage) 
 
 def test_a_launcher_is_drained_and_claims_again(page: Page, folder: Path) -> None:
     with staged(folder) as stage:
-        running = stage.run("waits", "Scan", mode="async_poll")
+        running = stage.run("waits", "go", mode="async_poll")
         stage.until_status(running["session"]["session_id"], "running")
         page.goto(f"{stage.url}/#/launchers")
         card = page.get_by_role("region", name="serve")

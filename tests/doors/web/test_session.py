@@ -205,3 +205,20 @@ def test_times_are_in_the_viewer_s_zone(page: Page, stage: Stage, session: str) 
     )
     assert other.evaluate("new Date().getTimezoneOffset()") != 0
     context.close()
+
+
+def test_words_are_shown_while_they_are_said_and_replaced_by_the_message(page: Page, stage: Stage) -> None:
+    go = f"go-{uuid4().hex[:8]}"
+    session = stage.create(agent_name="waits")
+    page.goto(f"{stage.url}/#/session/{session}")
+    page.get_by_label("Message").fill(go)
+    page.keyboard.press("Enter")
+    saying = page.get_by_role("group", name="Being said")
+    expect(saying).to_contain_text("Once upon a time")
+    expect(saying.locator("strong")).to_have_text("time")
+    assert [each["content"] for each in stage.ask("GET", f"/sessions/{session}/messages")["items"]] == [go]
+    page.reload()  # who comes late hears what was said so far
+    expect(saying).to_contain_text("Once upon a time")
+    (stage.folder / "home" / go).touch()
+    expect(page.locator("ol .m-assistant")).to_contain_text("Once upon a time, there was an end.")
+    expect(saying).to_have_count(0)

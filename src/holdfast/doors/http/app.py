@@ -40,6 +40,7 @@ from holdfast.remote.operations import OPERATIONS, Operation
 from holdfast.service.about import learn, working_on
 from holdfast.service.deps import Caller, Deps
 from holdfast.service.runs import RunReply
+from holdfast.service.words import Words
 
 log = logging.getLogger(__name__)
 
@@ -88,6 +89,7 @@ class Door:
         self._sockets: dict[str, App] = {}
         self._closing: list[Callable[[], Awaitable[None]]] = []
         self.described: list[tuple[str, str, Described]] = []
+        self.words = Words()
         self.documents: dict[bool, dict[str, Any]] = {}  # OpenAPI's, by whether a key is needed
         self._routes = Routes()
         for operation in OPERATIONS:

@@ -53,6 +53,7 @@ from holdfast.remote.launching import (
     Registration,
     Report,
     Reported,
+    Saying,
     Taken,
 )
 from holdfast.service.approvals import get_approval
@@ -71,6 +72,7 @@ def add_to(door: Door, stop: asyncio.Event | None = None) -> None:
         ("/launchers/{launcher_id}/heartbeat", launching.heartbeat, Heartbeat, Beaten),
         ("/launchers/{launcher_id}/adopt", launching.adopt, Held, Turn),
         ("/turns/{turn_id}/entries", launching.entries, Report, Reported),
+        ("/turns/{turn_id}/words", launching.words, Saying, Reported),
         ("/turns/{turn_id}/finish", launching.finish, Ending, Reported),
         ("/turns/{turn_id}/approvals/{approval_id}", launching.approval, None, Approval),
     ):
@@ -91,8 +93,8 @@ class Launching:
     """The desk of all launchers that come by HTTP."""
 
     def __init__(self, door: Door, stop: asyncio.Event) -> None:
-        self._deps, self.stop = door.deps, stop
-        self._desk = TurnDesk(door.deps)
+        self._deps, self.stop, self._words = door.deps, stop, door.words
+        self._desk = TurnDesk(door.deps, words=door.words)
         self._known: dict[str, Launcher] = {}
         self._claims, self._reports = Turnstile(), Turnstile()
 
@@ -174,7 +176,7 @@ class Launching:
         """The desk at which turns are given out for as long as the launcher wants, or as we say."""
         lease = LEASE if wish.lease is None else timedelta(seconds=wish.lease)
         lost_after = LOST_AFTER if wish.lost_after is None else timedelta(seconds=wish.lost_after)
-        return TurnDesk(self._deps, lease=lease, lost_after=lost_after, tokens=True)
+        return TurnDesk(self._deps, lease=lease, lost_after=lost_after, tokens=True, words=self._words)
 
     async def adopt(self, exchange: Exchange, visitor: Visitor) -> None:
         """A launcher that was restarted goes on with a turn of its former life."""
@@ -214,6 +216,16 @@ class Launching:
         if told.release:
             await desk.release(owner, turn)
         return reported
+
+    async def words(self, exchange: Exchange, visitor: Visitor) -> None:
+        """What the agent of a turn is just saying: shown, not kept."""
+        told = read_body(await exchange.body(), Saying)
+        owner, turn = await self._turn(visitor, exchange.params["turn_id"], told.epoch, told.owner)
+        now = await self._deps.store.find_turn(owner, turn.turn_id)
+        if now.epoch != told.epoch or now.state is not TurnState.RUNNING:
+            raise TurnLost(turn.turn_id, told.epoch)
+        await self._desk.speak(owner, turn, told.text)
+        await exchange.answer(encode(Reported(turn_id=turn.turn_id)))
 
     async def finish(self, exchange: Exchange, visitor: Visitor) -> None:
         """A turn is over."""

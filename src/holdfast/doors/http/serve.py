@@ -38,6 +38,7 @@ from holdfast.doors.http import (
     pages,
     streams,
     transfer,
+    words,
 )
 from holdfast.doors.http.app import Door
 from holdfast.doors.http.exchange import MAX_BODY
@@ -122,7 +123,7 @@ async def serve(options: Options) -> None:
         if grpc_server is not None:
             work.append(grpc_server.run(stop))
         if options.launches:
-            work.append(_launch(deps, options, address, stop))
+            work.append(_launch(door, options, address, stop))
             looking = asyncio.create_task(deps.registered.keep_looking())
             stack.callback(looking.cancel)
         tasks = [asyncio.create_task(each) for each in work]
@@ -172,6 +173,7 @@ def make_door(
     live = streams.add_to(door, places=places)
     live.places.watcher = meter.streams
     messages.add_to(door, live)
+    words.add_to(door, live)
     agent_sessions.add_to(door, live)
     agents.add_to(door)
     mcp.add_to(door, live, stateless=is_one_of_many)
@@ -358,11 +360,11 @@ def is_loopback(host: str) -> bool:
     return name in LOCAL or name.startswith("127.")
 
 
-async def _launch(deps: Deps, options: Options, address: str, stop: asyncio.Event) -> None:
+async def _launch(door: Door, options: Options, address: str, stop: asyncio.Event) -> None:
     """The server's own launcher; its agents find the server by the environment."""
     await standalone.serve(
-        lambda _: TurnDesk(deps, tokens=True),
-        partial(config.agents_of, deps),
+        lambda _: TurnDesk(door.deps, tokens=True, words=door.words),
+        partial(config.agents_of, door.deps),
         folder=os.path.join(config.home(), "launcher", config.folder_name(options.name)),
         name=options.name,
         slots=options.slots,

@@ -118,7 +118,7 @@ class LiveStreams:
             await check_one(self._door.visit(exchange, visitor), visitor, "ref", ref)
         after = _cursor(exchange, asked)
         wants = _wants(asked, also=(SESSION_DELETED,))
-        if _wants_json(exchange):
+        if wants_json(exchange):
             await self._page_of_session(exchange, visitor, ref, after, asked, wants)
             return
         hub = self.hub(visitor)
@@ -129,7 +129,7 @@ class LiveStreams:
         asked = read_fields_of(exchange, EventsRequest)
         after = _cursor(exchange, asked)
         wants = _wants(asked, session_id=await self._id_of(visitor, asked.session))
-        if _wants_json(exchange):
+        if wants_json(exchange):
             await self._page_of_all(exchange, visitor, after, asked, wants)
             return
         hub = self.hub(visitor)
@@ -208,6 +208,28 @@ class LiveStreams:
                     await self._write(exchange, [await ending()])
             except AccessError as error:
                 await self._write(exchange, [refusing(error)])
+        await exchange.more(b"", is_last=True)
+
+    async def relay(
+        self,
+        exchange: Exchange,
+        visitor: Visitor,
+        next_piece: Callable[[float], Awaitable[bytes | None]],
+        stop: Callable[[], None],
+    ) -> None:
+        """Send piece after piece until nobody reads any more, or the server stops; silence is a sign of life."""
+        with self.place_for(visitor):
+            await exchange.begin(HEADERS)
+            watching = asyncio.create_task(exchange.disconnected())
+            watching.add_done_callback(lambda _: stop())
+            try:
+                await self._write(exchange, [GREETING])
+                while exchange.verb != "HEAD" and not (watching.done() or self.is_closing):
+                    await self._write(exchange, [await next_piece(self.settings.heartbeat) or HEARTBEAT])
+                if watching.done():
+                    raise Gone
+            finally:
+                watching.cancel()
         await exchange.more(b"", is_last=True)
 
     @asynccontextmanager
@@ -324,6 +346,7 @@ def _wants(asked: SessionEventsRequest, *, session_id: str | None = None, also: 
     return lambda event: (types is None or event.type in types) and session_id in (None, event.session_id)
 
 
-def _wants_json(exchange: Exchange) -> bool:
+def wants_json(exchange: Exchange) -> bool:
+    """Whether what there is now will do, instead of a stream."""
     accepted = exchange.headers.get(b"accept", b"")
     return JSON in accepted and SSE not in accepted

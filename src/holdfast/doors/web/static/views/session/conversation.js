@@ -6,6 +6,7 @@ import { html, useEffect, useLayoutEffect, useRef, useState } from "../../html.j
 import { Markdown } from "../../markdown.js";
 import { Frames, isFinal } from "../../reduce.js";
 import { link } from "../../router.js";
+import { useWords } from "../../words.js";
 import { complain, Do, Empty, Failed, Loading, Mark, Time, toast, useLoad } from "../../ui.js";
 
 const LONG = 24_000; // characters that are shown at once, and as Markdown
@@ -17,6 +18,8 @@ export function Conversation({ session, entries, entry }) {
   const end = useRef();
   const isAtEnd = useRef(true);
   const [busy, setBusy] = useState(false);
+  const isAtWork = !session.deleted && (busy || session.status === "running");
+  const words = useWords(session.session_id, isAtWork);
   useEffect(() => {
     const scroller = end.current?.closest("main");
     if (!scroller) return undefined;
@@ -26,7 +29,7 @@ export function Conversation({ session, entries, entry }) {
   }, [entries.isLoaded.value]);
   useLayoutEffect(() => {
     if (isAtEnd.current && !entry) end.current?.scrollIntoView({ block: "end" });
-  }, [all.length, busy]);
+  }, [all.length, busy, words]);
   useEffect(() => {
     if (entry && entries.isLoaded.value) void entries.reach(entry).then(() => setTimeout(() => document.getElementById(`entry-${entry}`)?.scrollIntoView({ block: "center" }), 50));
   }, [entry, entries.isLoaded.value]);
@@ -34,11 +37,13 @@ export function Conversation({ session, entries, entry }) {
   if (!entries.isLoaded.value) return html`<${Loading} />`;
   const results = new Map(all.flatMap((each) => parts(each).filter((part) => part.type === "tool_result").map((part) => [part.call_id, part])));
   const calls = new Set(all.flatMap((each) => parts(each).filter((part) => part.type === "tool_call").map((part) => part.id)));
-  const isAtWork = busy || session.status === "running";
+  const last = all.findLast((each) => each.kind === "message");
+  const isKept = last?.role === "assistant" && typeof last.content === "string" && last.content.startsWith(words.trim());
   return html`<section class="conversation" aria-label="Conversation">
     ${entries.hasEarlier.value && html`<${Do} class="small" run=${() => entries.earlier()}>Show what was before<//>`}
     ${!all.some((each) => each.kind === "message") && html`<${Empty} title="Nothing was said yet" />`}
     <ol class="talk">${all.map((each) => html`<${Line} key=${each.number} entry=${each} session=${session} results=${results} calls=${calls} isWanted=${entry === each.number} />`)}</ol>
+    ${words && !isKept && html`<div class="message m-assistant saying" role="group" aria-label="Being said" aria-busy="true"><header><b>assistant</b><span class="muted">${session.agent_name}</span><span class="muted">just now</span></header><div class="body"><${Text} text=${words} /></div></div>`}
     ${session.pending_approvals > 0 && html`<${Questions} session=${session} />`}
     ${isAtWork && session.status !== "waiting" && html`<p class="at-work" role="status"><span class="spinner" aria-hidden="true"></span>${session.agent_name} is at work…</p>`}
     <${Composer} session=${session} entries=${entries} busy=${busy} setBusy=${setBusy} />
