@@ -662,12 +662,22 @@ class Holdfast:
         return shown(found)
 
     async def define_agent(
-        self, definition: str | dict[str, Any], *, replace: bool = False, source: str = "the definition"
+        self,
+        definition: str | dict[str, Any],
+        *,
+        replace: bool = False,
+        dry_run: bool = False,
+        source: str = "the definition",
     ) -> dict[str, Any]:
-        """Add the agent that the text of a TOML file, or its table, describes; `source` is what errors call it."""
+        """Add the agent that the text of a TOML file, or its table, describes; `source` is what errors call it.
+
+        With `dry_run` it is only said what is wrong with it, if anything is.
+        """
         from holdfast.service.agents import shown
 
         registry = config.open_registry()
+        if dry_run:
+            return shown(registry.check(config.read_definition(definition, source), replace=replace))
         if isinstance(definition, str):
             return shown(registry.add_text(definition, source=source, replace=replace))
         return shown(registry.add_table(definition, source=source, replace=replace))

@@ -322,9 +322,17 @@ class Holdfast:
         """One agent as it is defined."""
 
     def define_agent(
-        self, definition: str | dict[str, Any], *, replace: bool = False, source: str = "the definition"
+        self,
+        definition: str | dict[str, Any],
+        *,
+        replace: bool = False,
+        dry_run: bool = False,
+        source: str = "the definition",
     ) -> dict[str, Any]:
-        """Add the agent that the text of a TOML file, or its table, describes; `source` is what errors call it."""
+        """Add the agent that the text of a TOML file, or its table, describes; `source` is what errors call it.
+
+        With `dry_run` it is only said what is wrong with it, if anything is.
+        """
 
     def remove_agent(self, name: str) -> dict[str, Any]:
         """Remove an agent that was added; its sessions stay. The agent as it was."""

@@ -120,6 +120,7 @@ CALLS: list[tuple[str, Call]] = [
     ("inbox", lambda hf, _: hf.inbox()),
     ("send_again", lambda hf, _: hf.send_again("none")),
     ("launchers", lambda hf, _: hf.launchers()),
+    ("drain_launcher", lambda hf, _: hf.drain_launcher("nobody")),
     ("export", lambda hf, _: each(hf.export("s-1", tree=True))),
     ("export", lambda hf, _: whole(hf.export("s-1", format="markdown"))),
     ("export", lambda hf, _: each(hf.export("s-1", format="tar"))),

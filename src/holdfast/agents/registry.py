@@ -66,6 +66,18 @@ class Registry:
             raise AgentNotFound(name)
         return found
 
+    def texts(self) -> dict[str, str]:
+        """The files of agents as they were written, by the agents' names."""
+        return {agent.name: decoded(self._files.read(path), path) for path, agent in self._defined().items()}
+
+    def check(self, agent: AgentDefinition, *, replace: bool = False) -> AgentDefinition:
+        """The agent, if it could be added now. Raises AgentExists."""
+        present = {known.name: path for path, known in self._defined().items()}
+        check_name(agent.name)
+        if agent.name in present and not replace:
+            raise AgentExists(agent.name, present[agent.name])
+        return agent
+
     def add(self, agent: AgentDefinition, *, replace: bool = False) -> AgentDefinition:
         """Keep a definition in a file of its own. Raises AgentExists."""
         return self._keep(agent, toml_of(agent), replace=replace)
@@ -95,10 +107,9 @@ class Registry:
         raise AgentNotFound(name)
 
     def _keep(self, agent: AgentDefinition, text: str, *, replace: bool) -> AgentDefinition:
+        self.check(agent, replace=replace)
         present = {known.name: path for path, known in self._defined().items()}
-        if agent.name in present and not replace:
-            raise AgentExists(agent.name, present[agent.name])
-        path = self._files.write(f"{check_name(agent.name)}{SUFFIX}", text)
+        path = self._files.write(f"{agent.name}{SUFFIX}", text)
         if (old := present.get(agent.name)) not in (None, path):
             self._files.remove(str(old))
         return read_definition(text, path)

@@ -25,6 +25,7 @@ class Defined(Struct, frozen=True, kw_only=True):
 
     role: AgentRole
     definition: dict[str, Any]
+    text: str | None = None  # of its file, if that was asked for
 
 
 class Definitions(Struct, frozen=True, kw_only=True):

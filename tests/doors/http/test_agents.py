@@ -114,3 +114,18 @@ async def test_launchers_get_definitions_as_they_are(client: httpx2.AsyncClient)
     assert greeter["role"] == "agent"
     assert greeter["definition"]["env"] == {"API_KEY": "very secret"}
     assert (await client.get("/definitions", **by("local:read,write,admin,approve"))).status_code == 403
+
+
+async def test_a_dry_run_says_what_is_wrong_and_keeps_nothing(client: httpx2.AsyncClient) -> None:
+    tried = await client.post("/agents", json={"definition": TEXT, "dry_run": True})
+    assert (tried.status_code, tried.json()["name"]) == (201, "greeter")
+    assert (await client.get("/agents/greeter")).status_code == 404
+    await client.post("/agents", json={"definition": TEXT})
+    again = await client.post("/agents", json={"definition": TEXT, "dry_run": True})
+    assert again.json()["code"] == "agent_exists"
+    wrong = await client.put("/agents/greeter", json={"definition": TEXT.replace('"90s"', '"soon"'), "dry_run": True})
+    assert wrong.json()["code"] == "invalid_definition"
+    assert (await client.put("/agents/greeter", json={"definition": TEXT, "dry_run": True})).is_success
+    [kept] = [each for each in (await client.get("/definitions?text=true")).json()["items"] if each["text"]]
+    assert kept["text"] == TEXT
+    assert all(each["text"] is None for each in (await client.get("/definitions")).json()["items"])

@@ -64,10 +64,28 @@ def test_a_mistake_is_told_with_its_line_and_nothing_is_kept(page: Page, stage: 
     assert answer["result"] == "as it was said"
 
 
+def test_the_server_says_what_is_wrong_while_one_types(page: Page, stage: Stage, name: str) -> None:
+    right = f'[agent]\nname = "{name}"\nkind = "command"\ncommand = ["cat"]\n'
+    stage.ask("POST", "/agents", {"definition": right})
+    page.goto(f"{stage.url}/#/agents?name={name}")
+    expect(editor(page)).to_have_value(right)
+    editor(page).press("Control+End")
+    page.keyboard.type("kind = 1")
+    expect(page.get_by_role("alert")).to_contain_text("Line 5:")
+    assert page.evaluate("getSelection().toString()") == "", "whoever types is left alone"
+    for _ in "kind = 1":
+        page.keyboard.press("Backspace")
+    page.keyboard.type("# fine")
+    expect(page.get_by_role("status").filter(has_text="finds nothing wrong")).to_be_visible()
+    expect(page.get_by_role("alert")).to_have_count(0)
+    assert (stage.folder / "home" / "agents" / f"{name}.toml").read_text() == right, "nothing is saved yet"
+
+
 def test_a_change_keeps_what_the_definition_had(page: Page, stage: Stage, name: str) -> None:
-    text = f'[agent]\nname = "{name}"\nkind = "command"\ncommand = ["cat"]\n[agent.env]\nTOKEN = "secret"\n'
+    text = f'[agent]\nname = "{name}"  # why\nkind = "command"\ncommand = ["cat"]\n[agent.env]\nTOKEN = "secret"\n'
     stage.ask("POST", "/agents", {"definition": text})
     page.goto(f"{stage.url}/#/agents?name={name}")
+    expect(editor(page)).to_have_value(text)
     expect(page.get_by_role("button", name="Save")).to_be_disabled()
     page.get_by_text("templates for MCP").click()
     page.get_by_role("button", name="Add to this definition").click()
@@ -77,6 +95,7 @@ def test_a_change_keeps_what_the_definition_had(page: Page, stage: Stage, name: 
     expect(editor(page)).to_have_value(re.compile("mcp_servers"))  # what was typed is still there
     page.get_by_role("button", name="Save").click()
     expect(page.locator(".toasts")).to_contain_text("is saved")
+    assert (stage.folder / "home" / "agents" / f"{name}.toml").read_text().startswith(text)
     kept = definitions(stage)[name]
     assert kept["env"] == {"TOKEN": "secret"}
     server = kept["mcp_servers"]["holdfast"]

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import Any
+from typing import Annotated, Any
 
-from msgspec import Struct
+from msgspec import Meta, Struct
 
 from holdfast import config
 from holdfast.core.codec import encode
@@ -15,7 +15,7 @@ from holdfast.doors.http.answers import document
 from holdfast.doors.http.app import Door, Route
 from holdfast.doors.http.described import Described
 from holdfast.doors.http.exchange import Exchange
-from holdfast.doors.http.reading import read_body
+from holdfast.doors.http.reading import read_body, read_fields_of
 from holdfast.doors.http.visit import Visitor
 from holdfast.remote.definitions import Defined, Definitions
 from holdfast.service.deps import Deps
@@ -25,6 +25,13 @@ class Definition(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A definition: the text of a TOML file, or its table."""
 
     definition: str | dict[str, Any]
+    dry_run: bool = False
+
+
+class DefinitionsRequest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How definitions are wanted."""
+
+    text: Annotated[bool, Meta(description="with their files as they were written")] = False
 
 
 def add_to(door: Door) -> None:
@@ -37,7 +44,7 @@ def add_to(door: Door) -> None:
         agent = config.read_definition(told.definition)
         if agent.name != name:
             raise InvalidField("name", f"is {agent.name!r} in the definition and {name!r} in the path; make them agree")
-        await exchange.answer(document(await hf.define_agent(told.definition, replace=True)))
+        await exchange.answer(document(await hf.define_agent(told.definition, replace=True, dry_run=told.dry_run)))
 
     put = Described(
         name="put_agent",
@@ -51,6 +58,7 @@ def add_to(door: Door) -> None:
         summary="All definitions as they are, for launchers",
         scope=Scope.LAUNCH,
         answer=Definitions,
+        query=DefinitionsRequest,
     )
     door.add("PUT", "/agents/{name}", Route(put.name, put_agent, Scope.ADMIN), put)
     door.add("GET", "/definitions", Route(every.name, partial(_definitions, door.deps), Scope.LAUNCH), every)
@@ -61,5 +69,9 @@ async def _definitions(deps: Deps, exchange: Exchange, visitor: Visitor) -> None
     if visitor.session_id is not None:
         raise Forbidden(Scope.LAUNCH.value)
     await deps.registered.look()
-    items = [Defined(role=agent.role, definition=agent.table()) for agent in config.agents_of(deps).values()]
+    texts = config.open_registry().texts() if read_fields_of(exchange, DefinitionsRequest).text else {}
+    items = [
+        Defined(role=agent.role, definition=agent.table(), text=texts.get(agent.name))
+        for agent in config.agents_of(deps).values()
+    ]
     await exchange.answer(encode(Definitions(items=items)))

@@ -11,6 +11,7 @@ import { link, refine } from "../router.js";
 import { complain, confirm, Copyable, Do, Empty, Failed, Loading, Mark, toast, useLoad } from "../ui.js";
 import { toToml } from "../toml.js";
 
+const CHECK_AFTER = 500; // milliseconds after the last key
 const REDACTED = "[redacted]";
 const NEW = "[agent]\nname = \"my-agent\"\ndescription = \"What it is good for\"\nkind = \"command\"\ncommand = [\"claude\", \"-p\"]\ntimeout = \"30m\"\n";
 /** What was typed and not saved, by the agent's name; a new one has none. @type {Map<string, string>} */
@@ -18,8 +19,8 @@ const drafts = new Map();
 
 /** Agents with their texts. Who may not see variables gets them without. */
 async function load() {
-  const [all, full] = await Promise.all([get("/agents"), get("/definitions").catch(() => null)]);
-  const known = new Map((full?.items ?? []).map((/** @type {any} */ each) => [each.definition.name, toToml(each.role, each.definition)]));
+  const [all, full] = await Promise.all([get("/agents"), get("/definitions", { text: true }).catch(() => null)]);
+  const known = new Map((full?.items ?? []).map((/** @type {any} */ each) => [each.definition.name, each.text ?? toToml(each.role, each.definition)]));
   const items = all.items.map((/** @type {any} */ each) => ({ ...each, text: known.get(each.name) ?? asText(each) }));
   return { items, problems: all.problems };
 }
@@ -79,10 +80,14 @@ function Agent({ agent, onSaved, onGone }) {
   useEffect(() => void (text === saved ? drafts.delete(name) : drafts.set(name, text)), [text, saved]);
   useEffect(() => void (drafts.has(name) || setText(saved)), [saved]);
   const hides = text.includes(REDACTED);
+  const isChanged = text !== saved;
+  const keep = (/** @type {boolean} */ dry_run) =>
+    agent ? put(at`/agents/${name}`, { definition: text, dry_run }) : post("/agents", { definition: text, dry_run });
+  const verdict = useVerdict(text, isChanged && !hides, () => keep(true), setProblem);
   const save = async () => {
     if (hides) throw new Error("Your key may not see what variables and headers say; saving would lose them.");
     try {
-      const kept = await (agent ? put(at`/agents/${name}`, { definition: text }) : post("/agents", { definition: text }));
+      const kept = await keep(false);
       setProblem(null);
       drafts.delete(name);
       toast(`${kept.name} is saved; its next turn uses it`, { kind: "good" });
@@ -90,6 +95,7 @@ function Agent({ agent, onSaved, onGone }) {
     } catch (error) {
       if (!(error instanceof Problem) || error.status === 0 || error.status === 403) throw error;
       setProblem(error);
+      setTimeout(() => goTo(Number(error.facts.line ?? 0)));
     }
   };
   return html`<section class="card stack" aria-label=${agent ? name : "New agent"}>
@@ -99,9 +105,9 @@ function Agent({ agent, onSaved, onGone }) {
     ${agent?.kind === "builtin" && html`<p class="muted">It comes with Holdfast. What you save here is a definition of your own under the same name; <code>enabled = false</code> switches it off.</p>`}
     <${Editor} text=${text} problem=${problem} onText=${setText} onSave=${() => save().catch(complain)} />
     ${hides && html`<p class="warn">Your key may not see what variables and headers say, so saving would lose them. A key of the scope <code>launch</code> or <code>admin</code> shows them.</p>`}
-    <div class="row"><${Do} class="primary" run=${save} disabled=${hides || (agent && text === saved)} title="Ctrl+S">${agent ? "Save" : "Add"}<//>
-      ${text !== saved && html`<button type="button" onClick=${() => (setText(saved), setProblem(null))}>Undo changes</button>`}
-      <span class="muted">${agent ? "Comments in its file are not kept when it is saved here." : "It becomes a file in the folder agents of the server's home."}</span></div>
+    <div class="row"><${Do} class="primary" run=${save} disabled=${hides || (agent && !isChanged)} title="Ctrl+S">${agent ? "Save" : "Add"}<//>
+      ${isChanged && html`<button type="button" onClick=${() => (setText(saved), setProblem(null))}>Undo changes</button>`}
+      <span class="muted" role="status">${verdict || (agent ? "" : "It becomes a file in the folder agents of the server's home.")}</span></div>
     <${Templates} onInsert=${(/** @type {string} */ snippet) => setText(`${text.trimEnd()}\n\n${snippet}`)} has=${text.includes("[agent.mcp_servers.holdfast]")} />
   </section>`;
 }
@@ -123,9 +129,6 @@ function Editor({ text, problem, onText, onSave }) {
   const area = useRef(), numbers = useRef();
   const wrong = Number(problem?.facts.line ?? 0);
   const lines = text.split("\n").length;
-  useEffect(() => {
-    if (wrong) select(area.current, wrong);
-  }, [problem]);
   const onKeyDown = (/** @type {KeyboardEvent} */ event) => {
     if ((event.ctrlKey || event.metaKey) && event.key === "s") {
       event.preventDefault();
@@ -139,8 +142,32 @@ function Editor({ text, problem, onText, onSave }) {
     ${problem && html`<p class="warn" role="alert" id="definition-problem"><${Mark} status="failed" /> ${wrong ? html`<strong>Line ${wrong}:</strong> ` : ""}${plain(problem.message)} <code>${problem.code}</code></p>`}`;
 }
 
-/** Go to a line. @param {HTMLTextAreaElement} area @param {number} line */
-function select(area, line) {
+/** What the server thinks of a text, a moment after it was typed. @param {string} text @param {boolean} isAsked @param {() => Promise<any>} ask @param {(problem: Problem | null) => void} tell */
+function useVerdict(text, isAsked, ask, tell) {
+  const [verdict, setVerdict] = useState("");
+  useEffect(() => {
+    setVerdict("");
+    if (!isAsked) {
+      tell(null);
+      return undefined;
+    }
+    let isLate = false;
+    const say = (/** @type {Problem | null} */ problem, /** @type {string} */ words) => isLate || (tell(problem), setVerdict(words));
+    const timer = setTimeout(() => {
+      ask().then(() => say(null, "The server finds nothing wrong. Not saved yet."), (error) => {
+        const isAnswer = error instanceof Problem && error.status !== 0 && error.status !== 403;
+        say(isAnswer ? error : null, isAnswer ? "Not saved." : "");
+      });
+    }, CHECK_AFTER);
+    return () => ((isLate = true), clearTimeout(timer));
+  }, [text, isAsked]);
+  return verdict;
+}
+
+/** Go to a line of the editor. @param {number} line */
+function goTo(line) {
+  const area = document.querySelector(".editor textarea");
+  if (!line || !(area instanceof HTMLTextAreaElement)) return;
   const lines = area.value.split("\n");
   const start = lines.slice(0, line - 1).reduce((sum, each) => sum + each.length + 1, 0);
   area.focus();
