@@ -44,6 +44,7 @@ def test_a_launcher_is_drained_and_claims_again(page: Page, folder: Path) -> Non
         assert stage.ask("GET", f"/runs/{running['run']['run_id']}/result?wait=30")["state"] == "completed"
         expect(card.get_by_text("drained", exact=True)).to_be_visible()
         expect(page.locator("main")).to_contain_text("1 run not taken yet")
+        expect(page.locator("main")).to_contain_text("No launcher takes turns of echo-agent")
         assert stage.ask("GET", f"/runs/{queued}")["state"] == "queued"
         card.get_by_role("button", name="Resume claiming").click()
         expect(card.get_by_text("alive", exact=True)).to_be_visible()

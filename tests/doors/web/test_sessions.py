@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from uuid import uuid4
 
-from playwright.sync_api import Page, expect
+from playwright.sync_api import Page, Route, expect
 
 from tests.doors.web.stage import Stage, until
 
@@ -100,6 +100,20 @@ def test_search_finds_words_and_leads_to_the_entry(page: Page, stage: Stage) -> 
     expect(hit.locator("mark")).to_have_text(word)
     hit.click()
     expect(page.locator(".message.wanted")).to_contain_text(word)
+
+
+def test_what_is_typed_while_the_page_is_still_loading_stays(page: Page, stage: Stage) -> None:
+    held: list[Route] = []
+    page.route("**/agents", lambda route: held.append(route))
+    page.goto(stage.url)
+    box = page.get_by_role("searchbox")
+    page.keyboard.press("/")
+    page.keyboard.type("wor")
+    held[0].continue_()
+    expect(page.locator("#filter-agents option").first).to_be_attached()
+    page.keyboard.type("ds")
+    page.wait_for_url(re.compile("q=words$"))
+    expect(box).to_have_value("words")
 
 
 def test_many_sessions_come_in_pages_and_only_rows_in_sight_are_drawn(page: Page, stage: Stage) -> None:

@@ -10,6 +10,7 @@ import { go, link, refine } from "../router.js";
 import { Empty, Failed, Loading, Mark, now, Status, Time } from "../ui.js";
 import { foldedAtFirst, HIGH, lanes, members, placed, ticks, WIDE } from "./family/layout.js";
 
+const LABEL = 96; // pixels that a time on the axis needs
 const LOOK_AGAIN = 400; // milliseconds
 const MOST_LANES = 200;
 const AT_ONCE = 4;
@@ -193,7 +194,7 @@ function Lanes({ sessions, runs, end: today, total }) {
   const height = top + sessions.length * row + 8;
   return html`<div class="lanes card" ref=${box}><svg width=${wide} height=${height} role="group" aria-label=${`${plural(sessions.length, "session")} over ${span((end - begin) / 1000)}, ${plural(runs.length, "run")}, ${plural(arrows.length, "callback")}`}>
     <defs><marker id="tip" viewBox="0 0 8 8" refX="7" refY="4" markerWidth="9" markerHeight="9" markerUnits="userSpaceOnUse" orient="auto"><path d="M0 0 8 4 0 8Z" class="tip" /></marker></defs>
-    ${ticks(begin, end).map((at) => html`<g key=${at}><line class="tick" x1=${x(at)} x2=${x(at)} y1=${top - 6} y2=${height} /><text class="axis" x=${x(at)} y="14" text-anchor="middle">${end - begin > 2 * 86400_000 ? new Date(at).toLocaleDateString() : clock(at)}</text></g>`)}
+    ${ticks(begin, end, Math.max(1, Math.floor((wide - label - right) / LABEL))).filter((at) => x(at) < wide - LABEL / 2).map((at) => html`<g key=${at}><line class="tick" x1=${x(at)} x2=${x(at)} y1=${top - 6} y2=${height} /><text class="axis" x=${x(at)} y="14" text-anchor="middle">${end - begin > 2 * 86400_000 ? new Date(at).toLocaleDateString() : clock(at)}</text></g>`)}
     ${sessions.map((session, index) => html`<${Lane} key=${session.session_id} session=${session} y=${y(index)} label=${label} from=${x(Date.parse(session.created_at))} to=${x(Date.parse(session.finalized_at ?? new Date(end).toISOString()))} isOdd=${index % 2} wide=${wide} row=${row} />`)}
     ${bars.map((bar) => html`<${Bar} key=${bar.run.run_id} bar=${bar} x=${x} y=${y(bar.row)} />`)}
     ${arrows.map((arrow) => html`<g key=${arrow.run.run_id} class="arrow a-${arrow.run.state}"><circle cx=${x(arrow.at)} cy=${y(arrow.from)} r="3" /><path marker-end="url(#tip)" d=${`M${x(arrow.at)} ${y(arrow.from)}V${y(arrow.to) + (arrow.to < arrow.from ? 3 : -3)}`} /><title>Callback, ${arrow.run.state}, ${moment(arrow.run.settled_at)}</title></g>`)}

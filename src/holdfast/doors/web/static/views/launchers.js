@@ -61,10 +61,10 @@ function View() {
 /** What nobody has taken yet, and why. @param {{runs: any[], launchers: any[]}} props */
 function Queue({ runs, launchers }) {
   if (!runs.length) return null;
-  const known = new Set(launchers.flatMap((each) => each.agents));
+  const known = new Set(launchers.filter((each) => !each.drain && !each.draining).flatMap((each) => each.agents));
   const nobody = [...new Set(runs.map((run) => run.agent_name).filter((name) => name && !known.has(name)))];
   return html`<p class="card row"><${Status} status="queued" /><span>${plural(runs.length, "run")} not taken yet, the oldest <${Time} at=${runs.at(-1).created_at} />.</span>
-    ${nobody.length > 0 && html`<span class="warn">No launcher has ${nobody.slice(0, 5).map(plain).join(", ")}.</span>`}</p>`;
+    ${nobody.length > 0 && html`<span class="warn">No launcher takes turns of ${nobody.slice(0, 5).map(plain).join(", ")}.</span>`}</p>`;
 }
 
 /** @param {{launcher: any, alone: boolean, again: () => void}} props */

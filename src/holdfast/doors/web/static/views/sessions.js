@@ -189,28 +189,42 @@ function View({ query }) {
 
 /** @param {{query: Record<string, string>, search: any}} props */
 function Filters({ query, search }) {
-  const timer = useRef(0);
   const agents = useLoad(() => get("/agents"), []);
-  const later = (name) => (event) => {
-    clearTimeout(timer.current);
-    const { value } = event.target;
-    timer.current = setTimeout(() => refine({ [name]: value }), 250);
-  };
   const choice = (name, label, options) => html`<select aria-label=${label} value=${query[name] ?? ""} onChange=${(event) => refine({ [name]: event.target.value })}>
     <option value="">${label}: any</option>${options.map((each) => html`<option value=${each}>${each}</option>`)}</select>`;
   const isFiltered = FILTERS.some((name) => name !== "sort" && query[name]) || query.q;
   return html`<div class="bar filters" role="search" aria-label="Filter sessions">
-    <input ref=${search} class="grow" type="search" placeholder="Search in everything that was said  ( / )" aria-label="Search in everything that was said" value=${query.q ?? ""} onInput=${later("q")} />
+    <${Typed} box=${search} name="q" query=${query} class="grow" type="search" placeholder="Search in everything that was said  ( / )" aria-label="Search in everything that was said" />
     ${choice("status", "Status", STATUSES)}${choice("state", "State", STATES)}${choice("phase", "Phase", PHASES)}
-    <input list="filter-agents" class="narrow" placeholder="Agent" aria-label="Agent" value=${query.agent ?? ""} onInput=${later("agent")} />
+    <${Typed} name="agent" query=${query} list="filter-agents" class="narrow" placeholder="Agent" aria-label="Agent" />
     <datalist id="filter-agents">${(agents.value?.items ?? []).map((each) => html`<option value=${each.name} />`)}</datalist>
-    <input class="narrow" placeholder="Task" aria-label="Task" value=${query.task ?? ""} onInput=${later("task")} />
-    <input class="narrow" placeholder="Name begins…" aria-label="Name begins with" value=${query.name_prefix ?? ""} onInput=${later("name_prefix")} />
+    <${Typed} name="task" query=${query} class="narrow" placeholder="Task" aria-label="Task" />
+    <${Typed} name="name_prefix" query=${query} class="narrow" placeholder="Name begins…" aria-label="Name begins with" />
     <select aria-label="Sort" value=${query.sort ?? ""} onChange=${(event) => refine({ sort: event.target.value })}>${Object.entries(SORTS).map(([order, label]) => html`<option value=${order}>${label}</option>`)}</select>
     <label class="inline"><input type="checkbox" checked=${query.active_only === "true"} onChange=${(event) => refine({ active_only: event.target.checked ? "true" : "" })} />Open only</label>
     ${query.parent && html`<span class="chip">Parent ${query.parent}<button type="button" class="icon" aria-label="Any parent" onClick=${() => refine({ parent: "" })}>×</button></span>`}
     ${isFiltered && html`<button type="button" class="link" onClick=${() => go("sessions")}>Clear</button>`}
   </div>`;
+}
+
+/** A filter that is typed. It goes into the address a moment after the last key, and what comes back from there must not
+ * take away what was typed since. @param {any} props */
+function Typed({ name, query, box, ...rest }) {
+  const own = useRef(), timer = useRef(0);
+  const ref = box ?? own;
+  const wanted = query[name] ?? "";
+  useEffect(() => {
+    if (!timer.current && ref.current.value !== wanted) ref.current.value = wanted;
+  }, [wanted]);
+  useEffect(() => () => clearTimeout(timer.current), []);
+  const later = () => {
+    clearTimeout(timer.current);
+    timer.current = setTimeout(() => {
+      timer.current = 0;
+      refine({ [name]: ref.current.value });
+    }, 250);
+  };
+  return html`<input ref=${ref} onInput=${later} ...${rest} />`;
 }
 
 /** @param {{selected: any}} props */

@@ -27,9 +27,15 @@ export function Conversation({ session, entries, entry }) {
     scroller.addEventListener("scroll", look, { passive: true });
     return () => scroller.removeEventListener("scroll", look);
   }, [entries.isLoaded.value]);
-  useLayoutEffect(() => {
-    if (isAtEnd.current && !entry) end.current?.scrollIntoView({ block: "end" });
-  }, [all.length, busy, words]);
+  const stay = () => isAtEnd.current && !entry && end.current?.scrollIntoView({ block: "end" });
+  useLayoutEffect(() => void stay(), [all.length, busy, words]);
+  useEffect(() => {
+    // Questions and pictures come a moment later than the words around them.
+    if (!end.current) return undefined;
+    const watch = new ResizeObserver(() => stay());
+    watch.observe(end.current.parentElement);
+    return () => watch.disconnect();
+  }, [entries.isLoaded.value, entry]);
   useEffect(() => {
     if (entry && entries.isLoaded.value) void entries.reach(entry).then(() => setTimeout(() => document.getElementById(`entry-${entry}`)?.scrollIntoView({ block: "center" }), 50));
   }, [entry, entries.isLoaded.value]);

@@ -58,7 +58,7 @@ export function Context({ session }) {
     const keys = Object.keys(items).sort();
     return html`<div class="stack">
       ${!keys.length && edited === null && html`<${Empty} title="The context is empty"><p>Agents keep here what they want to know later.</p><//>`}
-      ${keys.length > 0 && html`<table class="plain card"><thead><tr><th>Key</th><th>Value</th><th>Expires</th><th>Version</th><th><span class="sr">Actions</span></th></tr></thead><tbody>
+      ${keys.length > 0 && html`<table class="plain card memory"><thead><tr><th>Key</th><th>Value</th><th>Expires</th><th>Version</th><th><span class="sr">Actions</span></th></tr></thead><tbody>
         ${keys.map((key) => html`<tr key=${key}><td class="mono">${plain(key)}</td><td><pre class="cell">${oneLine(json(items[key].value), 400)}</pre></td><td><${Time} at=${items[key].expires_at} /></td><td class="num">${items[key].version}</td>
           <td class="row"><button type="button" class="small" onClick=${() => setEdited(key)}>Edit</button><${Do} class="small" aria-label=${`Forget ${key}`} run=${async () => (await del(at`/sessions/${id}/context/${key}`), changed(key, items[key].value))}>Forget<//></td></tr>`)}</tbody></table>`}
       ${edited === null ? html`<div><button type="button" onClick=${() => setEdited("")}>Add a value</button></div>`
