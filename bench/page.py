@@ -96,7 +96,6 @@ async def _one(hf: holdfast.Holdfast, number: int) -> None:
 def _measured(stage: Stage, pages: int) -> list[Step]:
     until(lambda: len(stage.ask("GET", f"/search?q={RARE}")["items"]) > 0 or None)
     chromium = find_chromium()
-    assert chromium is not None, "there is no Chromium"
     expect.set_options(timeout=PATIENCE)
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=chromium, args=FLAGS)

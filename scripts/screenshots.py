@@ -17,7 +17,7 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
 from tests.doors.web.scene import Scene, furnish  # noqa: E402  found by the line above
-from tests.doors.web.stage import FLAGS, Stage, find_chromium, staged  # noqa: E402
+from tests.doors.web.stage import FLAGS, NoChromium, Stage, find_chromium, staged  # noqa: E402
 
 PICTURES = ROOT / "docs" / "pictures"
 SIZE = ViewportSize(width=1280, height=760)
@@ -42,9 +42,10 @@ def places(scene: Scene) -> dict[str, str]:
 
 def main(folder: str = str(PICTURES)) -> None:
     """Take all of them."""
-    chromium = find_chromium()
-    if chromium is None:
-        sys.exit("screenshots: there is no Chromium here")
+    try:
+        chromium = find_chromium()
+    except NoChromium as problem:
+        sys.exit(f"screenshots: {problem}")
     Path(folder).mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory() as place, staged(Path(place)) as stage, sync_playwright() as playwright:
         scene = furnish(stage)

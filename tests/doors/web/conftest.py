@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Browser, Page, expect, sync_playwright
 
-from tests.doors.web.stage import FLAGS, Stage, find_chromium, staged
+from tests.doors.web.stage import FLAGS, NoChromium, Stage, find_chromium, staged
 
 PATIENCE = 20_000  # milliseconds that the page has to show something, on a busy machine
 # What a browser says by itself when a request is refused: tests that provoke one look at the page instead.
@@ -22,10 +22,10 @@ def chromium(tmp_path_factory: pytest.TempPathFactory) -> str:
     lock = tmp_path_factory.getbasetemp().parent / "chromium.lock"
     with lock.open("w") as file:  # of several test processes one installs it
         fcntl.flock(file, fcntl.LOCK_EX)
-        found = find_chromium()
-    if found is None:
-        pytest.skip("there is no Chromium, and only root can install it here: apt-get install chromium")
-    return found
+        try:
+            return find_chromium()
+        except NoChromium as problem:
+            pytest.skip(str(problem))
 
 
 @pytest.fixture(scope="module")  # its event loop would be in the way of other modules' asynchronous tests

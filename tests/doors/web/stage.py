@@ -178,14 +178,37 @@ def until(look: Callable[[], T | None], *, said: Callable[[], str] = str) -> T:
     return seen
 
 
-def find_chromium() -> str | None:
-    """Where Chromium is; None where there is none and none can be had."""
-    found = next(filter(None, map(shutil.which, CHROMIUM)), None)
-    if found is None and os.geteuid() == 0 and shutil.which("apt-get"):
-        for command in (["apt-get", "update", "-qq"], ["apt-get", "install", "-y", "-qq", "chromium"]):
-            subprocess.run(command, check=False, capture_output=True, timeout=600)
-        found = shutil.which("chromium")
+class NoChromium(Exception):
+    """There is none, and none can be had here: why, and what to do."""
+
+
+def find_chromium() -> str:
+    """Where Chromium is; installed first, where that is possible. Raises NoChromium."""
+    if named := os.environ.get("HOLDFAST_TEST_CHROMIUM"):
+        return named
+    found = _on_path()
+    if found is None:
+        problem = _install()
+        found = _on_path()
+    if found is None:
+        todo = "install it (apt-get install chromium) or name one in HOLDFAST_TEST_CHROMIUM"
+        raise NoChromium(f"there is no Chromium ({', '.join(CHROMIUM)}) on PATH, and {problem}: {todo}")
     return found
+
+
+def _on_path() -> str | None:
+    return next(filter(None, map(shutil.which, CHROMIUM)), None)
+
+
+def _install() -> str:
+    """Have apt install Debian's; why it cannot, if it cannot."""
+    if shutil.which("apt-get") is None:
+        return "no apt-get that could install it"
+    if os.geteuid() != 0:
+        return "only root can install it here"
+    for command in (["apt-get", "update", "-qq"], ["apt-get", "install", "-y", "-qq", "chromium"]):
+        done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=600)
+    return f"apt-get cannot install it ({done.stderr.strip()[-300:]})"
 
 
 def _answers(url: str) -> bool:
