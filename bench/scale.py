@@ -110,7 +110,7 @@ async def _read(hf: Holdfast, number: int, size: int) -> object:
 
 WORKS: dict[str, Work] = {
     "list the newest 50": _list,
-    "list the 50 updated last": _list_updated,
+    "list 50 by update": _list_updated,
     "find 50 of an agent": _find,
     "verdict by id": _verdict,
     "verdict by task": _verdict_by_task,

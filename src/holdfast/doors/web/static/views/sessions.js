@@ -200,7 +200,7 @@ function Filters({ query, search }) {
     <datalist id="filter-agents">${(agents.value?.items ?? []).map((each) => html`<option value=${each.name} />`)}</datalist>
     <${Typed} name="task" query=${query} class="narrow" placeholder="Task" aria-label="Task" />
     <${Typed} name="name_prefix" query=${query} class="narrow" placeholder="Name begins…" aria-label="Name begins with" />
-    <select aria-label="Sort" value=${query.sort ?? ""} onChange=${(event) => refine({ sort: event.target.value })}>${Object.entries(SORTS).map(([order, label]) => html`<option value=${order}>${label}</option>`)}</select>
+    <select aria-label="Sort" title="By age or by the last update: orders that a store of any size has at hand. The other columns are filters." value=${query.sort ?? ""} onChange=${(event) => refine({ sort: event.target.value })}>${Object.entries(SORTS).map(([order, label]) => html`<option value=${order}>${label}</option>`)}</select>
     <label class="inline"><input type="checkbox" checked=${query.active_only === "true"} onChange=${(event) => refine({ active_only: event.target.checked ? "true" : "" })} />Open only</label>
     ${query.parent && html`<span class="chip">Parent ${query.parent}<button type="button" class="icon" aria-label="Any parent" onClick=${() => refine({ parent: "" })}>×</button></span>`}
     ${isFiltered && html`<button type="button" class="link" onClick=${() => go("sessions")}>Clear</button>`}
