@@ -218,14 +218,17 @@ class LiveStreams:
         stop: Callable[[], None],
     ) -> None:
         """Send piece after piece until nobody reads any more, or the server stops; silence is a sign of life."""
-        with self.place_for(visitor):
+        with self.places.place_for(visitor):
             await exchange.begin(HEADERS)
             watching = asyncio.create_task(exchange.disconnected())
             watching.add_done_callback(lambda _: stop())
+            standing = self._door.standing(exchange, self.settings.heartbeat)
             try:
                 await self._write(exchange, [GREETING])
                 while exchange.verb != "HEAD" and not (watching.done() or self.is_closing):
-                    await self._write(exchange, [await next_piece(self.settings.heartbeat) or HEARTBEAT])
+                    piece = await next_piece(self.settings.heartbeat)
+                    await standing.check()
+                    await self._write(exchange, [piece or HEARTBEAT])
                 if watching.done():
                     raise Gone
             finally:
