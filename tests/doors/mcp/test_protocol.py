@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import httpx2
 import pytest
 from mcp import Client
 from mcp.shared.exceptions import MCPError
@@ -262,8 +263,13 @@ async def test_long_lists_come_in_pages(tmp_path: Path, version: str) -> None:
 
 
 async def test_a_server_that_stops_ends_the_streams_of_changes(tmp_path: Path) -> None:
+    heard, code = None, None
     with server_process(tmp_path) as server:
-        async with client(WAYS[1], tmp_path, server.port) as mcp, mcp.listen(tools_list_changed=True) as changes:
-            server.process.terminate()
-            assert [event async for event in changes] == []
-            assert await asyncio.to_thread(server.process.wait, 8) == 0  # it waits for no stream
+        try:
+            async with client(WAYS[1], tmp_path, server.port) as mcp, mcp.listen(tools_list_changed=True) as changes:
+                server.process.terminate()
+                heard = [event async for event in changes]
+                code = await asyncio.to_thread(server.process.wait, 8)  # it waits for no stream
+        except* httpx2.ConnectError:
+            pass  # the library may still say goodbye to a server that is gone
+    assert (heard, code) == ([], 0)
