@@ -686,8 +686,8 @@ MUTANTS = (
     Mutant(
         "streams of revoked keys",
         "holdfast/doors/http/streams.py",
-        "                await standing.check()\n",
-        "",
+        "                await standing.check()\n                await self._write(exchange, teller.pieces(told))\n",
+        "                await self._write(exchange, teller.pieces(told))\n",
         (f"{REVOKED}::test_server_sent_events_end_with_a_refusal",),
     ),
     Mutant(
