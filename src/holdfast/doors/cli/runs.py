@@ -106,24 +106,38 @@ async def _ask(app: App, agent: str, prompt: str, options: dict[str, Any], strea
     from holdfast import connect
     from holdfast.doors.cli.patience import cancelled_by_signals
 
-    seen = stream or Stream(silent=True)
-    mode, limit = check_mode(options.get("mode", Mode.SYNC)), options.pop("timeout", None)
-    async with connect(app.url, interface="cli") as hf:
-        hf.launches, hf.one_family = mode is Mode.SYNC, True
+    hf, seen = connect(app.url, interface="cli"), stream or Stream(silent=True)
+    try:
         with cancelled_by_signals():
-            if await _would_wait_for_a_person(hf, options.get("session")):
-                return await hf.run(agent, prompt, on_event=seen.see, timeout=0, **options)
-            try:
-                reply = await hf.run(agent, prompt, on_event=seen.see, timeout=limit, **options)
-                if mode is Mode.SYNC and not reply.run.is_settled:
-                    return await _stopped(hf, reply.run.run_id)
-            except asyncio.CancelledError:
-                if seen.run_id is not None:
-                    over = await _stopped(hf, seen.run_id)
-                    complain(f"run {over.run.run_id} is {over.status}; its session is {over.session.session_id}")
-                raise KeyboardInterrupt from None
-        _hint_at_others(hf, reply.session.session_id)  # Ctrl-C before this belongs to the run, and is not left over
-        return reply
+            return await _answered(hf, agent, prompt, options, seen)
+    finally:
+        with cancelled_by_signals():  # from here on, Ctrl-C is about agents that nobody waits for
+            await _close(hf, seen)
+
+
+async def _answered(hf: Holdfast, agent: str, prompt: str, options: dict[str, Any], seen: Stream) -> RunReply:
+    mode, limit = check_mode(options.get("mode", Mode.SYNC)), options.pop("timeout", None)
+    hf.launches, hf.one_family = mode is Mode.SYNC, True
+    if await _would_wait_for_a_person(hf, options.get("session")):
+        return await hf.run(agent, prompt, on_event=seen.see, timeout=0, **options)
+    try:
+        reply = await hf.run(agent, prompt, on_event=seen.see, timeout=limit, **options)
+        if mode is not Mode.SYNC or reply.run.is_settled:
+            return reply
+        return await _stopped(hf, reply.run.run_id)
+    except asyncio.CancelledError:
+        if seen.run_id is not None:
+            over = await _stopped(hf, seen.run_id)
+            complain(f"run {over.run.run_id} is {over.status}; its session is {over.session.session_id}")
+        raise KeyboardInterrupt from None
+
+
+async def _close(hf: Holdfast, seen: Stream) -> None:
+    try:
+        _hint_at_others(hf, seen.session_id)
+        await hf.close()
+    except asyncio.CancelledError:
+        raise KeyboardInterrupt from None
 
 
 def _hint_at_others(hf: Holdfast, session_id: str) -> None:
@@ -154,13 +168,13 @@ class Stream:
     def __init__(self, *, silent: bool = False) -> None:
         self.run_id: str | None = None
         self.text = ""
-        self._session_id, self._silent = "", silent
+        self.session_id, self._silent = "", silent
 
     def see(self, session_id: str, event: dict[str, Any]) -> None:
         """Print the words of the agent that was asked; its children speak for themselves."""
         if event["type"] == "asked":
-            self.run_id, self._session_id = event["run_id"], session_id
-        elif event["type"] == "chunk" and session_id == self._session_id and not self._silent:
+            self.run_id, self.session_id = event["run_id"], session_id
+        elif event["type"] == "chunk" and session_id == self.session_id and not self._silent:
             words = str(event.get("text") or "")
             self.text += words
             sys.stdout.write(printable(words))
