@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import socket
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Iterator
@@ -15,6 +16,7 @@ import httpx2
 from mcp import Client, StdioServerParameters
 from mcp.client.streamable_http import streamable_http_client
 
+from holdfast.testing.faults import eventually
 from tests.doors.grpc.serving import Process, _program
 
 OLD, NEW = "2025-11-25", "2026-07-28"
@@ -53,7 +55,16 @@ def server_process(home: Path, *arguments: str) -> Iterator[Process]:
         "serves",
         ready="Started server process",
     ) as started:
+        assert eventually(lambda: _hears(started.port)), "nobody listens"
         yield started
+
+
+def _hears(port: int) -> bool:
+    try:
+        socket.create_connection(("127.0.0.1", port), 1).close()
+    except OSError:
+        return False
+    return True
 
 
 @asynccontextmanager
