@@ -42,7 +42,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python -m bench",
-        description="Measure holdfast beside plain SQLite tables (the floor) and its peers. Figures are multiples of "
+        description="Measure moorage beside plain SQLite tables (the floor) and its peers. Figures are multiples of "
         "the floor in the same run; A/A is the floor against itself, the noise.",
         epilog=f"names: {', '.join(works.NAMES)}; sections: {', '.join(works.SECTIONS)}. "
         "Apart: python -m bench.hooks, bench.runs, bench.http, bench.grpc, bench.postgres, bench.scale",

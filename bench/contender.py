@@ -1,6 +1,6 @@
 """What a store must offer to be measured.
 
-A contender is a thin hand around one store: the floor, holdfast, or a peer. It says how the store
+A contender is a thin hand around one store: the floor, moorage, or a peer. It says how the store
 creates, appends, reads and deletes; `stages.py` decides what is timed. What a store has no word for
 stays `NotOffered` and shows as a dash, never as a zero.
 """

@@ -2,8 +2,8 @@
 
 apsw, WAL, synchronous=FULL, foreign keys on, integer keys, one BEGIN IMMEDIATE … COMMIT and so one
 fsync for each acknowledged turn. It keeps to the minimum on purpose: an append inserts the messages
-and touches nothing else, an integer key is at hand where a caller of holdfast has a text id, and no
-rule is checked. A session's row has the columns a caller of holdfast gets, so lists compare like with like.
+and touches nothing else, an integer key is at hand where a caller of moorage has a text id, and no
+rule is checked. A session's row has the columns a caller of moorage gets, so lists compare like with like.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """`python -m bench.graphql`: what GraphQL costs beside REST, and how soon a thousand subscribers have an event.
 
-One `holdfast serve`, a process of its own. The same session with its last 20 messages is asked for by REST
+One `moorage serve`, a process of its own. The same session with its last 20 messages is asked for by REST
 and by GraphQL, with every field that REST answers, in rounds that take turns; the figure is the median of
 the ratios of the server's processor time. Then a thousand WebSockets subscribe to one session, from
 another process than the server's, and an event is on its way from the moment its sender begins to send.
@@ -27,9 +27,9 @@ from bench.hooks import Figure
 from bench.http import CONNECTIONS, MESSAGES, Loaded, Rounds
 from bench.streams import served
 from bench.web.load import Request
-from bench.web.servers import HoldfastServer
-from holdfast.core.entry import Entry
-from holdfast.core.session import PUBLIC_FIELDS
+from bench.web.servers import MoorageServer
+from moorage.core.entry import Entry
+from moorage.core.session import PUBLIC_FIELDS
 
 ROUNDS, OPERATIONS, SUBSCRIBERS, EVENTS = 9, 2_000, 1_000, 20
 MOST_OF_REST, MOST_DELAY = 4.0, 0.500
@@ -83,7 +83,7 @@ def _query(session_id: str) -> Request:
 
 
 def _cost(folder: Path, rounds: int) -> list[Figure]:
-    server = HoldfastServer(folder / "cost")
+    server = MoorageServer(folder / "cost")
     loaded = Loaded(server, folder / "cost")
     try:
         loaded.prepare()

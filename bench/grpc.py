@@ -1,6 +1,6 @@
 """`python -m bench.grpc`: what a session costs a call by gRPC, and a thousand streams at once.
 
-`ExecuteTask` of echo-agent on `holdfast serve`, a process of its own: with a session it reads what was said before and
+`ExecuteTask` of echo-agent on `moorage serve`, a process of its own: with a session it reads what was said before and
 commits what is said now; without one it does neither. Both are done by turns, and the figure is the median of the
 paired ratios. Then a thousand streams of answers, and a thousand who watch one session, all open at once.
 """
@@ -27,8 +27,8 @@ import uvloop
 from bench.__main__ import RUNS
 from bench.hooks import Figure
 from bench.ours import url
-from holdfast.protobuf import agent_platform_pb2 as pb
-from holdfast.protobuf import agent_platform_pb2_grpc, sessions_pb2, sessions_pb2_grpc
+from moorage.protobuf import agent_platform_pb2 as pb
+from moorage.protobuf import agent_platform_pb2_grpc, sessions_pb2, sessions_pb2_grpc
 
 ROUNDS, CALLERS, CALLS, STREAMS, CHANNELS = 15, 64, 20, 1_000, 10
 MOST = 2.5  # times a call without a session
@@ -63,9 +63,9 @@ async def _measured(rounds: int, streams: int) -> list[Figure]:
 
 @asynccontextmanager
 async def _served(folder: Path) -> AsyncIterator[tuple[int, str]]:
-    command = [sys.executable, "-m", "holdfast", "serve", "--no-launcher", "--store", url(folder), "--port", "0"]
+    command = [sys.executable, "-m", "moorage", "serve", "--no-launcher", "--store", url(folder), "--port", "0"]
     command += ["--grpc-port", "0", "--log-format", "text", "--log-level", "warning"]
-    environment = {**os.environ, "HOLDFAST_HOME": str(folder)}
+    environment = {**os.environ, "MOORAGE_HOME": str(folder)}
     process = subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True)  # noqa: ASYNC220  once
     try:
         assert process.stderr is not None

@@ -1,6 +1,6 @@
 """`python -m bench.hooks`: what a host waits for before it delegates.
 
-Two figures. The whole process, `holdfast-hook pre-delegate` from start to exit, beside
+Two figures. The whole process, `moorage-hook pre-delegate` from start to exit, beside
 `python -c pass` in the same rounds: most of it is the start of Python. And the question
 itself, a call of the library, in a small store and in a large one: it must not matter
 how many sessions there are.
@@ -19,7 +19,7 @@ from statistics import median
 from time import perf_counter
 from typing import Any, NamedTuple
 
-import holdfast.sync
+import moorage.sync
 from bench.__main__ import RUNS
 from bench.ours import _fast_folder, url
 from bench.remote import environment_of
@@ -70,13 +70,13 @@ def _fill(place: Path, count: int) -> None:
     """A store of sessions of one agent in one folder, most of them closed or at work, one for each task."""
     place.mkdir()
     with tempfile.TemporaryDirectory(dir=_fast_folder(place, count * 4_096)) as workshop:
-        with holdfast.sync.connect(url(Path(workshop))) as hf:
+        with moorage.sync.connect(url(Path(workshop))) as moor:
             for number in range(count):
-                session = hf.create(AGENT, task_id=f"T{number}", project_dir=FOLDER, purpose="approval_workflow")
+                session = moor.create(AGENT, task_id=f"T{number}", project_dir=FOLDER, purpose="approval_workflow")
                 if number % READY_EVERY == READY_EVERY - 1:
-                    hf.update(session.id, phase="approval", metadata={"plan_file": "plan.json"})
+                    moor.update(session.id, phase="approval", metadata={"plan_file": "plan.json"})
                 elif number % 10 == 0:
-                    hf.finalize(session.id)
+                    moor.finalize(session.id)
         for file in Path(workshop).iterdir():
             if not file.name.endswith("-shm"):
                 (place / file.name).write_bytes(file.read_bytes())
@@ -86,7 +86,7 @@ def _fill(place: Path, count: int) -> None:
 
 
 def _processes(place: Path, rounds: int) -> list[Figure]:
-    hook = [str(Path(sys.executable).with_name("holdfast-hook"))]
+    hook = [str(Path(sys.executable).with_name("moorage-hook"))]
     resumable = {"agent_name": AGENT, "task_id": f"T{READY_EVERY - 1}", "task_description": "Plan", "metadata": {}}
     event = {
         "hook_event_name": "PreToolUse",
@@ -102,7 +102,7 @@ def _processes(place: Path, rounds: int) -> list[Figure]:
         "pre-delegate, nothing there": ([*hook, "pre-delegate"], {**resumable, "task_id": "T-new", "agent_name": "x"}),
         "PreToolUse of Claude Code": (hook, event),
     }
-    env = environment_of({"HOLDFAST_URL": url(place), "HOLDFAST_HOME": str(place)})
+    env = environment_of({"MOORAGE_URL": url(place), "MOORAGE_HOME": str(place)})
     env.pop("PYTHONDONTWRITEBYTECODE", None)  # an installation has its bytecode
     times: dict[str, list[float]] = {name: [] for name in commands}
     for number in range(rounds + 1):
@@ -135,16 +135,16 @@ def _process(name: str, mine: list[float], bare: list[float]) -> Figure:
 
 def _questions(small: Path, large: Path, count: int) -> list[Figure]:
     figures = []
-    with holdfast.sync.connect(url(small)) as few, holdfast.sync.connect(url(large)) as many:
+    with moorage.sync.connect(url(small)) as few, moorage.sync.connect(url(large)) as many:
         asked: dict[str, Callable[[Any, int], Any]] = {
-            "by id": lambda hf, _: hf.should_resume(hf.ready),
-            "by task": lambda hf, _: hf.should_resume(agent=AGENT, task_id=f"T{READY_EVERY - 1}"),
-            "by task, nothing there": lambda hf, number: hf.should_resume(agent=AGENT, task_id=f"T-{number}"),
-            "by folder": lambda hf, _: hf.should_resume(agent=AGENT, project_dir=FOLDER),
-            "by folder, another agent": lambda hf, _: hf.should_resume(agent="another", project_dir=FOLDER),
+            "by id": lambda moor, _: moor.should_resume(moor.ready),
+            "by task": lambda moor, _: moor.should_resume(agent=AGENT, task_id=f"T{READY_EVERY - 1}"),
+            "by task, nothing there": lambda moor, number: moor.should_resume(agent=AGENT, task_id=f"T-{number}"),
+            "by folder": lambda moor, _: moor.should_resume(agent=AGENT, project_dir=FOLDER),
+            "by folder, another agent": lambda moor, _: moor.should_resume(agent="another", project_dir=FOLDER),
         }
-        for hf in (few, many):
-            hf.ready = hf.list(phase="approval", limit=1).items[0].id
+        for moor in (few, many):
+            moor.ready = moor.list(phase="approval", limit=1).items[0].id
         for name, ask in asked.items():
             mine, base = _timed(ask, many), _timed(ask, few)
             value = f"{mine * 1e6:.0f} µs  ({mine / base:.2f} × that of {SMALL})"
@@ -154,12 +154,12 @@ def _questions(small: Path, large: Path, count: int) -> list[Figure]:
     return figures
 
 
-def _timed(ask: Callable[[Any, int], Any], hf: Any) -> float:
+def _timed(ask: Callable[[Any, int], Any], moor: Any) -> float:
     """The median seconds of one question."""
     times = []
     for number in range(QUESTIONS):
         began = perf_counter()
-        ask(hf, number)
+        ask(moor, number)
         times.append(perf_counter() - began)
     return median(times)
 

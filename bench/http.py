@@ -1,4 +1,4 @@
-"""`python -m bench.http`: `holdfast serve` under 64 connections, beside what cannot be beaten and a peer.
+"""`python -m bench.http`: `moorage serve` under 64 connections, beside what cannot be beaten and a peer.
 
 The floor is a hand-written Starlette app over plain tables, with group commit and the same durability;
 the echo is that stack with no work to do; the peer is Google ADK's API server. Every server and the load
@@ -24,7 +24,7 @@ from bench.__main__ import RUNS
 from bench.measure import FLOOR_AGAIN, Entrant, race, ratios
 from bench.remote import Failed, Took, Worker
 from bench.web.load import Request
-from bench.web.servers import AdkServer, FloorServer, HoldfastServer, Server
+from bench.web.servers import AdkServer, FloorServer, MoorageServer, Server
 
 CONNECTIONS = 64
 MESSAGES = 20
@@ -170,12 +170,12 @@ class Figures:
 
     def promises(self, has_peer: bool) -> Iterator[tuple[str, float | None, float, bool]]:
         """What was promised: a text, the figure, the bound, and whether it is kept."""
-        share = self.share("holdfast", "floor")
+        share = self.share("moorage", "floor")
         yield "of the floor", share, self.work.share, share is not None and share >= self.work.share
         if has_peer:
-            times = self.share("holdfast", "ADK")
+            times = self.share("moorage", "ADK")
             yield "× ADK", times, LEAST_OF_PEER, times is not None and times >= LEAST_OF_PEER
-        spread = self.spread("holdfast")
+        spread = self.spread("moorage")
         tail = spread[2] if spread else None
         yield "medians is p99", tail, MOST_P99, tail is not None and tail <= MOST_P99
 
@@ -214,13 +214,13 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _started(options: argparse.Namespace, folder: Path, stack: ExitStack) -> tuple[list[Loaded], list[str]]:
-    kinds: list[type[Server]] = [Server, FloorServer, HoldfastServer, *([AdkServer] if options.peers else [])]
+    kinds: list[type[Server]] = [Server, FloorServer, MoorageServer, *([AdkServer] if options.peers else [])]
     loads, notes = [], []
     for kind in kinds:
         print(f"… starting {kind.name}", file=sys.stderr, flush=True)
         own = folder / kind.name
         try:
-            server = kind(own, options.profile.resolve() if options.profile and kind is HoldfastServer else None)
+            server = kind(own, options.profile.resolve() if options.profile and kind is MoorageServer else None)
             stack.callback(server.end)
             loaded = Loaded(server, own)
             stack.callback(loaded.load.end)

@@ -15,8 +15,8 @@ from typing import Protocol
 
 from bench.remote import Failed, Took
 
-FLOOR, FLOOR_AGAIN, OURS = "floor", "floor again", "holdfast"
-PATIENCE = 2.0  # seconds a round of the floor or of holdfast may take
+FLOOR, FLOOR_AGAIN, OURS = "floor", "floor again", "moorage"
+PATIENCE = 2.0  # seconds a round of the floor or of moorage may take
 PEER_PATIENCE = 0.3  # a peer's round is cut to this many seconds, though never below one operation
 
 

@@ -1,4 +1,4 @@
-"""Holdfast through its public face alone: `holdfast.sync` call after call, `holdfast.connect` under tasks."""
+"""Moorage through its public face alone: `moorage.sync` call after call, `moorage.connect` under tasks."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from typing import Any, ClassVar
 
 import apsw
 
-import holdfast
-import holdfast.sync
+import moorage
+import moorage.sync
 from bench import material
 from bench.contender import Contender
 from bench.material import Message
 
-FILE = "holdfast.db"
+FILE = "moorage.db"
 _RAM = Path("/dev/shm")
 _BYTES_PER_SESSION = 4_096  # an upper guess, to see whether a seeded store fits into RAM
 
@@ -30,46 +30,46 @@ class Ours(Contender):
 
     def __init__(self, folder: Path) -> None:
         super().__init__(folder)
-        self._context = holdfast.sync.connect(url(folder))
-        self.hf = self._context.__enter__()
+        self._context = moorage.sync.connect(url(folder))
+        self.moor = self._context.__enter__()
 
     def create(self, *, agent: str = "agent-00", name: str | None = None, parent: Any = None) -> Any:
-        return self.hf.create(
+        return self.moor.create(
             agent=agent, name=name, parent=parent, purpose=material.PURPOSE, metadata=material.METADATA
         ).id
 
     def append(self, session: str, messages: Sequence[Message]) -> Any:
-        return self.hf.append(session, messages)
+        return self.moor.append(session, messages)
 
     def last(self, session: str, count: int) -> Any:
-        return self.hf.messages(session, last=count).items
+        return self.moor.messages(session, last=count).items
 
     def newest(self, agent: str, count: int) -> Any:
-        return self.hf.list(agent=agent, limit=count).items
+        return self.moor.list(agent=agent, limit=count).items
 
     def verdict(self, session: str) -> Any:
-        return self.hf.should_resume(session)
+        return self.moor.should_resume(session)
 
     def find(self, name: str) -> Any:
-        return self.hf.get(name)
+        return self.moor.get(name)
 
     def delete(self, session: str) -> Any:
-        return self.hf.delete(session)
+        return self.moor.delete(session)
 
     def search(self, words: str) -> Any:
-        return self.hf.search(words)
+        return self.moor.search(words)
 
     def cleanup(self) -> Any:
-        return self.hf.cleanup(hours=0)
+        return self.moor.cleanup(hours=0)
 
     def stored(self, session: str) -> Any:
-        return count_messages(self.hf, session)
+        return count_messages(self.moor, session)
 
     def make_ready(self, session: str) -> Any:
-        return self.hf.update(session, phase="planning")
+        return self.moor.update(session, phase="planning")
 
     def finalize(self, session: str) -> Any:
-        return self.hf.finalize(session, "completed")
+        return self.moor.finalize(session, "completed")
 
     @classmethod
     def seed(cls, folder: Path, count: int) -> None:
@@ -94,8 +94,8 @@ class OursAwaited(Contender):
 
     def __init__(self, folder: Path) -> None:
         super().__init__(folder)
-        self._context = holdfast.connect(url(folder))
-        self.hf = self.runner.run(self._entered())
+        self._context = moorage.connect(url(folder))
+        self.moor = self.runner.run(self._entered())
 
     async def _entered(self) -> Any:
         return await self._context.__aenter__()
@@ -104,24 +104,24 @@ class OursAwaited(Contender):
         await self._context.__aexit__(None, None, None)
 
     async def create(self, *, agent: str = "agent-00", name: str | None = None, parent: Any = None) -> Any:
-        made = await self.hf.create(
+        made = await self.moor.create(
             agent=agent, name=name, parent=parent, purpose=material.PURPOSE, metadata=material.METADATA
         )
         return made.id
 
     async def append(self, session: str, messages: Sequence[Message]) -> Any:
-        return await self.hf.append(session, messages)
+        return await self.moor.append(session, messages)
 
     async def stored(self, session: str) -> int:
-        return len((await self.hf.messages(session, last=1_000_000)).items)
+        return len((await self.moor.messages(session, last=1_000_000)).items)
 
     def close(self) -> None:
         self.runner.run(self._left())
         super().close()
 
 
-def count_messages(hf: Any, session: str) -> int:
-    return len(hf.messages(session, last=1_000_000).items)
+def count_messages(moor: Any, session: str) -> int:
+    return len(moor.messages(session, last=1_000_000).items)
 
 
 def seed_sessions(path: Path, count: int) -> None:
@@ -131,9 +131,9 @@ def seed_sessions(path: Path, count: int) -> None:
     commit, so the file is written to RAM where there is room and copied afterwards.
     """
     with tempfile.TemporaryDirectory(dir=_fast_folder(path.parent, count * _BYTES_PER_SESSION)) as workshop:
-        with holdfast.sync.connect(url(Path(workshop))) as hf:
+        with moorage.sync.connect(url(Path(workshop))) as moor:
             for number in range(count):
-                hf.create(
+                moor.create(
                     session_id=material.seeded_id(number),
                     name=material.seeded_name(number),
                     agent=material.agent(number, count),

@@ -19,7 +19,7 @@ from typing import NamedTuple
 
 from playwright.sync_api import Browser, Page, expect, sync_playwright
 
-import holdfast
+import moorage
 from bench import material
 from tests.doors.web.stage import FLAGS, Stage, find_chromium, staged, until
 from tests.doors.web.tracing import CATEGORIES, longest_task
@@ -71,26 +71,26 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 async def _fill(url: str, count: int) -> None:
     """Sessions with two messages each, some hundreds of tasks, twenty agents; those that are there stay."""
-    async with holdfast.connect(url) as hf:
-        newest = await hf.list(limit=1)
+    async with moorage.connect(url) as moor:
+        newest = await moor.list(limit=1)
         there = int(str(newest.items[0].session_name)[2:]) + 1 if newest.items else 0
         began = time.monotonic()
         for first in range(there, count, AT_ONCE):
-            await asyncio.gather(*(_one(hf, number) for number in range(first, min(first + AT_ONCE, count))))
+            await asyncio.gather(*(_one(moor, number) for number in range(first, min(first + AT_ONCE, count))))
         print(f"{count - there:,} sessions made in {time.monotonic() - began:.0f} s", file=sys.stderr)
 
 
-async def _one(hf: holdfast.Holdfast, number: int) -> None:
+async def _one(moor: moorage.Moorage, number: int) -> None:
     name = f"s-{number:07}"
-    await hf.create(
+    await moor.create(
         agent=f"agent-{number % material.AGENTS:02}", name=name, session_id=name, task_id=f"task-{number // 40}"
     )
     words, answer = material.small_turn(number)
     if number % 1000 == 0:
         words = {**words, "content": f"{RARE} {words['content']}"}
-    await hf.append(name, [words, answer])
+    await moor.append(name, [words, answer])
     if number % 100 == 0:
-        await hf.finalize(name, "failed")
+        await moor.finalize(name, "failed")
 
 
 def _measured(stage: Stage, pages: int) -> list[Step]:

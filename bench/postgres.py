@@ -1,12 +1,12 @@
-"""`python -m bench.postgres`: holdfast on PostgreSQL, beside what a competent hand writes with asyncpg, and peers.
+"""`python -m bench.postgres`: moorage on PostgreSQL, beside what a competent hand writes with asyncpg, and peers.
 
-One server is started for all, with fsync on, reached through its socket; or HOLDFAST_TEST_POSTGRES_URL names
+One server is started for all, with fsync on, reached through its socket; or MOORAGE_TEST_POSTGRES_URL names
 one. Figures are ratios in the same rounds. The floors hold their connections and prepared statements in their
 hands, and check no rule:
 
 - a turn is one INSERT of two numbered messages of a session (the tables of `bench.floor`), committed by itself;
-- from 64 tasks it is the same through a pool of as many connections as holdfast has, without batching;
-- the queue is a SKIP LOCKED loop of 8 workers on holdfast's own tables, so that it writes the same rows and the same
+- from 64 tasks it is the same through a pool of as many connections as moorage has, without batching;
+- the queue is a SKIP LOCKED loop of 8 workers on moorage's own tables, so that it writes the same rows and the same
   indexes, in three transactions (claimed, started, finished) with a statement for each table, as such loops are.
 
 Besides: how long it takes from a child's end, at one server, to its parent's next turn, at another. Both are
@@ -32,23 +32,23 @@ from uuid import uuid4
 
 import asyncpg
 
-import holdfast
+import moorage
 from bench import material, peerenv
-from holdfast import config
-from holdfast.core import work
-from holdfast.core.session import Stamp
-from holdfast.core.turn import LEASE, LOST_AFTER, TurnState
-from holdfast.core.work import Claim, TurnEnd
-from holdfast.launcher.embedded import Embedded
-from holdfast.service import runs
-from holdfast.service.deps import Caller, Deps
-from holdfast.service.runs import Wish
-from holdfast.stores.postgres.store import PostgresStore
-from holdfast.testing.postgres import GIVEN, GivenServer, PostgresServer
+from moorage import config
+from moorage.core import work
+from moorage.core.session import Stamp
+from moorage.core.turn import LEASE, LOST_AFTER, TurnState
+from moorage.core.work import Claim, TurnEnd
+from moorage.launcher.embedded import Embedded
+from moorage.service import runs
+from moorage.service.deps import Caller, Deps
+from moorage.service.runs import Wish
+from moorage.stores.postgres.store import PostgresStore
+from moorage.testing.postgres import GIVEN, GivenServer, PostgresServer
 
 TASKS = 64
 WORKERS = 8
-POOL = 10  # connections, of holdfast and of the floor
+POOL = 10  # connections, of moorage and of the floor
 SESSIONS = 64
 
 
@@ -189,8 +189,8 @@ class Conversation:
 
 
 async def _append(url: str, turns: int, rounds: int) -> Line:
-    async with holdfast.connect(url) as hf:
-        session = (await hf.create(agent="agent-00")).id
+    async with moorage.connect(url) as moor:
+        session = (await moor.create(agent="agent-00")).id
         bare = await asyncpg.connect(url)
         await bare.execute(_FLOOR)
         by_hand = Conversation(await bare.fetchval(_BEGIN))
@@ -199,7 +199,7 @@ async def _append(url: str, turns: int, rounds: int) -> Line:
         async def ours(count: int) -> float:
             began = perf_counter()
             for number in range(count):
-                await hf.append(session, material.turn(number))
+                await moor.append(session, material.turn(number))
             return count / (perf_counter() - began)
 
         async def floor(count: int) -> float:
@@ -214,15 +214,15 @@ async def _append(url: str, turns: int, rounds: int) -> Line:
 
 
 async def _append_from_tasks(url: str, turns: int, rounds: int) -> Line:
-    async with holdfast.connect(_with(url, pool=POOL)) as hf:
-        sessions = [(await hf.create(agent="agent-00")).id for _ in range(SESSIONS)]
+    async with moorage.connect(_with(url, pool=POOL)) as moor:
+        sessions = [(await moor.create(agent="agent-00")).id for _ in range(SESSIONS)]
         pool = await asyncpg.create_pool(url, min_size=POOL, max_size=POOL)
         by_hand = [Conversation(await pool.fetchval(_BEGIN)) for _ in range(SESSIONS)]
 
         async def ours(count: int) -> float:
             async def task(number: int) -> None:
                 for turn in range(number, count, TASKS):
-                    await hf.append(sessions[number], material.turn(turn))
+                    await moor.append(sessions[number], material.turn(turn))
 
             return await _together(task, count)
 
@@ -254,20 +254,20 @@ def _with(url: str, **options: object) -> str:
 _TABLES = ("turns", "runs", "inbox")
 _HAND = "by-hand"  # the agent whose turns the floor takes
 _NOW = "(extract(epoch FROM now()) * 1000000)::bigint"
-_TURN, _RUN, _ITEM = (f"UPDATE holdfast.{each} SET %s WHERE owner = $1 AND session = $2" for each in _TABLES)
-_SESSION = "UPDATE holdfast.sessions SET revision = revision + 1, %s WHERE owner = $1 AND pk = $2"
+_TURN, _RUN, _ITEM = (f"UPDATE moorage.{each} SET %s WHERE owner = $1 AND session = $2" for each in _TABLES)
+_SESSION = "UPDATE moorage.sessions SET revision = revision + 1, %s WHERE owner = $1 AND pk = $2"
 _ENTRY = f"""
-INSERT INTO holdfast.entries (owner, root, segment, number, kind, at, data)
-SELECT owner, pk, pk, %s, {_NOW}, 'done' FROM holdfast.sessions, %s WHERE owner = $1 AND pk = $2
+INSERT INTO moorage.entries (owner, root, segment, number, kind, at, data)
+SELECT owner, pk, pk, %s, {_NOW}, 'done' FROM moorage.sessions, %s WHERE owner = $1 AND pk = $2
 """
 _ARRIVAL = """
-INSERT INTO holdfast.arrivals (owner, subject, root, last, count)
-SELECT owner, pk, pk, last_entry, %s FROM holdfast.sessions WHERE owner = $1 AND pk = $2
+INSERT INTO moorage.arrivals (owner, subject, root, last, count)
+SELECT owner, pk, pk, last_entry, %s FROM moorage.sessions WHERE owner = $1 AND pk = $2
 """
 _ENDING = "unnest(ARRAY['message', 'run_settled', 'turn_ended']) WITH ORDINALITY k (kind, place)"
 
 _NEXT = f"""
-SELECT owner, session FROM holdfast.turns WHERE owner = 'ann' AND agent = '{_HAND}' AND state = 'queued'
+SELECT owner, session FROM moorage.turns WHERE owner = 'ann' AND agent = '{_HAND}' AND state = 'queued'
     AND not_before IS NULL ORDER BY n LIMIT 1 FOR UPDATE SKIP LOCKED
 """
 _CLAIM = (
@@ -345,8 +345,8 @@ def _stamp() -> Stamp:
 
 
 async def _ask_for(store: PostgresStore, agent: str, name: object, count: int) -> None:
-    from holdfast.testing.builders import OWNER
-    from holdfast.testing.work import a_run, asked_at_birth
+    from moorage.testing.builders import OWNER
+    from moorage.testing.work import a_run, asked_at_birth
 
     at = config.SystemClock().now()
     for number in range(count):
@@ -357,7 +357,7 @@ async def _ask_for(store: PostgresStore, agent: str, name: object, count: int) -
 
 async def _carry_all(store: PostgresStore) -> None:
     """What a launcher does with a turn, as long as there is one."""
-    from holdfast.testing.builders import OWNER, said
+    from moorage.testing.builders import OWNER, said
 
     wish = Claim(launcher_id="bench", lease=LEASE, lost_after=LOST_AFTER)
     end = TurnEnd(outcome=TurnState.COMPLETED, messages=tuple(said("done", role="assistant")))
@@ -378,8 +378,8 @@ async def _carry_all(store: PostgresStore) -> None:
 
 _CHILDREN = """
 import asyncio, sys
-from holdfast import config
-from holdfast.launcher.embedded import Embedded
+from moorage import config
+from moorage.launcher.embedded import Embedded
 
 async def main():
     deps = config.open_deps(sys.argv[1], threaded=True)

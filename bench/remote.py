@@ -174,7 +174,7 @@ class Programs:
 
 
 def environment_of(extra: Mapping[str, str]) -> dict[str, str]:
-    """Ours, without what would point holdfast at somebody's real store or family."""
-    kept = {name: value for name, value in os.environ.items() if not name.startswith(("HOLDFAST_", "AGENT_"))}
+    """Ours, without what would point moorage at somebody's real store or family."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(("MOORAGE_", "AGENT_"))}
     given = [str(Path(each).resolve()) for each in kept.get("PYTHONPATH", "").split(os.pathsep) if each]
     return {**kept, "PYTHONPATH": os.pathsep.join([str(ROOT), *given]), **extra}

@@ -22,7 +22,7 @@ def render(lines: Sequence[Line], peers: Sequence[str]) -> str:
 
 
 def _main(lines: Sequence[Line], peers: Sequence[str]) -> str:
-    head = ["work", "floor", "holdfast", "target", "ok", "A/A", *peers]
+    head = ["work", "floor", "moorage", "target", "ok", "A/A", *peers]
     rows = [
         [*_judged(line, _seconds(line.base)), *(_figure(line, peer, line.peers.get(peer)) for peer in peers)]
         for line in lines
@@ -31,17 +31,17 @@ def _main(lines: Sequence[Line], peers: Sequence[str]) -> str:
 
 
 def _growth(lines: Sequence[Line]) -> str:
-    head = ["growth", "small", "holdfast", "limit", "ok", "A/A", "floor"]
+    head = ["growth", "small", "moorage", "limit", "ok", "A/A", "floor"]
     return _table(head, [[*_judged(line, _seconds(line.base)), _times(line.floor)] for line in lines])
 
 
 def _startup(lines: Sequence[Line]) -> str:
-    head = ["start-up", "python", "holdfast", "target", "ok", "A/A"]
+    head = ["start-up", "python", "moorage", "target", "ok", "A/A"]
     return _table(head, [_judged(line, _seconds(line.base)) for line in lines])
 
 
 def _size(lines: Sequence[Line]) -> str:
-    head = ["size", "floor", "holdfast", "limit", "ok"]
+    head = ["size", "floor", "moorage", "limit", "ok"]
     rows = [[line.title, _bytes(line.base), _bytes(line.ours), _bytes(line.target), _ok(line)] for line in lines]
     return _table(head, rows)
 

@@ -81,7 +81,7 @@ class Runner:
         return _filled(line, {each.name: each for each in entrants})
 
     def growth(self, growth: Growth) -> Line:
-        """The same in a small and a large place, of holdfast and of the floor."""
+        """The same in a small and a large place, of moorage and of the floor."""
         line = Line("growth", growth.name, growth.said(self.plan.quick), growth.limit)
         places = {"small": growth.small, "large": growth.at(self.plan.quick), "small again": growth.small}
         with self._folder(self.plan.folder) as folder, ExitStack() as stack:
@@ -104,7 +104,7 @@ class Runner:
         """Whole processes against `python -c pass`."""
         line = Line("startup", work.name, work.title, work.target)
         with self._folder(self.plan.folder) as folder:
-            home = {"HOLDFAST_HOME": str(folder)}
+            home = {"MOORAGE_HOME": str(folder)}
             bare = [sys.executable, "-c", "pass"]
             entrants = [Entrant(name, Programs(bare, {}), work.operations) for name in (FLOOR, FLOOR_AGAIN)]
             try:
@@ -208,22 +208,22 @@ def _as_work(growth: Growth) -> Work:
 
 def _command(work: Work, folder: Path) -> Sequence[str]:
     if work.name == "import":
-        return [sys.executable, "-c", "import holdfast"]
-    url = f"sqlite:///{folder / 'holdfast.db'}"
-    return [*_holdfast(), "should-resume", _some_session(url), "--url", url]
+        return [sys.executable, "-c", "import moorage"]
+    url = f"sqlite:///{folder / 'moorage.db'}"
+    return [*_moorage(), "should-resume", _some_session(url), "--url", url]
 
 
-def _holdfast() -> list[str]:
+def _moorage() -> list[str]:
     """The installed command beside this Python, or the package run as a module."""
-    script = Path(sys.executable).with_name("holdfast.exe" if sys.platform == "win32" else "holdfast")
-    return [str(script)] if script.exists() else [sys.executable, "-m", "holdfast"]
+    script = Path(sys.executable).with_name("moorage.exe" if sys.platform == "win32" else "moorage")
+    return [str(script)] if script.exists() else [sys.executable, "-m", "moorage"]
 
 
 def _some_session(url: str) -> str:
     """A session in a phase that can be resumed, so that the command's answer is yes and its exit code 0."""
-    made = _output([*_holdfast(), "create", "--agent", "agent-00", "--json", "--url", url])
+    made = _output([*_moorage(), "create", "--agent", "agent-00", "--json", "--url", url])
     session_id = str(json.loads(made)["session_id"])
-    _output([*_holdfast(), "update", session_id, "--phase", "planning", "--url", url])
+    _output([*_moorage(), "update", session_id, "--phase", "planning", "--url", url])
     return session_id
 
 

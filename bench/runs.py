@@ -21,11 +21,11 @@ from time import perf_counter
 import apsw
 
 from bench.__main__ import RUNS
-from holdfast import config
-from holdfast.launcher.embedded import Embedded
-from holdfast.service import runs
-from holdfast.service.deps import Caller, Deps
-from holdfast.service.runs import Wish
+from moorage import config
+from moorage.launcher.embedded import Embedded
+from moorage.service import runs
+from moorage.service.deps import Caller, Deps
+from moorage.service.runs import Wish
 
 LEAST_OF_THE_FLOOR = 0.5
 MOST_TO_PARENT = 0.015
@@ -48,7 +48,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 async def _measure(folder: Path, count: int, rounds: int) -> list[bool]:
     deps = Deps(
-        config.open_store(f"sqlite:///{folder / 'holdfast.db'}", threaded=True),
+        config.open_store(f"sqlite:///{folder / 'moorage.db'}", threaded=True),
         config.SystemClock(),
         config.entropy,
         find_agent=config.find_agent,

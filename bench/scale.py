@@ -1,6 +1,6 @@
 """`python -m bench.scale`: what a million sessions cost on PostgreSQL, beside a thousand of the same.
 
-A database for each size, on one server; sessions of one owner, of three entries each, as holdfast writes them. Then
+A database for each size, on one server; sessions of one owner, of three entries each, as moorage writes them. Then
 the same work in all of them, in turn, round after round: what it takes by the clock as a multiple of what it takes
 among a thousand; how many rows and pages it touches, by PostgreSQL's own counters; and what a session takes on
 the disk, two messages of 1 KB among it.
@@ -16,11 +16,11 @@ from statistics import median
 from time import perf_counter
 from typing import NamedTuple
 
-import holdfast
+import moorage
 from bench import material
-from holdfast.client import Holdfast
-from holdfast.stores.postgres.store import PostgresStore
-from holdfast.testing.postgres import PostgresServer
+from moorage.client import Moorage
+from moorage.stores.postgres.store import PostgresStore
+from moorage.testing.postgres import PostgresServer
 
 SIZES = (1_000, 10_000, 100_000, 1_000_000)
 AT_ONCE = 100_000  # sessions in one statement
@@ -35,39 +35,39 @@ _SETTINGS = {
 
 # As the store writes them: a head, the entry `created`, a turn of two messages of 1 KB, one row of the feed.
 _FILL = """
-INSERT INTO holdfast.sessions (pk, owner, id, name, task, agent, state, phase, resume_ready, depth, version, last_entry,
+INSERT INTO moorage.sessions (pk, owner, id, name, task, agent, state, phase, resume_ready, depth, version, last_entry,
     error_count, metadata, created_at, updated_at, last_activity_at, project_dir, revision)
 SELECT n, 'local', 'session-' || lpad(n::text, 9, '0'), NULL, 'task-' || n / 4, 'agent-' || n % 20, 'active',
     CASE n % 5 WHEN 0 THEN 'planning' ELSE 'executing' END, n % 5 = 0, 0, 1, 3, 0,
     '{"workspace":"prod","region":"eu-west-1","attempt":1}', at, at, at, 'project-' || n % 1000, 1
 FROM (SELECT n, (extract(epoch FROM now()) * 1000000)::bigint - 1000000 + n % 1000 AS at
     FROM generate_series($1::bigint, $2::bigint) n) made;
-INSERT INTO holdfast.entries (owner, root, segment, number, kind, at, role, content, data, by, interface)
+INSERT INTO moorage.entries (owner, root, segment, number, kind, at, role, content, data, by, interface)
 SELECT 'local', n, n, k, CASE k WHEN 1 THEN 'created' ELSE 'message' END, s.created_at,
     CASE k WHEN 2 THEN 'user' WHEN 3 THEN 'assistant' END,
     CASE WHEN k > 1 THEN (SELECT string_agg(md5((n * 97 + k * 31 + i)::text), ' ') FROM generate_series(1, 31) i) END,
     CASE k WHEN 1 THEN '{"agent_name":"agent"}' END, 'bench', 'bench'
-FROM generate_series($1::bigint, $2::bigint) n, generate_series(1, 3) k, holdfast.sessions s
+FROM generate_series($1::bigint, $2::bigint) n, generate_series(1, 3) k, moorage.sessions s
 WHERE s.owner = 'local' AND s.pk = n;
-INSERT INTO holdfast.feed (owner, id, subject, root, last, count)
+INSERT INTO moorage.feed (owner, id, subject, root, last, count)
 SELECT 'local', n * 3, n, n, 3, 3 FROM generate_series($1::bigint, $2::bigint) n;
 """
 _AFTER = """
-INSERT INTO holdfast.owners (name, feed_end) VALUES ('local', {size} * 3)
+INSERT INTO moorage.owners (name, feed_end) VALUES ('local', {size} * 3)
 ON CONFLICT (name) DO UPDATE SET feed_end = excluded.feed_end;
-SELECT setval('holdfast.sessions_pk_seq', {size});
+SELECT setval('moorage.sessions_pk_seq', {size});
 """
 _TOUCHED = """
 SELECT coalesce(sum(seq_tup_read + coalesce(idx_tup_fetch, 0) + n_tup_ins + n_tup_upd), 0)::bigint || ' ' ||
     (SELECT sum(heap_blks_hit + heap_blks_read + coalesce(idx_blks_hit + idx_blks_read, 0)) FROM pg_statio_user_tables
-     WHERE schemaname = 'holdfast')
-FROM pg_stat_user_tables WHERE schemaname = 'holdfast'
+     WHERE schemaname = 'moorage')
+FROM pg_stat_user_tables WHERE schemaname = 'moorage'
 """
 _BYTES = """
-SELECT sum(pg_total_relation_size(oid)) FROM pg_class WHERE relnamespace = 'holdfast'::regnamespace AND relkind = 'r'
+SELECT sum(pg_total_relation_size(oid)) FROM pg_class WHERE relnamespace = 'moorage'::regnamespace AND relkind = 'r'
 """
 
-Work = Callable[[Holdfast, int, int], Awaitable[object]]  # on a store of a size, the n-th time
+Work = Callable[[Moorage, int, int], Awaitable[object]]  # on a store of a size, the n-th time
 
 
 def _name(number: int, size: int) -> str:
@@ -75,37 +75,37 @@ def _name(number: int, size: int) -> str:
     return f"session-{(number * 7919 + 13) % size + 1:09d}"
 
 
-async def _list(hf: Holdfast, number: int, size: int) -> object:
-    return await hf.list(limit=50)
+async def _list(moor: Moorage, number: int, size: int) -> object:
+    return await moor.list(limit=50)
 
 
-async def _list_updated(hf: Holdfast, number: int, size: int) -> object:
-    return await hf.list(limit=50, sort="-updated")
+async def _list_updated(moor: Moorage, number: int, size: int) -> object:
+    return await moor.list(limit=50, sort="-updated")
 
 
-async def _find(hf: Holdfast, number: int, size: int) -> object:
-    return await hf.list(agent=f"agent-{number % 20}", state="active", limit=50)
+async def _find(moor: Moorage, number: int, size: int) -> object:
+    return await moor.list(agent=f"agent-{number % 20}", state="active", limit=50)
 
 
-async def _verdict(hf: Holdfast, number: int, size: int) -> object:
-    return await hf.should_resume(_name(number, size))
+async def _verdict(moor: Moorage, number: int, size: int) -> object:
+    return await moor.should_resume(_name(number, size))
 
 
-async def _verdict_by_task(hf: Holdfast, number: int, size: int) -> object:
+async def _verdict_by_task(moor: Moorage, number: int, size: int) -> object:
     ready = (number * 5) % size
-    return await hf.should_resume(agent=f"agent-{ready % 20}", task_id=f"task-{ready // 4}")
+    return await moor.should_resume(agent=f"agent-{ready % 20}", task_id=f"task-{ready // 4}")
 
 
-async def _append(hf: Holdfast, number: int, size: int) -> object:
-    return await hf.append(_name(number, size), material.turn(number))
+async def _append(moor: Moorage, number: int, size: int) -> object:
+    return await moor.append(_name(number, size), material.turn(number))
 
 
-async def _create(hf: Holdfast, number: int, size: int) -> object:
-    return await hf.create(agent="agent-00")
+async def _create(moor: Moorage, number: int, size: int) -> object:
+    return await moor.create(agent="agent-00")
 
 
-async def _read(hf: Holdfast, number: int, size: int) -> object:
-    return await hf.messages(_name(number, size), last=20)
+async def _read(moor: Moorage, number: int, size: int) -> object:
+    return await moor.messages(_name(number, size), last=20)
 
 
 WORKS: dict[str, Work] = {
@@ -198,7 +198,7 @@ def _report(server: PostgresServer, places: list[Place], rounds: int) -> bool:
 
 async def _timed(places: list[Place], rounds: int) -> dict[str, list[list[float]]]:
     """Seconds for one operation, by work, place and round."""
-    opened = [holdfast.connect(place.url) for place in places]
+    opened = [moorage.connect(place.url) for place in places]
     times: dict[str, list[list[float]]] = {work: [[] for _ in places] for work in WORKS}
     for number in range(rounds + 1):
         for work in WORKS:
@@ -206,15 +206,15 @@ async def _timed(places: list[Place], rounds: int) -> dict[str, list[list[float]
                 took = await _round(opened[index], work, number, places[index].size)
                 if number:  # the first is for warming up
                     times[work][index].append(took)
-    for hf in opened:
-        await hf.close()
+    for moor in opened:
+        await moor.close()
     return times
 
 
-async def _round(hf: Holdfast, work: str, number: int, size: int) -> float:
+async def _round(moor: Moorage, work: str, number: int, size: int) -> float:
     do, began = WORKS[work], perf_counter()
     for each in range(OPERATIONS):
-        await do(hf, number * OPERATIONS + each, size)
+        await do(moor, number * OPERATIONS + each, size)
     return (perf_counter() - began) / OPERATIONS
 
 
@@ -227,8 +227,8 @@ def _counted(server: PostgresServer, place: Place, work: str) -> Touched:
 
 
 async def _many(place: Place, work: str) -> None:
-    async with holdfast.connect(place.url) as hf:
-        await _round(hf, work, 1000, place.size)
+    async with moorage.connect(place.url) as moor:
+        await _round(moor, work, 1000, place.size)
 
 
 def _touched(server: PostgresServer, place: Place) -> tuple[int, int]:

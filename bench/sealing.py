@@ -12,9 +12,9 @@ from pathlib import Path
 from statistics import median
 from tempfile import TemporaryDirectory
 
-from holdfast.stores.sealing import Sealer
-from holdfast.stores.sqlite.store import SqliteStore
-from holdfast.testing.builders import NOON, OWNER, a_session, a_stamp, drive, remembering, said
+from moorage.stores.sealing import Sealer
+from moorage.stores.sqlite.store import SqliteStore
+from moorage.testing.builders import NOON, OWNER, a_session, a_stamp, drive, remembering, said
 
 ROUNDS, TIMES = 7, 200
 TEXT = "what an agent says in one message, more or less. " * 20  # a thousand characters
@@ -22,7 +22,7 @@ TEXT = "what an agent says in one message, more or less. " * 20  # a thousand ch
 
 def main() -> None:
     """Print a line for each kind of work."""
-    with TemporaryDirectory(prefix="holdfast-bench-") as folder:
+    with TemporaryDirectory(prefix="moorage-bench-") as folder:
         plain = SqliteStore.open(Path(folder) / "plain.db")
         sealed = SqliteStore.open(Path(folder) / "sealed.db", sealer=Sealer({"bench": os.urandom(32)}))
         for store in (plain, sealed):

@@ -1,6 +1,6 @@
 """`python -m bench.streams`: what live streams cost a server.
 
-A thousand streams on `holdfast serve`, a process of its own: what each takes of its memory, what all of
+A thousand streams on `moorage serve`, a process of its own: what each takes of its memory, what all of
 them take of a core while nothing happens, and how long after an event the last of a thousand readers of
 one session has it, from the moment its sender begins to send.
 """
@@ -68,8 +68,8 @@ async def _measured(streams: int, seconds: float, rounds: int) -> list[Figure]:
 async def served(folder: Path) -> AsyncIterator[tuple[int, str]]:
     with socket.create_server(("127.0.0.1", 0)) as listening:
         port = listening.getsockname()[1]
-    command = [sys.executable, "-m", "holdfast", "serve", "--no-launcher", "--store", url(folder), "--port", str(port)]
-    environment = {**os.environ, "HOLDFAST_HOME": str(folder)}
+    command = [sys.executable, "-m", "moorage", "serve", "--no-launcher", "--store", url(folder), "--port", str(port)]
+    environment = {**os.environ, "MOORAGE_HOME": str(folder)}
     process = subprocess.Popen([*command, "--log-level", "error"], env=environment)  # noqa: ASYNC220  once
     try:
         await _answers(f"http://127.0.0.1:{port}")

@@ -20,7 +20,7 @@ class Work:
     name: str
     title: str
     stage: str
-    operations: int  # of the floor and of holdfast in one round; a slow peer does fewer
+    operations: int  # of the floor and of moorage in one round; a slow peer does fewer
     target: float | None = None
     size: int = 0  # messages in the session, or sessions in the store when `seeded`
     quick_size: int | None = None
@@ -97,8 +97,8 @@ GROWTH = (
 )
 
 STARTUP = (
-    Work("import", "import holdfast", "process", 5, 4.0),
-    Work("should-resume", "holdfast should-resume", "process", 5, 5.0),
+    Work("import", "import moorage", "process", 5, 4.0),
+    Work("should-resume", "moorage should-resume", "process", 5, 5.0),
 )
 
 SIZE = "size"

@@ -10,36 +10,36 @@ Without a step all three run, one after the other. Without a URL it uses the sto
 import asyncio
 import sys
 
-import holdfast
+import moorage
 
 NAME = "release-notes"
 PLAN = {"publish": "notes.md", "channels": ["mail", "web"]}
 
 
 async def ask(url: str | None) -> None:
-    async with holdfast.connect(url) as hf:
-        session = await hf.create(agent="writer", name=NAME, parent=None)
-        await hf.append(session.id, "Write and publish the release notes")
-        await hf.update(session.id, phase="planning")
-        await hf.save_checkpoint(session.id, {"draft": "notes.md"})
-        approval = await hf.request_approval(session.id, "Publish notes.md?", plan=PLAN, expires_in=7 * 86400)
+    async with moorage.connect(url) as moor:
+        session = await moor.create(agent="writer", name=NAME, parent=None)
+        await moor.append(session.id, "Write and publish the release notes")
+        await moor.update(session.id, phase="planning")
+        await moor.save_checkpoint(session.id, {"draft": "notes.md"})
+        approval = await moor.request_approval(session.id, "Publish notes.md?", plan=PLAN, expires_in=7 * 86400)
         print(f"asked      {approval.question}")
 
 
 async def answer(url: str | None) -> None:
-    async with holdfast.connect(url, by="editor") as hf:
-        for approval in await hf.approvals(NAME):
-            decided = await hf.decide(approval.approval_id, "approve", note="go", plan_hash=approval.plan_hash)
+    async with moorage.connect(url, by="editor") as moor:
+        for approval in await moor.approvals(NAME):
+            decided = await moor.decide(approval.approval_id, "approve", note="go", plan_hash=approval.plan_hash)
             print(f"answered   {decided.state} by {decided.decided_by}")
 
 
 async def go_on(url: str | None) -> None:
-    async with holdfast.connect(url) as hf:
-        back = await hf.resume(NAME)
+    async with moorage.connect(url) as moor:
+        back = await moor.resume(NAME)
         print(f"resumed    in phase {back.session.phase} with {back.checkpoint}")
-        [approval] = await hf.approvals(NAME, pending_only=False)
+        [approval] = await moor.approvals(NAME, pending_only=False)
         outcome = "completed" if approval.state == "approved" else "abandoned"
-        session = await hf.finalize(NAME, outcome, summary=approval.note, token=back.hold.token)
+        session = await moor.finalize(NAME, outcome, summary=approval.note, token=back.hold.token)
         print(f"finalized  {session.state}")
 
 

@@ -15,7 +15,7 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
-PAGE = ROOT / "src" / "holdfast" / "doors" / "web"
+PAGE = ROOT / "src" / "moorage" / "doors" / "web"
 TESTS = ROOT / "tests" / "doors" / "web"
 TYPESCRIPT = "typescript@7"
 CANNOT = 3

@@ -15,4 +15,4 @@ if ! "$python" -c 'import grpc_tools.protoc' 2>/dev/null; then
 fi
 mkdir -p "$out"
 "$python" -m grpc_tools.protoc -I"$proto" --python_out="$out" --pyi_out="$out" --grpc_python_out="$out" \
-    agent_platform.proto holdfast/v1/sessions.proto
+    agent_platform.proto moorage/v1/sessions.proto

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Writes src/holdfast/protobuf: what protoc makes of the files in proto/, as one flat package.
+"""Writes src/moorage/protobuf: what protoc makes of the files in proto/, as one flat package.
 
     python scripts/generate_proto.py           write it
     python scripts/generate_proto.py --check   exit 1 if it is not fresh
 
-Only where modules import each other do they differ from protoc's own: `holdfast.v1` would be looked for in our package.
+Only where modules import each other do they differ from protoc's own: `moorage.v1` would be looked for in our package.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 PROTO = ROOT / "proto"
-PACKAGE = ROOT / "src" / "holdfast" / "protobuf"
-FILES = ("agent_platform.proto", "holdfast/v1/sessions.proto")
+PACKAGE = ROOT / "src" / "moorage" / "protobuf"
+FILES = ("agent_platform.proto", "moorage/v1/sessions.proto")
 INIT = '"""What travels over gRPC. Written by scripts/generate_proto.py from proto/; do not edit."""\n'
 
 
@@ -55,12 +55,12 @@ def _protoc(folder: str) -> None:
 def _placed(text: str) -> str:
     """A module as it is called in our package."""
     text = re.sub(
-        r"^import agent_platform_pb2 as", "from holdfast.protobuf import agent_platform_pb2 as", text, flags=re.M
+        r"^import agent_platform_pb2 as", "from moorage.protobuf import agent_platform_pb2 as", text, flags=re.M
     )
     return (
-        text.replace("from holdfast.v1 import", "from holdfast.protobuf import")
-        .replace("'holdfast.v1.sessions_pb2'", "'holdfast.protobuf.sessions_pb2'")
-        .replace("'agent_platform_pb2'", "'holdfast.protobuf.agent_platform_pb2'")
+        text.replace("from moorage.v1 import", "from moorage.protobuf import")
+        .replace("'moorage.v1.sessions_pb2'", "'moorage.protobuf.sessions_pb2'")
+        .replace("'agent_platform_pb2'", "'moorage.protobuf.agent_platform_pb2'")
     )
 
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Brings GraphiQL into `src/holdfast/doors/graphql/static`, so that its page works without the internet.
+"""Brings GraphiQL into `src/moorage/doors/graphql/static`, so that its page works without the internet.
 
     python scripts/graphiql.py           fetch the packages with npm, and write the files with their hashes
     python scripts/graphiql.py --check   exit 1 if a file is not the one that was fetched; asks nobody
@@ -19,7 +19,7 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-STATIC = Path(__file__).parents[1] / "src" / "holdfast" / "doors" / "graphql" / "static"
+STATIC = Path(__file__).parents[1] / "src" / "moorage" / "doors" / "graphql" / "static"
 HASHES = STATIC / "hashes.txt"
 FILES = {
     "graphiql@3.9.0": ("graphiql.min.js", "graphiql.min.css"),

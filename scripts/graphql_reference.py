@@ -18,7 +18,7 @@ from graphql import (
     print_ast,
 )
 
-from holdfast.doors.graphql.schema import schema
+from moorage.doors.graphql.schema import schema
 
 PAGE = Path(__file__).parent.parent / "docs" / "reference" / "graphql.md"
 ROOTS = ("Query", "Mutation", "Subscription")
@@ -28,7 +28,7 @@ HEAD = """# GraphQL
 
 What `/graphql` answers to ([how to use it](../graphql.md)). `!` is never null, `[…]` a list. Wherever a `sessionId` is
 taken, a session's name will do. Values are those of [REST](rest.md) and [Python](python.md); errors have the same
-[codes](errors.md). This page is made from `src/holdfast/doors/graphql/schema.graphql`.
+[codes](errors.md). This page is made from `src/moorage/doors/graphql/schema.graphql`.
 """
 
 

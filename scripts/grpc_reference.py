@@ -9,16 +9,16 @@ import re
 import sys
 from pathlib import Path
 
-from holdfast.doors.grpc.platform import Platform
-from holdfast.doors.grpc.sessions import Sessions
+from moorage.doors.grpc.platform import Platform
+from moorage.doors.grpc.sessions import Sessions
 
 ROOT = Path(__file__).parent.parent
 PAGE = ROOT / "docs" / "reference" / "grpc.md"
-FILES = ("agent_platform.proto", "holdfast/v1/sessions.proto")
+FILES = ("agent_platform.proto", "moorage/v1/sessions.proto")
 
 HEAD = """# gRPC
 
-What `holdfast serve` answers to [by gRPC](../grpc.md), besides `grpc.health.v1.Health` and reflection. Scopes are those
+What `moorage serve` answers to [by gRPC](../grpc.md), besides `grpc.health.v1.Health` and reflection. Scopes are those
 of [keys](../access.md). Errors have the status of their family:
 
 | status | family of [errors](errors.md) |
@@ -33,7 +33,7 @@ of [keys](../access.md). Errors have the status of their family:
 | `DEADLINE_EXCEEDED`, `CANCELLED` | the caller stopped waiting |
 
 Trailing metadata of an error: `session-id`, `error-code`, `error-bin` (JSON). Metadata that a call may have:
-`authorization`, `x-agent-session-id`, `x-agent-session-name`, `x-agent-run-id`, `x-holdfast-by`, `x-holdfast-holder`.
+`authorization`, `x-agent-session-id`, `x-agent-session-name`, `x-agent-run-id`, `x-moorage-by`, `x-moorage-holder`.
 """
 
 

@@ -9,17 +9,17 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from holdfast.doors.mcp import named
-from holdfast.doors.mcp.resources import TEMPLATES
-from holdfast.doors.mcp.table import Schema, Tool
-from holdfast.doors.mcp.tools import TOOLS
+from moorage.doors.mcp import named
+from moorage.doors.mcp.resources import TEMPLATES
+from moorage.doors.mcp.table import Schema, Tool
+from moorage.doors.mcp.tools import TOOLS
 
 ROOT = Path(__file__).parent.parent
 PAGE = ROOT / "docs" / "reference" / "mcp.md"
 
 HEAD = """# MCP
 
-What `/mcp` of a server and `holdfast mcp` answer to ([how to use it](../mcp.md)). Scopes are those of
+What `/mcp` of a server and `moorage mcp` answer to ([how to use it](../mcp.md)). Scopes are those of
 [keys](../access.md). A tool that fails answers with the error flag; its text is `code: what to do`, and its structured
 content has an `error` with the code and the facts of the [error](errors.md).
 
@@ -43,7 +43,7 @@ ERRORS = """
 | -32602 | a tool that is not there (`tool_not_found`), no cursor (`invalid_cursor`), a resource that is out of reach |
 | -32002 | a resource that is not there (`session_not_found`, `resource_not_found`) |
 | -32700, -32600, -32601 | what is no JSON, no message of the protocol, no method of it |
-| -32000 | of `holdfast mcp`: the server does not answer, or does not let you in |
+| -32000 | of `moorage mcp`: the server does not answer, or does not let you in |
 """
 
 

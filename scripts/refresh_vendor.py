@@ -17,7 +17,7 @@ import tempfile
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
-PAGE = ROOT / "src" / "holdfast" / "doors" / "web" / "static" / "vendor"
+PAGE = ROOT / "src" / "moorage" / "doors" / "web" / "static" / "vendor"
 CHECKS = ROOT / "tests" / "doors" / "web" / "vendor"
 
 # Which file of a package becomes which file of ours.

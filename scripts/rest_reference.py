@@ -12,16 +12,16 @@ from typing import Any
 
 import msgspec
 
-from holdfast import config
-from holdfast.doors.http.described import Described
-from holdfast.doors.http.serve import make_door
-from holdfast.remote.operations import OPERATIONS, Operation
+from moorage import config
+from moorage.doors.http.described import Described
+from moorage.doors.http.serve import make_door
+from moorage.remote.operations import OPERATIONS, Operation
 
 PAGE = Path(__file__).parent.parent / "docs" / "reference" / "rest.md"
 
 HEAD = """# REST
 
-What `holdfast serve` answers to. `GET /openapi.json` has the same for programs, with every type, and `/docs` as a page.
+What `moorage serve` answers to. `GET /openapi.json` has the same for programs, with every type, and `/docs` as a page.
 `/graphql` and `/mcp` have references of their own: [GraphQL](graphql.md), [MCP](mcp.md).
 
 - Bodies and answers are JSON. A list is `{"items": […], "next": …}`; `next` goes into `cursor` (or `before`, `after`)
@@ -35,7 +35,7 @@ What `holdfast serve` answers to. `GET /openapi.json` has the same for programs,
   version is another by now. Routes with a field `version` compare it in the change itself, others before they begin.
 - `X-Request-Id` comes back, and stands in every line of the log about the request.
 - `X-Agent-Session-Id` or `X-Agent-Session-Name` name the session that asks, where the body does not: the parent.
-- `X-Holdfast-Holder`, or `holder` in the body of a `resume`, says who would drive a session, and gets the same hold
+- `X-Moorage-Holder`, or `holder` in the body of a `resume`, says who would drive a session, and gets the same hold
   again. Without it every request is somebody new: of two that resume a session, one gets it and the other 409.
 - `Authorization: Bearer KEY`, once the store has [keys](../access.md). The scope that a route needs is in its line.
 

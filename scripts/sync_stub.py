@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Write `src/holdfast/sync.pyi`: what `holdfast.sync` offers, spelled out for type checkers.
+"""Write `src/moorage/sync.pyi`: what `moorage.sync` offers, spelled out for type checkers.
 
-At run time `holdfast.sync` drives the methods of `holdfast.client`; no type checker sees that. So the
+At run time `moorage.sync` drives the methods of `moorage.client`; no type checker sees that. So the
 signatures are taken from client.py, without `async`, and the rest from sync.py:
 
     python scripts/sync_stub.py           write the stub
@@ -15,11 +15,11 @@ import sys
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-PACKAGE = Path(__file__).parents[1] / "src" / "holdfast"
+PACKAGE = Path(__file__).parents[1] / "src" / "moorage"
 STUB = PACKAGE / "sync.pyi"
-CLASSES = ("ContextDoor", "Holdfast")  # in the order in which the stub has them
+CLASSES = ("ContextDoor", "Moorage")  # in the order in which the stub has them
 WIDTH = 120
-HEADER = '''"""Holdfast without `await`, for type checkers. Written by scripts/sync_stub.py; do not edit."""'''
+HEADER = '''"""Moorage without `await`, for type checkers. Written by scripts/sync_stub.py; do not edit."""'''
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 Places = dict[str, tuple[str, str]]  # the name in use → its module, and its name there
@@ -151,7 +151,7 @@ def _imported(module: ast.Module) -> Places:
 
 def _defined(client: ast.Module) -> Places:
     targets = (node.targets[0] for node in client.body if isinstance(node, ast.Assign))
-    return {target.id: ("holdfast.client", target.id) for target in targets if isinstance(target, ast.Name)}
+    return {target.id: ("moorage.client", target.id) for target in targets if isinstance(target, ast.Name)}
 
 
 def _imports(body: str, places: Places) -> str:
@@ -170,7 +170,7 @@ def _imports(body: str, places: Places) -> str:
 
 def _section(module: str) -> int:
     top = module.partition(".")[0]
-    return 0 if top in sys.stdlib_module_names else 2 if top == "holdfast" else 1
+    return 0 if top in sys.stdlib_module_names else 2 if top == "moorage" else 1
 
 
 def _statements(module: str, names: Iterable[str]) -> list[str]:

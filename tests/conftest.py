@@ -17,7 +17,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.testing.postgres import GIVEN, GivenServer, NoPostgres, PostgresServer, installation
+from moorage.testing.postgres import GIVEN, GivenServer, NoPostgres, PostgresServer, installation
 
 MEMORY = Path("/dev/shm")  # where Linux keeps files in memory, for everybody to use
 ROOM = 2 << 30  # bytes; a container may have very few there

@@ -1,4 +1,4 @@
-"""src/holdfast/protobuf is what protoc makes of proto/, and clients of the first days are understood for ever."""
+"""src/moorage/protobuf is what protoc makes of proto/, and clients of the first days are understood for ever."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.protobuf import agent_platform_pb2 as pb
+from moorage.protobuf import agent_platform_pb2 as pb
 
 SCRIPT = Path(__file__).parents[1] / "scripts" / "generate_proto.py"
 

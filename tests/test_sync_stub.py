@@ -1,4 +1,4 @@
-"""`sync.pyi` says what `holdfast.sync` really offers."""
+"""`sync.pyi` says what `moorage.sync` really offers."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from typing import Any, assert_type
 
 import pytest
 
-import holdfast
-from holdfast import client, config, sync
-from holdfast.core.query import Page
-from holdfast.core.session import Session
-from holdfast.core.turn import Launcher
-from holdfast.service.inline import drive
+import moorage
+from moorage import client, config, sync
+from moorage.core.query import Page
+from moorage.core.session import Session
+from moorage.core.turn import Launcher
+from moorage.service.inline import drive
 
 SCRIPT = Path(__file__).parents[1] / "scripts" / "sync_stub.py"
 
@@ -34,13 +34,13 @@ def generator() -> ModuleType:
 
 
 @pytest.fixture
-def hf(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[sync.Holdfast]:
-    monkeypatch.setenv("HOLDFAST_HOME", str(tmp_path / "home"))
-    with sync.connect("memory://") as hf:
-        hf.create(agent="a", name="one", parent=None)
-        hf.append("one", "Hello")
-        hf.save_checkpoint("one", {"step": 1})
-        yield hf
+def moor(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[sync.Moorage]:
+    monkeypatch.setenv("MOORAGE_HOME", str(tmp_path / "home"))
+    with sync.connect("memory://") as moor:
+        moor.create(agent="a", name="one", parent=None)
+        moor.append("one", "Hello")
+        moor.save_checkpoint("one", {"step": 1})
+        yield moor
 
 
 def public_methods(kind: type) -> set[str]:
@@ -54,7 +54,7 @@ def test_the_stub_is_fresh(generator: ModuleType) -> None:
 def test_the_stub_has_every_method(generator: ModuleType) -> None:
     names: dict[str, Any] = {}
     exec(compile("from __future__ import annotations\n" + generator.stub(), "sync.pyi", "exec"), names)
-    for name in ("Holdfast", "ContextDoor"):
+    for name in ("Moorage", "ContextDoor"):
         there, here = getattr(client, name), names[name]
         assert public_methods(here) == public_methods(there)
         for method in public_methods(there):
@@ -64,12 +64,12 @@ def test_the_stub_has_every_method(generator: ModuleType) -> None:
             assert inspect.getdoc(ours) == inspect.getdoc(theirs)
 
 
-def test_type_checkers_know_the_answers(hf: sync.Holdfast) -> None:
-    assert_type(holdfast.sync.connect("memory://").create(agent="x", parent=None).id, str)
-    assert_type(hf.get("one"), Session)
-    assert_type(hf.list(), Page[Session])
-    assert_type(next(hf.export("one")), str)
-    assert_type(hf.context.put("one", "a", 1).version, int)
+def test_type_checkers_know_the_answers(moor: sync.Moorage) -> None:
+    assert_type(moorage.sync.connect("memory://").create(agent="x", parent=None).id, str)
+    assert_type(moor.get("one"), Session)
+    assert_type(moor.list(), Page[Session])
+    assert_type(next(moor.export("one")), str)
+    assert_type(moor.context.put("one", "a", 1).version, int)
 
 
 def _greeter(name: str) -> str:
@@ -77,116 +77,116 @@ def _greeter(name: str) -> str:
     return f'[agent]\nname = "{name}"\nkind = "command"\ncommand = ["cat"]\n'
 
 
-def _asked(hf: sync.Holdfast) -> str:
+def _asked(moor: sync.Moorage) -> str:
     """A run that nobody has taken yet."""
-    return hf.run("echo-agent", "hello", mode="async_poll").run.run_id
+    return moor.run("echo-agent", "hello", mode="async_poll").run.run_id
 
 
-def _launcher(hf: sync.Holdfast) -> str:
+def _launcher(moor: sync.Moorage) -> str:
     """A launcher that works on the same store."""
-    now, store = datetime.now(UTC), hf._target._deps.store  # no door makes a launcher
+    now, store = datetime.now(UTC), moor._target._deps.store  # no door makes a launcher
     drive(store.save_launcher(Launcher(launcher_id="l-1", name="one", registered_at=now, seen_at=now)))
-    return hf.launchers().items[0].launcher_id
+    return moor.launchers().items[0].launcher_id
 
 
-def _set_aside(hf: sync.Holdfast) -> str:
+def _set_aside(moor: sync.Moorage) -> str:
     """What an agent that cannot be started was told three times."""
     folder = Path(config.home()) / "agents"
     folder.mkdir(parents=True)
     (folder / "broken.toml").write_text('[agent]\nname = "broken"\nkind = "command"\ncommand = ["no-such-program"]\n')
-    assert hf.run("broken", "hello", parent=None).status == "failed"
-    return hf.inbox(set_aside=True).items[0].item_id
+    assert moor.run("broken", "hello", parent=None).status == "failed"
+    return moor.inbox(set_aside=True).items[0].item_id
 
 
 # A call of each method, so that none is forgotten.
-CALLS: dict[str, Callable[[sync.Holdfast], object]] = {
-    "ancestors": lambda hf: hf.ancestors("one"),
-    "append": lambda hf: hf.append("one", "text"),
-    "agent": lambda hf: hf.agent("echo-agent"),
-    "agents": lambda hf: hf.agents(),
-    "approval": lambda hf: hf.approval(hf.request_approval("one", "Go?").approval_id),
-    "approvals": lambda hf: hf.approvals(),
-    "approve": lambda hf: hf.approve(hf.request_approval("one", "Go?").approval_id),
-    "check": lambda hf: hf.check(),
-    "call_tool": lambda hf: hf.call_tool("weather-tool", parameters={"location": "Rome"}),
-    "checkpoint": lambda hf: hf.checkpoint("one"),
-    "checkpoints": lambda hf: hf.checkpoints("one"),
-    "children": lambda hf: hf.children("one"),
-    "cleanup": lambda hf: hf.cleanup(24),
-    "close": lambda hf: hf.close(),
-    "compact": lambda hf: hf.compact("one", "They said hello"),
-    "count_children": lambda hf: hf.count_children("one"),
-    "create": lambda hf: hf.create(agent="b", parent=None),
-    "create_key": lambda hf: hf.create_key(),
-    "keys": lambda hf: hf.keys(),
-    "revoke_key": lambda hf: hf.revoke_key(hf.create_key().key.key_id),
-    "decide": lambda hf: hf.decide(hf.request_approval("one", "Go?").approval_id, "approve"),
-    "define_agent": lambda hf: hf.define_agent(_greeter("greeter")),
-    "delegate": lambda hf: hf.delegate("agent"),
-    "delegations": lambda hf: hf.delegations(),
-    "delete": lambda hf: hf.delete("one"),
-    "deleted": lambda hf: hf.deleted(),
-    "events": lambda hf: next(hf.events("one", follow=False)),
-    "drain_launcher": lambda hf: hf.drain_launcher(_launcher(hf)),
-    "export": lambda hf: next(hf.export("one")),
-    "finalize": lambda hf: hf.finalize("one"),
-    "fork": lambda hf: hf.fork("one"),
-    "get": lambda hf: hf.get("one"),
-    "get_run": lambda hf: hf.get_run(_asked(hf)),
-    "import_": lambda hf: hf.import_(list(hf.export("one"))),
-    "import_files": lambda hf: hf.import_files([Path(__file__).parent / "data" / "state"]),
-    "inbox": lambda hf: hf.inbox("one"),
-    "launchers": lambda hf: hf.launchers(),
-    "list": lambda hf: hf.list(),
-    "log": lambda hf: hf.log("one"),
-    "messages": lambda hf: hf.messages("one", last=1),
-    "reject": lambda hf: hf.reject(hf.request_approval("one", "Go?").approval_id),
-    "release": lambda hf: hf.release("one", token=str(hf.resume("one").hold.token)),
-    "remove_agent": lambda hf: hf.remove_agent(hf.define_agent(_greeter("other"))["name"]),
-    "request_approval": lambda hf: hf.request_approval("one", "Go?"),
-    "resolve": lambda hf: hf.resolve("one"),
-    "result": lambda hf: hf.result(_asked(hf)),
-    "resumable": lambda hf: hf.resumable(),
-    "resume": lambda hf: hf.resume("one"),
-    "run": lambda hf: hf.run("echo-agent", "hello"),
-    "runs": lambda hf: hf.runs(),
-    "save_checkpoint": lambda hf: hf.save_checkpoint("one", {"step": 2}),
-    "search": lambda hf: hf.search("hello"),
-    "send": lambda hf: hf.send("one", "text"),
-    "send_again": lambda hf: hf.send_again(_set_aside(hf)),
-    "should_resume": lambda hf: hf.should_resume("one"),
-    "stats": lambda hf: hf.stats(by="agent"),
-    "stop": lambda hf: hf.stop("one"),
-    "stop_run": lambda hf: hf.stop_run(_asked(hf)),
-    "suspend": lambda hf: hf.suspend("one"),
-    "tools": lambda hf: hf.tools(),
-    "tree": lambda hf: hf.tree("one"),
-    "update": lambda hf: hf.update("one", phase="planning"),
+CALLS: dict[str, Callable[[sync.Moorage], object]] = {
+    "ancestors": lambda moor: moor.ancestors("one"),
+    "append": lambda moor: moor.append("one", "text"),
+    "agent": lambda moor: moor.agent("echo-agent"),
+    "agents": lambda moor: moor.agents(),
+    "approval": lambda moor: moor.approval(moor.request_approval("one", "Go?").approval_id),
+    "approvals": lambda moor: moor.approvals(),
+    "approve": lambda moor: moor.approve(moor.request_approval("one", "Go?").approval_id),
+    "check": lambda moor: moor.check(),
+    "call_tool": lambda moor: moor.call_tool("weather-tool", parameters={"location": "Rome"}),
+    "checkpoint": lambda moor: moor.checkpoint("one"),
+    "checkpoints": lambda moor: moor.checkpoints("one"),
+    "children": lambda moor: moor.children("one"),
+    "cleanup": lambda moor: moor.cleanup(24),
+    "close": lambda moor: moor.close(),
+    "compact": lambda moor: moor.compact("one", "They said hello"),
+    "count_children": lambda moor: moor.count_children("one"),
+    "create": lambda moor: moor.create(agent="b", parent=None),
+    "create_key": lambda moor: moor.create_key(),
+    "keys": lambda moor: moor.keys(),
+    "revoke_key": lambda moor: moor.revoke_key(moor.create_key().key.key_id),
+    "decide": lambda moor: moor.decide(moor.request_approval("one", "Go?").approval_id, "approve"),
+    "define_agent": lambda moor: moor.define_agent(_greeter("greeter")),
+    "delegate": lambda moor: moor.delegate("agent"),
+    "delegations": lambda moor: moor.delegations(),
+    "delete": lambda moor: moor.delete("one"),
+    "deleted": lambda moor: moor.deleted(),
+    "events": lambda moor: next(moor.events("one", follow=False)),
+    "drain_launcher": lambda moor: moor.drain_launcher(_launcher(moor)),
+    "export": lambda moor: next(moor.export("one")),
+    "finalize": lambda moor: moor.finalize("one"),
+    "fork": lambda moor: moor.fork("one"),
+    "get": lambda moor: moor.get("one"),
+    "get_run": lambda moor: moor.get_run(_asked(moor)),
+    "import_": lambda moor: moor.import_(list(moor.export("one"))),
+    "import_files": lambda moor: moor.import_files([Path(__file__).parent / "data" / "state"]),
+    "inbox": lambda moor: moor.inbox("one"),
+    "launchers": lambda moor: moor.launchers(),
+    "list": lambda moor: moor.list(),
+    "log": lambda moor: moor.log("one"),
+    "messages": lambda moor: moor.messages("one", last=1),
+    "reject": lambda moor: moor.reject(moor.request_approval("one", "Go?").approval_id),
+    "release": lambda moor: moor.release("one", token=str(moor.resume("one").hold.token)),
+    "remove_agent": lambda moor: moor.remove_agent(moor.define_agent(_greeter("other"))["name"]),
+    "request_approval": lambda moor: moor.request_approval("one", "Go?"),
+    "resolve": lambda moor: moor.resolve("one"),
+    "result": lambda moor: moor.result(_asked(moor)),
+    "resumable": lambda moor: moor.resumable(),
+    "resume": lambda moor: moor.resume("one"),
+    "run": lambda moor: moor.run("echo-agent", "hello"),
+    "runs": lambda moor: moor.runs(),
+    "save_checkpoint": lambda moor: moor.save_checkpoint("one", {"step": 2}),
+    "search": lambda moor: moor.search("hello"),
+    "send": lambda moor: moor.send("one", "text"),
+    "send_again": lambda moor: moor.send_again(_set_aside(moor)),
+    "should_resume": lambda moor: moor.should_resume("one"),
+    "stats": lambda moor: moor.stats(by="agent"),
+    "stop": lambda moor: moor.stop("one"),
+    "stop_run": lambda moor: moor.stop_run(_asked(moor)),
+    "suspend": lambda moor: moor.suspend("one"),
+    "tools": lambda moor: moor.tools(),
+    "tree": lambda moor: moor.tree("one"),
+    "update": lambda moor: moor.update("one", phase="planning"),
 }
-CONTEXT_CALLS: dict[str, Callable[[sync.Holdfast], object]] = {
-    "delete": lambda hf: hf.context.delete("one"),
-    "get": lambda hf: hf.context.get("one"),
-    "items": lambda hf: hf.context.items("one"),
-    "merge": lambda hf: hf.context.merge("one", {"a": 1}),
-    "put": lambda hf: hf.context.put("one", "a", 1),
-    "replace": lambda hf: hf.context.replace("one", {"a": 1}),
+CONTEXT_CALLS: dict[str, Callable[[sync.Moorage], object]] = {
+    "delete": lambda moor: moor.context.delete("one"),
+    "get": lambda moor: moor.context.get("one"),
+    "items": lambda moor: moor.context.items("one"),
+    "merge": lambda moor: moor.context.merge("one", {"a": 1}),
+    "put": lambda moor: moor.context.put("one", "a", 1),
+    "replace": lambda moor: moor.context.replace("one", {"a": 1}),
 }
 
 
 def test_every_method_is_called_below() -> None:
-    assert set(CALLS) == public_methods(client.Holdfast)
+    assert set(CALLS) == public_methods(client.Moorage)
     assert set(CONTEXT_CALLS) == public_methods(client.ContextDoor)
 
 
 @pytest.mark.parametrize("call", [*CALLS.values(), *CONTEXT_CALLS.values()], ids=[*CALLS, *CONTEXT_CALLS])
-def test_every_method_answers_at_once(hf: sync.Holdfast, call: Callable[[sync.Holdfast], object]) -> None:
-    answer = call(hf)
+def test_every_method_answers_at_once(moor: sync.Moorage, call: Callable[[sync.Moorage], object]) -> None:
+    answer = call(moor)
     assert not inspect.isawaitable(answer)
     assert not inspect.isasyncgen(answer)
 
 
-def test_there_is_nothing_besides(hf: sync.Holdfast) -> None:
+def test_there_is_nothing_besides(moor: sync.Moorage) -> None:
     with pytest.raises(AttributeError):
-        hf.no_such_method  # noqa: B018
+        moor.no_such_method  # noqa: B018
     with pytest.raises(AttributeError):
-        hf.context.no_such_method  # type: ignore[attr-defined]  # noqa: B018
+        moor.context.no_such_method  # type: ignore[attr-defined]  # noqa: B018

@@ -11,19 +11,19 @@ from typing import Any
 
 import pytest
 
-import holdfast
+import moorage
 
 
 @pytest.fixture
 def environment(tmp_path: Path) -> dict[str, str]:
     """Nothing of a user's own; the tour's temporary folder is in the test's."""
-    kept = {name: value for name, value in os.environ.items() if not name.startswith(("HOLDFAST_", "AGENT_"))}
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(("MOORAGE_", "AGENT_"))}
     (tmp_path / "temporary").mkdir()
-    return {**kept, "HOLDFAST_HOME": str(tmp_path / "home"), "TMPDIR": str(tmp_path / "temporary")}
+    return {**kept, "MOORAGE_HOME": str(tmp_path / "home"), "TMPDIR": str(tmp_path / "temporary")}
 
 
 def take_the_tour(environment: dict[str, str]) -> str:
-    command = [sys.executable, "-m", "holdfast.tour"]
+    command = [sys.executable, "-m", "moorage.tour"]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60, check=False)
     assert (done.returncode, done.stderr) == (0, "")
     return done.stdout
@@ -40,13 +40,13 @@ def test_the_tour_lives_a_session_through_and_leaves_nothing_behind(
     tour = take_the_tour(environment)
     for happening in ("created", "Plan the change", "child of plan-prod", "approved", "suspended", "{'step': 3}"):
         assert happening in tour
-    assert tour.rstrip().endswith("holdfast create --agent my-agent --name my-first-session")
+    assert tour.rstrip().endswith("moorage create --agent my-agent --name my-first-session")
     assert len(shown("shell", tour)) == len(shown("python", tour)) == len(re.findall(r"^\d\. ", tour, re.MULTILINE))
     assert [path for path in tmp_path.rglob("*") if path.name != "temporary"] == []
 
 
 def test_the_tour_is_nobodys_child_and_uses_nobodys_store(environment: dict[str, str]) -> None:
-    inside = {"AGENT_SESSION_ID": "unknown", "HOLDFAST_URL": "nonsense"}
+    inside = {"AGENT_SESSION_ID": "unknown", "MOORAGE_URL": "nonsense"}
     assert "Now one that stays" in take_the_tour({**environment, **inside})
 
 
@@ -55,30 +55,30 @@ async def test_what_the_tour_shows_as_python_runs(
 ) -> None:
     monkeypatch.delenv("AGENT_SESSION_ID", raising=False)
     monkeypatch.delenv("AGENT_SESSION_NAME", raising=False)
-    async with holdfast.connect(f"sqlite:///{tmp_path}/mine.db") as hf:
-        names: dict[str, Any] = {"hf": hf}
+    async with moorage.connect(f"sqlite:///{tmp_path}/mine.db") as moor:
+        names: dict[str, Any] = {"moor": moor}
         for call in shown("python", take_the_tour(environment)):
             await eval(compile(call, "tour", "eval", flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT), names)
-        assert (await hf.get("plan-prod")).state == "completed"
-        assert await hf.count_children("plan-prod") == 1
+        assert (await moor.get("plan-prod")).state == "completed"
+        assert await moor.count_children("plan-prod") == 1
 
 
 def test_what_the_tour_shows_as_commands_runs(environment: dict[str, str]) -> None:
     for line in shown("shell", take_the_tour(environment)):
         for command in line.split(" && "):
-            if command.startswith("holdfast approve "):  # the tour's own question is gone
-                command = f"holdfast approve {waiting_approval(environment)}"
+            if command.startswith("moorage approve "):  # the tour's own question is gone
+                command = f"moorage approve {waiting_approval(environment)}"
             typed(command, environment)
-    assert json.loads(typed("holdfast --json get plan-prod", environment))["state"] == "completed"
+    assert json.loads(typed("moorage --json get plan-prod", environment))["state"] == "completed"
 
 
 def waiting_approval(environment: dict[str, str]) -> str:
-    return str(json.loads(typed("holdfast --json approvals", environment))["items"][0]["approval_id"])
+    return str(json.loads(typed("moorage --json approvals", environment))["items"][0]["approval_id"])
 
 
 def typed(command: str, environment: dict[str, str]) -> str:
     """What a command prints; it must succeed."""
-    script = f'holdfast() {{ "{sys.executable}" -m holdfast "$@"; }}; {command}'
+    script = f'moorage() {{ "{sys.executable}" -m moorage "$@"; }}; {command}'
     done = subprocess.run(
         ["bash", "-c", script], env=environment, capture_output=True, text=True, timeout=60, check=False
     )

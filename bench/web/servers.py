@@ -144,22 +144,22 @@ class FloorServer(Server):
         return [("POST", f"/sessions/{session_id}/messages", {"messages": messages(count)})]
 
 
-class HoldfastServer(FloorServer):
-    """`holdfast serve`."""
+class MoorageServer(FloorServer):
+    """`moorage serve`."""
 
-    name = "holdfast"
+    name = "moorage"
     alive_at = "/readyz"
     counts = "SELECT (SELECT count(*) FROM sessions), (SELECT count(*) FROM entries WHERE kind = 'message')"
-    file = "holdfast.db"
+    file = "moorage.db"
 
     def command(self) -> list[str]:
         profiled = ["-m", "cProfile", "-o", str(self.profile)] if self.profile else []
         store = f"sqlite:///{self.folder / self.file}"
         serve = ["serve", "--no-launcher", "--port", str(self.port), "--store", store]
-        return [sys.executable, *profiled, "-m", "holdfast", *serve]
+        return [sys.executable, *profiled, "-m", "moorage", *serve]
 
     def environment(self) -> dict[str, str]:
-        return {"HOLDFAST_HOME": str(self.folder)}
+        return {"MOORAGE_HOME": str(self.folder)}
 
     def append(self, session_id: str, number: int) -> Request:
         return "POST", f"/sessions/{session_id}/messages", {"messages": turn(number), "run": False}

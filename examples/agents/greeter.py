@@ -1,6 +1,6 @@
 """An agent that is a function."""
 
-from holdfast.agents.python import Turn
+from moorage.agents.python import Turn
 
 
 def greet(turn: Turn) -> str:

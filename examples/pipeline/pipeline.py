@@ -11,8 +11,8 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from holdfast import Conflict, Holdfast
-from holdfast.executor import AgentExecutor
+from moorage import Conflict, Moorage
+from moorage.executor import AgentExecutor
 
 
 class PipelineSuspended(Exception):
@@ -39,7 +39,7 @@ class PipelineContext:
     async def collect(self, name: str, value: Any) -> None:
         """Keep what a step gave, for good."""
         self.values[name] = value
-        await self.executor.hf.context.put(self.pipeline_id, name, value)
+        await self.executor.moor.context.put(self.pipeline_id, name, value)
 
 
 class Step(Protocol):
@@ -97,32 +97,32 @@ class Pipeline:
     name: str
     steps: Sequence[Step]
 
-    async def run(self, hf: Holdfast, pipeline_id: str) -> dict[str, Any]:
+    async def run(self, moor: Moorage, pipeline_id: str) -> dict[str, Any]:
         """Go on from where it is, to the end or to the next question; what was collected.
 
         The id is the pipeline's: a new one begins it, the same one goes on with it.
         """
-        context = await self._opened(hf, pipeline_id)
+        context = await self._opened(moor, pipeline_id)
         for step in self.steps:
             if step.name in context.values:
                 continue
-            await hf.update(pipeline_id, phase="executing", metadata={"step": step.name})
+            await moor.update(pipeline_id, phase="executing", metadata={"step": step.name})
             try:
                 await context.collect(step.name, await step.run(context))
             except PipelineSuspended as waits:
-                await hf.suspend(pipeline_id, checkpoint=_place(step, waits), reason=str(waits))
+                await moor.suspend(pipeline_id, checkpoint=_place(step, waits), reason=str(waits))
                 raise
-        await hf.finalize(pipeline_id, "completed", summary=f"{len(self.steps)} steps")
+        await moor.finalize(pipeline_id, "completed", summary=f"{len(self.steps)} steps")
         return context.values
 
-    async def _opened(self, hf: Holdfast, pipeline_id: str) -> PipelineContext:
-        executor = AgentExecutor(hf)
+    async def _opened(self, moor: Moorage, pipeline_id: str) -> PipelineContext:
+        executor = AgentExecutor(moor)
         try:
             await executor.session(None, pipeline_id, purpose=f"pipeline {self.name}", parent=None)
         except Conflict as refusal:
             if refusal.code != "session_closed":  # what is over can still be looked at
                 raise
-        return PipelineContext(pipeline_id, executor, await hf.context.get(pipeline_id))
+        return PipelineContext(pipeline_id, executor, await moor.context.get(pipeline_id))
 
 
 def _place(step: Step, waits: PipelineSuspended) -> dict[str, Any]:

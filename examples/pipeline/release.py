@@ -3,7 +3,7 @@
     python examples/pipeline/release.py ID [URL]
 
 prints what each step gave. If an agent asks a person, it says what and where and ends with exit code 3; answer with
-`holdfast approve`, and run it again. Without a URL it uses the store of your configuration.
+`moorage approve`, and run it again. Without a URL it uses the store of your configuration.
 """
 
 import asyncio
@@ -12,7 +12,7 @@ from pathlib import Path
 
 from pipeline import AgentStep, Pipeline, PipelineSuspended
 
-import holdfast
+import moorage
 
 AGENTS = Path(__file__).parent / "agents"
 WAITS = 3
@@ -27,23 +27,23 @@ RELEASE = Pipeline(
 )
 
 
-async def define_agents(hf: holdfast.Holdfast) -> None:
-    known = {agent["name"] for agent in (await hf.agents()).items}
+async def define_agents(moor: moorage.Moorage) -> None:
+    known = {agent["name"] for agent in (await moor.agents()).items}
     for program in sorted(AGENTS.glob("*.py")):
         if program.stem not in known:
             command = [sys.executable, str(program)]
             table = {"name": program.stem, "kind": "command", "protocol": "jsonl", "command": command}
-            await hf.define_agent({"agent": table})
+            await moor.define_agent({"agent": table})
 
 
 async def main(pipeline_id: str, url: str | None = None) -> int:
-    async with holdfast.connect(url) as hf:
-        await define_agents(hf)
+    async with moorage.connect(url) as moor:
+        await define_agents(moor)
         try:
-            collected = await RELEASE.run(hf, pipeline_id)
+            collected = await RELEASE.run(moor, pipeline_id)
         except PipelineSuspended as waits:
             for approval in waits.approvals:
-                print(f"{waits.session_id} asks: {approval['question']} (holdfast approve {approval['approval_id']})")
+                print(f"{waits.session_id} asks: {approval['question']} (moorage approve {approval['approval_id']})")
             return WAITS
     for step in RELEASE.steps:
         print(f"{step.name:9}{collected[step.name]}")

@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from holdfast.agents.builtin import DEFINITIONS
-from holdfast.agents.inside import run_inside
-from holdfast.agents.interface import Command, Event, Job, Limits, Secret
-from holdfast.core.agent import definition_of
+from moorage.agents.builtin import DEFINITIONS
+from moorage.agents.inside import run_inside
+from moorage.agents.interface import Command, Event, Job, Limits, Secret
+from moorage.core.agent import definition_of
 
 
 def job_of(table: dict[str, Any] | str, **facts: Any) -> Job:

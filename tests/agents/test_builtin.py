@@ -1,4 +1,4 @@
-"""Agents that come with Holdfast."""
+"""Agents that come with Moorage."""
 
 import asyncio
 import json
@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from holdfast.agents.builtin import ANSWERS, DEFINITIONS
-from holdfast.agents.inside import run_inside
-from holdfast.agents.interface import Event
-from holdfast.core.agent import AgentDefinition, AgentKind
+from moorage.agents.builtin import ANSWERS, DEFINITIONS
+from moorage.agents.inside import run_inside
+from moorage.agents.interface import Event
+from moorage.core.agent import AgentDefinition, AgentKind
 from tests.agents.jobs import Doing, job_of, result_of
 
 HISTORY: list[dict[str, Any]] = [

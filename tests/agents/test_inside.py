@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from holdfast.agents import inside
-from holdfast.agents.interface import Commands, Emit, Job, Limits, completed
+from moorage.agents import inside
+from moorage.agents.interface import Commands, Emit, Job, Limits, completed
 from tests.agents.jobs import Doing, job_of
 
 OPENAI = {"kind": "openai", "base_url": "http://localhost:1", "model": "m"}

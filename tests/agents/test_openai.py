@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from holdfast.agents import inside
-from holdfast.agents.openai import OpenAi, request_of
-from holdfast.core.agent import AgentKind
-from holdfast.core.entry import check_message
+from moorage.agents import inside
+from moorage.agents.openai import OpenAi, request_of
+from moorage.core.agent import AgentKind
+from moorage.core.entry import check_message
 from tests.agents.chat_server import Server, breaking, failing, hanging, piece, saying, serving, streaming
 from tests.agents.jobs import Doing, job_of, result_of
 
@@ -238,7 +238,7 @@ def test_results_of_tools_alone_are_no_words_of_anybody() -> None:
 
 
 def test_the_http_client_is_not_loaded_before_it_is_needed() -> None:
-    modules = "holdfast.agents.registry, holdfast.agents.inside, holdfast.agents.openai"
+    modules = "moorage.agents.registry, moorage.agents.inside, moorage.agents.openai"
     source = f"import sys, {modules}; print('httpx2' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", source], capture_output=True, text=True, check=True)
     assert done.stdout == "False\n"

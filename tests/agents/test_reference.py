@@ -3,8 +3,8 @@
 import re
 from pathlib import Path
 
-from holdfast.agents import interface, python
-from holdfast.core.agent import (
+from moorage.agents import interface, python
+from moorage.core.agent import (
     KNOWN,
     MAX_OUTPUT_BYTES,
     NEEDS,
@@ -14,9 +14,9 @@ from holdfast.core.agent import (
     AgentKind,
     definition_of,
 )
-from holdfast.core.duration import duration_text
-from holdfast.launcher.drivers.jsonl import _HANDLERS
-from holdfast.launcher.turn_file import turn_of
+from moorage.core.duration import duration_text
+from moorage.launcher.drivers.jsonl import _HANDLERS
+from moorage.launcher.turn_file import turn_of
 
 PAGE = (Path(__file__).parents[2] / "docs" / "agents.md").read_text()
 

@@ -7,11 +7,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from holdfast import config
-from holdfast.agents.registry import Registry, line_of, read_definition, toml_of
-from holdfast.core.agent import AgentDefinition, AgentKind, AgentProtocol, AgentRole, definition_of
-from holdfast.core.errors import AgentExists, AgentNotFound, Conflict, InvalidDefinition, InvalidField
-from holdfast.core.turn import Retry
+from moorage import config
+from moorage.agents.registry import Registry, line_of, read_definition, toml_of
+from moorage.core.agent import AgentDefinition, AgentKind, AgentProtocol, AgentRole, definition_of
+from moorage.core.errors import AgentExists, AgentNotFound, Conflict, InvalidDefinition, InvalidField
+from moorage.core.turn import Retry
 
 PLANNER = """\
 # Plans what others do.
@@ -32,7 +32,7 @@ headers = { X-Agent-Session-Name = "${AGENT_SESSION_NAME}" }
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setenv("HOLDFAST_HOME", str(tmp_path))
+    monkeypatch.setenv("MOORAGE_HOME", str(tmp_path))
     return tmp_path / "agents"
 
 
@@ -166,7 +166,7 @@ def test_an_agent_can_be_removed(registry: Registry, folder: Path) -> None:
 
 
 def test_one_that_comes_along_cannot_be_removed_but_its_stand_in_can(registry: Registry) -> None:
-    with pytest.raises(Conflict, match="comes with Holdfast"):
+    with pytest.raises(Conflict, match="comes with Moorage"):
         registry.remove("echo-agent")
     registry.add(agent("echo-agent"))
     registry.remove("echo-agent")

@@ -17,8 +17,8 @@ from typing import Any
 import apsw
 import pytest
 
-from holdfast import agent_session, config, sync
-from holdfast.agent_session import (
+from moorage import agent_session, config, sync
+from moorage.agent_session import (
     AgentSession,
     cleanup_old_sessions,
     create_session,
@@ -29,9 +29,9 @@ from holdfast.agent_session import (
     should_resume,
     update_state,
 )
-from holdfast.client import Holdfast
-from holdfast.compat import agent_session as inside
-from holdfast.testing.builders import FakeClock
+from moorage.client import Moorage
+from moorage.compat import agent_session as inside
+from moorage.testing.builders import FakeClock
 
 FIELDS = [
     "agent_id", "agent_name", "purpose", "created_at", "last_updated", "phase", "metadata", "resume_ready", "history",
@@ -42,10 +42,10 @@ FIELDS = [
 @pytest.fixture(autouse=True)
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """A data folder of the test's own, and no agent around it."""
-    for name in ("HOLDFAST_URL", "AGENT_SESSION_ID", "AGENT_SESSION_NAME"):
+    for name in ("MOORAGE_URL", "AGENT_SESSION_ID", "AGENT_SESSION_NAME"):
         monkeypatch.delenv(name, raising=False)
     folder = tmp_path / "data"
-    monkeypatch.setenv("HOLDFAST_HOME", str(folder))
+    monkeypatch.setenv("MOORAGE_HOME", str(folder))
     yield folder
     while inside._connections:
         inside._connections.popitem()[1].close()
@@ -185,13 +185,13 @@ def test_a_list_reads_no_log_of_a_session_to_which_nothing_happened(monkeypatch:
     untouched, touched = create_session("a"), create_session("a")
     update_state(touched, phase="planning")
     read: list[str] = []
-    log = Holdfast.log
+    log = Moorage.log
 
-    async def noting(hf: Holdfast, ref: str, **how: Any) -> Any:
+    async def noting(moor: Moorage, ref: str, **how: Any) -> Any:
         read.append(ref)
-        return await log(hf, ref, **how)
+        return await log(moor, ref, **how)
 
-    monkeypatch.setattr(Holdfast, "log", noting)
+    monkeypatch.setattr(Moorage, "log", noting)
     histories = {listed["agent_id"]: len(listed["history"]) for listed in list_sessions()}
     assert histories == {untouched: 0, touched: 1}
     assert read == [touched]
@@ -411,7 +411,7 @@ def test_the_first_use_by_many_threads_opens_one_connection() -> None:
 def test_updates_from_two_processes_are_all_there() -> None:
     agent_id = create_session("a")
     code = (
-        "import sys; from holdfast.agent_session import update_state\n"
+        "import sys; from moorage.agent_session import update_state\n"
         "for n in range(100): assert update_state(sys.argv[1], metadata={sys.argv[2] + str(n): n}, error='counted')"
     )
     processes = [subprocess.Popen([sys.executable, "-c", code, str(agent_id), who]) for who in "ab"]
@@ -495,7 +495,7 @@ def test_an_id_that_is_none_answers_no_and_creates_nothing(home: Path, evil: Any
     assert get_session(evil) is None
     assert finalize_session(evil) is False
     assert list_sessions() == []
-    assert {path.name.removesuffix("-wal").removesuffix("-shm") for path in home.iterdir()} == {"holdfast.db"}
+    assert {path.name.removesuffix("-wal").removesuffix("-shm") for path in home.iterdir()} == {"moorage.db"}
     assert not list(home.parent.glob("**/*evil*"))
 
 
@@ -522,7 +522,7 @@ def test_secrets_are_not_kept() -> None:
 
 def test_why_something_was_refused_is_logged(caplog: pytest.LogCaptureFixture) -> None:
     assert update_state("agent-unknown", phase="planning") is False
-    assert caplog.record_tuples[0][:2] == ("holdfast", logging.WARNING)
+    assert caplog.record_tuples[0][:2] == ("moorage", logging.WARNING)
     assert caplog.records[0].getMessage().startswith("session_not_found: there is no session")
 
 
@@ -531,7 +531,7 @@ def test_why_something_was_refused_is_logged(caplog: pytest.LogCaptureFixture) -
 
 def test_a_corrupt_session_is_skipped_and_the_others_still_work(home: Path, clock: FakeClock) -> None:
     whole, corrupt = waiting_for_approval(), waiting_for_approval()
-    with apsw.Connection(str(home / "holdfast.db")) as raw:
+    with apsw.Connection(str(home / "moorage.db")) as raw:
         raw.execute("UPDATE sessions SET metadata = '{\"task' WHERE id = ?", (corrupt,))
     assert get_session(corrupt) is None
     assert should_resume(corrupt) is False
@@ -547,7 +547,7 @@ def test_a_corrupt_session_is_skipped_and_the_others_still_work(home: Path, cloc
 
 def test_a_corrupt_log_hides_one_session_and_no_other(home: Path) -> None:
     corrupt, whole = waiting_for_approval(), waiting_for_approval()
-    with apsw.Connection(str(home / "holdfast.db")) as raw:
+    with apsw.Connection(str(home / "moorage.db")) as raw:
         raw.execute("UPDATE entries SET data = '{' WHERE id = (SELECT min(id) FROM entries WHERE kind = 'phase')")
     assert get_session(corrupt) is None
     assert [listed["agent_id"] for listed in list_sessions()] == [whole]
@@ -562,7 +562,7 @@ def test_a_store_that_cannot_be_opened_answers_no(home: Path, tmp_path: Path, mo
         f"sqlite:///{tmp_path}/missing/x.db",
         f"sqlite:///{__file__}",
     ):
-        monkeypatch.setenv("HOLDFAST_URL", url)
+        monkeypatch.setenv("MOORAGE_URL", url)
         assert create_session("a") is None
         assert update_state("agent-x") is False
         assert should_resume("agent-x") is False
@@ -583,10 +583,10 @@ def test_a_home_that_is_a_file_answers_no(home: Path) -> None:
 
 def test_another_home_is_another_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     agent_id = create_session("a")
-    monkeypatch.setenv("HOLDFAST_HOME", str(tmp_path / "100% other"))
+    monkeypatch.setenv("MOORAGE_HOME", str(tmp_path / "100% other"))
     assert get_session(agent_id) is None
     assert create_session("b")
-    assert (tmp_path / "100% other" / "holdfast.db").is_file()
+    assert (tmp_path / "100% other" / "moorage.db").is_file()
 
 
 def test_a_folder_keeps_sessions_of_its_own(tmp_path: Path) -> None:
@@ -594,22 +594,22 @@ def test_a_folder_keeps_sessions_of_its_own(tmp_path: Path) -> None:
     agent_id = here.create_session("a")
     assert here.get_session(agent_id) is not None
     assert get_session(agent_id) is None
-    assert (tmp_path / "a folder" / "of 100% its own" / "holdfast.db").is_file()
+    assert (tmp_path / "a folder" / "of 100% its own" / "moorage.db").is_file()
 
 
 def test_a_url_names_the_store(tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path}/elsewhere.db"
     agent_id = AgentSession(url=url).create_session("a", metadata={"task_id": "T001"})
-    with sync.connect(url) as hf:
-        session = hf.get(agent_id or "")
+    with sync.connect(url) as moor:
+        session = moor.get(agent_id or "")
         assert (session.task_id, session.interface) == ("T001", "agent_session")
     with pytest.raises(ValueError, match="not both"):
         AgentSession(tmp_path, url=url)
 
 
 def test_a_session_begun_elsewhere_goes_on_here() -> None:
-    with sync.connect() as hf:
-        session_id = hf.create(agent="a", name="by-name").id
+    with sync.connect() as moor:
+        session_id = moor.create(agent="a", name="by-name").id
     assert update_state("by-name", phase="planning")
     assert state(session_id)["phase"] == "planning"
 
@@ -714,7 +714,7 @@ def test_the_hook_never_raises_on_bad_requests(context: Any) -> None:
 
 def run(*arguments: str | None, code: int = 0) -> str:
     """What a command printed; its exit code must be the given one."""
-    command = [sys.executable, "-m", "holdfast.agent_session", *map(str, arguments)]
+    command = [sys.executable, "-m", "moorage.agent_session", *map(str, arguments)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)
     assert (done.returncode, "Traceback" in done.stderr) == (code, False), done.stderr
     assert bool(done.stderr) == (code != 0), done.stderr
@@ -778,19 +778,19 @@ def test_an_unknown_session_exits_with_3() -> None:
 
 
 def test_a_store_that_cannot_be_opened_exits_with_1(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("HOLDFAST_URL", f"sqlite:///{__file__}")
+    monkeypatch.setenv("MOORAGE_URL", f"sqlite:///{__file__}")
     assert run("list", code=1) == ""
 
 
 def test_a_reader_that_has_seen_enough_is_no_error() -> None:
     for _ in range(3):
         create_session("a" * 200, "b" * 4000)
-    command = f"'{sys.executable}' -m holdfast.agent_session list | head -c 1"
+    command = f"'{sys.executable}' -m moorage.agent_session list | head -c 1"
     done = subprocess.run(command, shell=True, capture_output=True, text=True, timeout=30, check=False)
     assert (done.stdout, done.stderr) == ("a", "")
 
 
 def test_a_refusal_is_not_printed() -> None:
-    code = "from holdfast.agent_session import update_state; assert update_state('unknown') is False"
+    code = "from moorage.agent_session import update_state; assert update_state('unknown') is False"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=30, check=False)
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")

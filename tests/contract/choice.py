@@ -1,22 +1,22 @@
 """Which rules run where: all of them on every store, unless what is left is the same code once more.
 
-HOLDFAST_TEST_ALL=1 runs them all everywhere.
+MOORAGE_TEST_ALL=1 runs them all everywhere.
 """
 
 from __future__ import annotations
 
 import os
 
-from holdfast.testing.contract import StoreContract
-from holdfast.testing.contract.approvals import ApprovalRules
-from holdfast.testing.contract.callbacks import CallbackRules
-from holdfast.testing.contract.context import ContextRules
-from holdfast.testing.contract.feed import FeedRules
-from holdfast.testing.contract.forks import ForkRules
-from holdfast.testing.contract.log import LogRules
-from holdfast.testing.contract.runs import RunRules
-from holdfast.testing.contract.transfer import TransferRules
-from holdfast.testing.contract.turns import TurnRules
+from moorage.testing.contract import StoreContract
+from moorage.testing.contract.approvals import ApprovalRules
+from moorage.testing.contract.callbacks import CallbackRules
+from moorage.testing.contract.context import ContextRules
+from moorage.testing.contract.feed import FeedRules
+from moorage.testing.contract.forks import ForkRules
+from moorage.testing.contract.log import LogRules
+from moorage.testing.contract.runs import RunRules
+from moorage.testing.contract.transfer import TransferRules
+from moorage.testing.contract.turns import TurnRules
 
 
 class RulesOfVersions(TurnRules, CallbackRules, FeedRules, LogRules):
@@ -29,4 +29,4 @@ class RulesOfSealing(LogRules, ForkRules, ContextRules, ApprovalRules, TransferR
 
 def unless_all(rules: type) -> type:
     """These rules, or the whole contract if that is asked for."""
-    return StoreContract if os.environ.get("HOLDFAST_TEST_ALL") else rules
+    return StoreContract if os.environ.get("MOORAGE_TEST_ALL") else rules

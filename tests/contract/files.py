@@ -6,16 +6,16 @@ from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from holdfast.stores.sealing import Sealer
-from holdfast.stores.sqlite.store import SqliteStore
-from holdfast.testing.builders import drive
+from moorage.stores.sealing import Sealer
+from moorage.stores.sqlite.store import SqliteStore
+from moorage.testing.builders import drive
 
 KEYS = {"k-1": b"1" * 32}
 
 
 def new_file(folder: Path, *, sealed: bool = False) -> Path:
     """A database in which nothing is yet."""
-    path = folder / "holdfast.db"
+    path = folder / "moorage.db"
     for ending, content in _parts(sealed=sealed):
         path.with_name(path.name + ending).write_bytes(content)
     return path
@@ -24,7 +24,7 @@ def new_file(folder: Path, *, sealed: bool = False) -> Path:
 @cache
 def _parts(*, sealed: bool) -> list[tuple[str, bytes]]:
     """What a new store leaves behind: the file, and its log."""
-    with TemporaryDirectory(prefix="holdfast-") as folder:
+    with TemporaryDirectory(prefix="moorage-") as folder:
         path = Path(folder) / "new.db"
         drive(SqliteStore.open(path, sealer=Sealer(KEYS) if sealed else None).close())
         return [(ending, path.with_name(path.name + ending).read_bytes()) for ending in ("", "-wal")]

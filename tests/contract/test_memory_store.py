@@ -9,10 +9,10 @@ import time
 
 import pytest
 
-from holdfast.ports import Store
-from holdfast.stores.memory.store import MemoryStore
-from holdfast.testing.builders import OWNER, a_session, a_stamp, drive, said, updated, whole_feed
-from holdfast.testing.contract import StoreContract
+from moorage.ports import Store
+from moorage.stores.memory.store import MemoryStore
+from moorage.testing.builders import OWNER, a_session, a_stamp, drive, said, updated, whole_feed
+from moorage.testing.contract import StoreContract
 
 
 class TestMemoryStore(StoreContract):
@@ -87,7 +87,7 @@ def test_writes_from_many_threads_all_land() -> None:
 def test_asyncio_is_not_imported_for_those_who_do_not_use_it() -> None:
     code = (
         "import sys\n"
-        "from holdfast.stores.memory.store import MemoryStore\n"
+        "from moorage.stores.memory.store import MemoryStore\n"
         "store = MemoryStore()\n"
         "try:\n"
         "    store.wait(store.pulse(), 0).send(None)\n"

@@ -11,15 +11,15 @@ import pytest_asyncio
 from hypothesis import settings
 from hypothesis.stateful import run_state_machine_as_test
 
-from holdfast.core.errors import Unsupported
-from holdfast.ports import Capability, Store
-from holdfast.stores.sealing import Sealer
-from holdfast.testing.builders import OWNER
-from holdfast.testing.comparison import Comparison
-from holdfast.testing.contract import StoreContract
-from holdfast.testing.model import StoreComparison
-from holdfast.testing.postgres import Databases, GivenServer, PostgresServer
-from holdfast.testing.work_model import WorkComparison
+from moorage.core.errors import Unsupported
+from moorage.ports import Capability, Store
+from moorage.stores.sealing import Sealer
+from moorage.testing.builders import OWNER
+from moorage.testing.comparison import Comparison
+from moorage.testing.contract import StoreContract
+from moorage.testing.model import StoreComparison
+from moorage.testing.postgres import Databases, GivenServer, PostgresServer
+from moorage.testing.work_model import WorkComparison
 from tests.contract.choice import RulesOfSealing, RulesOfVersions, unless_all
 from tests.contract.files import KEYS
 from tests.postgres.stores import Loop, Shelf

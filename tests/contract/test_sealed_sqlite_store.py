@@ -12,15 +12,15 @@ from tempfile import TemporaryDirectory
 import pytest
 from hypothesis import settings
 
-from holdfast.core.errors import Unsupported
-from holdfast.ports import Capability, Store
-from holdfast.stores.sealing import Sealer
-from holdfast.stores.sqlite.store import SqliteStore
-from holdfast.testing.builders import OWNER, drive
-from holdfast.testing.comparison import Comparison
-from holdfast.testing.contract import StoreContract
-from holdfast.testing.model import StoreComparison
-from holdfast.testing.work_model import WorkComparison
+from moorage.core.errors import Unsupported
+from moorage.ports import Capability, Store
+from moorage.stores.sealing import Sealer
+from moorage.stores.sqlite.store import SqliteStore
+from moorage.testing.builders import OWNER, drive
+from moorage.testing.comparison import Comparison
+from moorage.testing.contract import StoreContract
+from moorage.testing.model import StoreComparison
+from moorage.testing.work_model import WorkComparison
 from tests.contract.choice import RulesOfSealing, unless_all
 from tests.contract.files import KEYS, new_file
 from tests.contract.test_sqlite_store import TestSqliteStore as PlainStore
@@ -55,8 +55,8 @@ class OnASealedFile(Comparison):
     """Every run has a file of its own."""
 
     def make_store(self) -> Store:
-        self.folder = TemporaryDirectory(prefix="holdfast-")
-        return SqliteStore.open(Path(self.folder.name) / "holdfast.db", sealer=Sealer(KEYS))
+        self.folder = TemporaryDirectory(prefix="moorage-")
+        return SqliteStore.open(Path(self.folder.name) / "moorage.db", sealer=Sealer(KEYS))
 
     def teardown(self) -> None:
         with self.folder:

@@ -13,13 +13,13 @@ from typing import Any
 import pytest
 from hypothesis import settings
 
-from holdfast.ports import Store
-from holdfast.stores.sqlite.store import SqliteStore
-from holdfast.testing.builders import drive
-from holdfast.testing.comparison import Comparison
-from holdfast.testing.contract import StoreContract
-from holdfast.testing.model import StoreComparison
-from holdfast.testing.work_model import WorkComparison
+from moorage.ports import Store
+from moorage.stores.sqlite.store import SqliteStore
+from moorage.testing.builders import drive
+from moorage.testing.comparison import Comparison
+from moorage.testing.contract import StoreContract
+from moorage.testing.model import StoreComparison
+from moorage.testing.work_model import WorkComparison
 from tests.contract.files import new_file
 
 
@@ -51,8 +51,8 @@ class OnAFile(Comparison):
     """Every run has a file of its own."""
 
     def make_store(self) -> Store:
-        self.folder = TemporaryDirectory(prefix="holdfast-")
-        return SqliteStore.open(Path(self.folder.name) / "holdfast.db")
+        self.folder = TemporaryDirectory(prefix="moorage-")
+        return SqliteStore.open(Path(self.folder.name) / "moorage.db")
 
     def teardown(self) -> None:
         with self.folder:

@@ -9,20 +9,20 @@ from typing import Any
 
 import pytest
 
-from holdfast.core.run import Join
-from holdfast.stores.sqlite import work
-from holdfast.stores.sqlite.connection import Connection
-from holdfast.stores.sqlite.store import SqliteStore
-from holdfast.stores.work_rows import item_of
-from holdfast.testing.builders import OWNER, a_session, a_stamp, said
-from holdfast.testing.work import a_child_run, finish, launch, start, take, taken
+from moorage.core.run import Join
+from moorage.stores.sqlite import work
+from moorage.stores.sqlite.connection import Connection
+from moorage.stores.sqlite.store import SqliteStore
+from moorage.stores.work_rows import item_of
+from moorage.testing.builders import OWNER, a_session, a_stamp, said
+from moorage.testing.work import a_child_run, finish, launch, start, take, taken
 
 CHILDREN = 60
 
 
 @pytest.fixture
 async def store(tmp_path: Path) -> AsyncIterator[SqliteStore]:
-    store = SqliteStore.serve(tmp_path / "holdfast.db")
+    store = SqliteStore.serve(tmp_path / "moorage.db")
     yield store
     await store.close()
 

@@ -7,16 +7,16 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from holdfast.core import work
-from holdfast.core.approval import Approval, ApprovalState
-from holdfast.core.entry import Entry
-from holdfast.core.inbox import ITEM_MOVES, OPEN_ITEMS, Item, ItemState
-from holdfast.core.run import RUN_MOVES, Run, RunState
-from holdfast.core.session import SESSION_MOVES, Change, Session, State, View, Work
-from holdfast.core.turn import TURN_MOVES, Retry, Turn, TurnState
-from holdfast.core.work import TurnEnd
-from holdfast.testing.builders import NOON, a_stamp, said
-from holdfast.testing.work import a_claim, a_run
+from moorage.core import work
+from moorage.core.approval import Approval, ApprovalState
+from moorage.core.entry import Entry
+from moorage.core.inbox import ITEM_MOVES, OPEN_ITEMS, Item, ItemState
+from moorage.core.run import RUN_MOVES, Run, RunState
+from moorage.core.session import SESSION_MOVES, Change, Session, State, View, Work
+from moorage.core.turn import TURN_MOVES, Retry, Turn, TurnState
+from moorage.core.work import TurnEnd
+from moorage.testing.builders import NOON, a_stamp, said
+from moorage.testing.work import a_claim, a_run
 from tests.core.heads import a_head
 
 

@@ -7,9 +7,9 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from holdfast.core.family import FamilyLimits, born
-from holdfast.core.session import FINAL_STATES, Birth, Session, State
-from holdfast.testing.builders import NOON, a_stamp, after, new_session
+from moorage.core.family import FamilyLimits, born
+from moorage.core.session import FINAL_STATES, Birth, Session, State
+from moorage.testing.builders import NOON, a_stamp, after, new_session
 
 
 def a_head(state: State = State.CREATED, at: datetime = NOON, **fields: Any) -> Session:

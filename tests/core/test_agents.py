@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.core.agent import (
+from moorage.core.agent import (
     KNOWN,
     NEEDS,
     TAKES,
@@ -19,9 +19,9 @@ from holdfast.core.agent import (
     definition_of,
     fill_in,
 )
-from holdfast.core.duration import duration, duration_text
-from holdfast.core.errors import InvalidField
-from holdfast.core.turn import Retry
+from moorage.core.duration import duration, duration_text
+from moorage.core.errors import InvalidField
+from moorage.core.turn import Retry
 
 LEAST: dict[str, dict[str, Any]] = {
     "builtin": {},

@@ -10,11 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from holdfast.core.approval import APPROVAL_MOVES, Approval, ApprovalState, hash_of_plan
-from holdfast.core.entry import Kind
-from holdfast.core.errors import AlreadyDecided, ApprovalClosed, InvalidField
-from holdfast.core.session import BY_APPROVAL, BY_PERSON, Phase, Session, State, Update
-from holdfast.testing.builders import NOON, a_stamp, after, an_approval, said
+from moorage.core.approval import APPROVAL_MOVES, Approval, ApprovalState, hash_of_plan
+from moorage.core.entry import Kind
+from moorage.core.errors import AlreadyDecided, ApprovalClosed, InvalidField
+from moorage.core.session import BY_APPROVAL, BY_PERSON, Phase, Session, State, Update
+from moorage.testing.builders import NOON, a_stamp, after, an_approval, said
 from tests.core.heads import LATER, a_head
 
 STAMP = a_stamp(LATER)

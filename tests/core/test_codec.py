@@ -12,10 +12,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.core.codec import MAX_DEPTH, canonical, check_json, decode, encode, encode_text
-from holdfast.core.errors import InvalidJson
-from holdfast.core.session import State
-from holdfast.testing.texts import DEEP, TEXTS
+from moorage.core.codec import MAX_DEPTH, canonical, check_json, decode, encode, encode_text
+from moorage.core.errors import InvalidJson
+from moorage.core.session import State
+from moorage.testing.texts import DEEP, TEXTS
 
 # Text without lone surrogates, numbers of 64 bits, finite floats: what JSON carries everywhere.
 scalars = (

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.core.context import (
+from moorage.core.context import (
     MAX_KEYS,
     MAX_TTL,
     MAX_VALUE_BYTES,
@@ -20,9 +20,9 @@ from holdfast.core.context import (
     put_key,
     replace_all,
 )
-from holdfast.core.errors import InvalidField, InvalidJson, SessionClosed, TooLarge, VersionConflict
-from holdfast.core.session import FINAL_STATES, State
-from holdfast.testing.builders import NOON
+from moorage.core.errors import InvalidField, InvalidJson, SessionClosed, TooLarge, VersionConflict
+from moorage.core.session import FINAL_STATES, State
+from moorage.testing.builders import NOON
 from tests.core.heads import LATER, a_head
 
 HOUR = timedelta(hours=1)

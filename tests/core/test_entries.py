@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.core.entry import (
+from moorage.core.entry import (
     MAX_MESSAGE_BYTES,
     MAX_MESSAGES_PER_APPEND,
     ROLES,
@@ -20,10 +20,10 @@ from holdfast.core.entry import (
     tool_calls,
     tool_results,
 )
-from holdfast.core.errors import HoldfastError, InvalidField, InvalidJson, TooLarge
-from holdfast.core.event import deletion_event, event_of, search_words, snippet_of
-from holdfast.core.family import Tombstone
-from holdfast.testing.builders import NOON
+from moorage.core.errors import InvalidField, InvalidJson, MoorageError, TooLarge
+from moorage.core.event import deletion_event, event_of, search_words, snippet_of
+from moorage.core.family import Tombstone
+from moorage.testing.builders import NOON
 
 PARTS: list[dict[str, Any]] = [
     {"type": "text", "text": "Looking it up"},
@@ -179,5 +179,5 @@ def test_a_snippet_is_the_part_around_the_word() -> None:
 
 
 def test_refusals_are_ours() -> None:
-    with pytest.raises(HoldfastError):
+    with pytest.raises(MoorageError):
         check_messages([object()])

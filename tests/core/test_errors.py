@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from holdfast.core import errors
-from holdfast.core.errors import HoldfastError, edge_of, utc_text
+from moorage.core import errors
+from moorage.core.errors import MoorageError, edge_of, utc_text
 
 AT = datetime(2026, 3, 1, 12, tzinfo=UTC)
 FAMILIES: dict[type[Any], tuple[int, str, int]] = {
@@ -31,7 +31,7 @@ EXCEPTIONS: dict[str, tuple[int, str, int]] = {
     "agent_failed": (502, "ABORTED", 1),
 }
 # One of every error that can be raised, and the code it must have.
-EXAMPLES: tuple[tuple[str, HoldfastError], ...] = (
+EXAMPLES: tuple[tuple[str, MoorageError], ...] = (
     ("invalid_id", errors.InvalidId("session_id", "../evil")),
     ("invalid_name", errors.InvalidId("session_name", "a b")),
     ("invalid_ttl", errors.InvalidField("ttl", "is -1")),
@@ -96,21 +96,21 @@ EXAMPLES: tuple[tuple[str, HoldfastError], ...] = (
     ("agent_unreachable", errors.AgentUnreachable("planner", "none of localhost:1 can be reached")),
     ("tool_unreachable", errors.ToolUnreachable("sundial", "none of localhost:1 can be reached")),
     ("session_corrupt", errors.SessionCorrupt("s-1", "entry 3")),
-    ("store_busy", errors.StoreBusy("holdfast.db")),
-    ("store_read_only", errors.StoreReadOnly("holdfast.db")),
-    ("store_full", errors.StoreFull("holdfast.db")),
-    ("store_corrupt", errors.StoreCorrupt("holdfast.db", "cut short")),
-    ("store_too_new", errors.StoreTooNew("holdfast.db", 9, 1)),
+    ("store_busy", errors.StoreBusy("moorage.db")),
+    ("store_read_only", errors.StoreReadOnly("moorage.db")),
+    ("store_full", errors.StoreFull("moorage.db")),
+    ("store_corrupt", errors.StoreCorrupt("moorage.db", "cut short")),
+    ("store_too_new", errors.StoreTooNew("moorage.db", 9, 1)),
     ("encryption_key_missing", errors.EncryptionKeyMissing("k-1")),
-    ("encryption_key_wrong", errors.EncryptionKeyWrong("k-1", "holdfast.db")),
-    ("store_unavailable", errors.StoreUnavailable("holdfast.db cannot be opened")),
+    ("encryption_key_wrong", errors.EncryptionKeyWrong("k-1", "moorage.db")),
+    ("store_unavailable", errors.StoreUnavailable("moorage.db cannot be opened")),
 )
 IDS = [code for code, _ in EXAMPLES]
 
 
-def error_classes() -> list[type[HoldfastError]]:
+def error_classes() -> list[type[MoorageError]]:
     defined: list[Any] = [value for value in vars(errors).values() if inspect.isclass(value)]
-    return [kind for kind in defined if issubclass(kind, HoldfastError) and kind is not HoldfastError]
+    return [kind for kind in defined if issubclass(kind, MoorageError) and kind is not MoorageError]
 
 
 def drawn_tree() -> dict[str, str]:
@@ -152,7 +152,7 @@ def test_there_is_an_example_of_every_error() -> None:
 
 
 @pytest.mark.parametrize(("code", "error"), EXAMPLES, ids=IDS)
-def test_an_error_has_its_code_a_message_and_its_facts(code: str, error: HoldfastError) -> None:
+def test_an_error_has_its_code_a_message_and_its_facts(code: str, error: MoorageError) -> None:
     assert error.code == code
     assert str(error) == error.message != ""
     shown = error.to_dict()
@@ -162,8 +162,8 @@ def test_an_error_has_its_code_a_message_and_its_facts(code: str, error: Holdfas
 
 
 @pytest.mark.parametrize(("code", "error"), EXAMPLES, ids=IDS)
-def test_facts_are_plain_json(code: str, error: HoldfastError) -> None:
-    from holdfast.core.codec import check_json
+def test_facts_are_plain_json(code: str, error: MoorageError) -> None:
+    from moorage.core.codec import check_json
 
     check_json(error.to_dict(), code)
 
@@ -175,7 +175,7 @@ def test_no_two_kinds_of_error_share_a_code() -> None:
 
 
 @pytest.mark.parametrize(("code", "error"), EXAMPLES, ids=IDS)
-def test_every_error_leaves_through_every_door(code: str, error: HoldfastError) -> None:
+def test_every_error_leaves_through_every_door(code: str, error: MoorageError) -> None:
     family = next(family for family in FAMILIES if isinstance(error, family))
     http, grpc, exit_code = FAMILIES[family]
     edge = edge_of(error)
@@ -184,8 +184,8 @@ def test_every_error_leaves_through_every_door(code: str, error: HoldfastError) 
 
 def test_every_family_has_its_edge() -> None:
     assert {kind.family for kind in error_classes()} == {"invalid", "not_found", "conflict", "access", "store"}
-    assert edge_of(HoldfastError("oops")).http == 500
-    assert edge_of(HoldfastError("oops")).exit_code == 1
+    assert edge_of(MoorageError("oops")).http == 500
+    assert edge_of(MoorageError("oops")).exit_code == 1
 
 
 def test_an_unknown_fact_is_an_unknown_attribute() -> None:
@@ -194,12 +194,12 @@ def test_an_unknown_fact_is_an_unknown_attribute() -> None:
 
 
 @pytest.mark.parametrize(("code", "error"), EXAMPLES, ids=IDS)
-def test_an_error_survives_the_way_to_another_process(code: str, error: HoldfastError) -> None:
+def test_an_error_survives_the_way_to_another_process(code: str, error: MoorageError) -> None:
     copy: Any = pickle.loads(pickle.dumps(error))
     assert (type(copy), copy.to_dict(), str(copy)) == (type(error), error.to_dict(), str(error))
 
 
-def through_json(error: HoldfastError) -> HoldfastError:
+def through_json(error: MoorageError) -> MoorageError:
     """What a client makes of the document that a door has shown."""
     document = json.loads(json.dumps(error.to_dict()))
     code, detail = document.pop("code"), document.pop("detail")
@@ -207,14 +207,14 @@ def through_json(error: HoldfastError) -> HoldfastError:
 
 
 @pytest.mark.parametrize(("code", "error"), EXAMPLES, ids=IDS)
-def test_an_error_is_the_same_at_the_other_end_of_a_door(code: str, error: HoldfastError) -> None:
+def test_an_error_is_the_same_at_the_other_end_of_a_door(code: str, error: MoorageError) -> None:
     copy = through_json(error)
     assert (type(copy), copy.code, copy.message, copy.facts) == (type(error), code, error.message, error.facts)
     assert all(getattr(copy, name) == value for name, value in error.facts.items())
 
 
-@pytest.mark.parametrize("family", [errors.HoldfastError, *FAMILIES])
-def test_a_family_is_the_same_at_the_other_end_of_a_door(family: type[HoldfastError]) -> None:
+@pytest.mark.parametrize("family", [errors.MoorageError, *FAMILIES])
+def test_a_family_is_the_same_at_the_other_end_of_a_door(family: type[MoorageError]) -> None:
     error = family("oops", why="because")
     copy = through_json(error)
     assert (type(copy), copy.to_dict()) == (family, error.to_dict())

@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from holdfast.core.entry import Kind
-from holdfast.core.errors import FamilyLimit, HasChildren, OwnAncestor, SessionClosed, SessionRunning, TooLarge
-from holdfast.core.family import MAX_DEPTH, MAX_OPEN_CHILDREN, FamilyLimits, Member, born, check_deletion, forked
-from holdfast.core.session import FINAL_STATES, MAX_METADATA_BYTES, Birth, Hold, Phase, Session, State
-from holdfast.testing.builders import NOON, a_stamp, new_session
+from moorage.core.entry import Kind
+from moorage.core.errors import FamilyLimit, HasChildren, OwnAncestor, SessionClosed, SessionRunning, TooLarge
+from moorage.core.family import MAX_DEPTH, MAX_OPEN_CHILDREN, FamilyLimits, Member, born, check_deletion, forked
+from moorage.core.session import FINAL_STATES, MAX_METADATA_BYTES, Birth, Hold, Phase, Session, State
+from moorage.testing.builders import NOON, a_stamp, new_session
 from tests.core.heads import LATER, a_head, a_held_head
 
 LIMITS = FamilyLimits()

@@ -8,10 +8,10 @@ import pytest
 from msgspec import UNSET
 from msgspec.structs import replace
 
-from holdfast.core.entry import Kind
-from holdfast.core.errors import HeldByAnother, HoldLost
-from holdfast.core.session import HOLD_FOR, Change, Hold, Session, State, Update
-from holdfast.testing.builders import NOON, a_stamp, after, an_approval, said
+from moorage.core.entry import Kind
+from moorage.core.errors import HeldByAnother, HoldLost
+from moorage.core.session import HOLD_FOR, Change, Hold, Session, State, Update
+from moorage.testing.builders import NOON, a_stamp, after, an_approval, said
 from tests.core.heads import LATER, a_head, a_held_head
 
 STAMP = a_stamp(LATER)

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.core.errors import InvalidField, InvalidId
-from holdfast.core.ids import (
+from moorage.core.errors import InvalidField, InvalidId
+from moorage.core.ids import (
     ID_PATTERN,
     check_label,
     check_session_id,

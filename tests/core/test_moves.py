@@ -9,12 +9,12 @@ from typing import TypeVar
 
 import pytest
 
-from holdfast.core.approval import APPROVAL_MOVES, ApprovalState
-from holdfast.core.errors import IllegalMove
-from holdfast.core.inbox import ITEM_MOVES, OPEN_ITEMS, ItemState
-from holdfast.core.run import RUN_MOVES, SETTLED, RunState
-from holdfast.core.session import FINAL_STATES, OPEN_STATES, SESSION_MOVES, State
-from holdfast.core.turn import ENDED, TURN_MOVES, TurnState
+from moorage.core.approval import APPROVAL_MOVES, ApprovalState
+from moorage.core.errors import IllegalMove
+from moorage.core.inbox import ITEM_MOVES, OPEN_ITEMS, ItemState
+from moorage.core.run import RUN_MOVES, SETTLED, RunState
+from moorage.core.session import FINAL_STATES, OPEN_STATES, SESSION_MOVES, State
+from moorage.core.turn import ENDED, TURN_MOVES, TurnState
 from tests.core.heads import a_head
 
 T = TypeVar("T", bound=StrEnum)

@@ -10,10 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from holdfast.core.errors import InvalidCursor, InvalidField, InvalidRequest
-from holdfast.core.query import MAX_LIMIT, Page, SessionQuery, check_limit, make_cursor, read_cursor
-from holdfast.core.session import Phase, State
-from holdfast.testing.builders import NOON, after
+from moorage.core.errors import InvalidCursor, InvalidField, InvalidRequest
+from moorage.core.query import MAX_LIMIT, Page, SessionQuery, check_limit, make_cursor, read_cursor
+from moorage.core.session import Phase, State
+from moorage.testing.builders import NOON, after
 from tests.core.heads import a_head
 
 positions = st.integers(0, 2**60 - 1)

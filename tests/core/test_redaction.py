@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.core.redact import REDACTED, SECRET_WORDS, Redactor
+from moorage.core.redact import REDACTED, SECRET_WORDS, Redactor
 
 redactor = Redactor()
 

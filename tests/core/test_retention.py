@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from holdfast.core.policy import Limit, Retention, why_removable
-from holdfast.core.session import Hold, Phase, State
-from holdfast.testing.builders import NOON
+from moorage.core.policy import Limit, Retention, why_removable
+from moorage.core.session import Hold, Phase, State
+from moorage.testing.builders import NOON
 from tests.core.heads import a_head
 
 MINUTE = timedelta(minutes=1)

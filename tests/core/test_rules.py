@@ -8,17 +8,17 @@ from datetime import timedelta
 import pytest
 from msgspec.structs import replace
 
-from holdfast.core.entry import Kind
-from holdfast.core.errors import (
+from moorage.core.entry import Kind
+from moorage.core.errors import (
     FinalPhase,
-    HoldfastError,
     InvalidField,
+    MoorageError,
     OutcomeConflict,
     SessionClosed,
     TooLarge,
     UnknownPhase,
 )
-from holdfast.core.session import (
+from moorage.core.session import (
     FINAL_PHASES,
     FINAL_STATES,
     MAX_METADATA_BYTES,
@@ -36,7 +36,7 @@ from holdfast.core.session import (
     check_phase,
     merged_metadata,
 )
-from holdfast.testing.builders import NOON, a_stamp, after, an_approval, said
+from moorage.testing.builders import NOON, a_stamp, after, an_approval, said
 from tests.core.heads import LATER, a_head
 
 Rule = Callable[[Session], Change]
@@ -106,7 +106,7 @@ def test_every_change_numbers_its_entries_on_without_a_gap(rule: str, state: Sta
     head = a_head(state)
     try:
         change = RULES[rule](head)
-    except HoldfastError:
+    except MoorageError:
         return
     numbers = [entry.number for entry in change.entries]
     assert numbers == list(range(head.last_entry + 1, change.session.last_entry + 1))

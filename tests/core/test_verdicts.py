@@ -7,15 +7,15 @@ from datetime import timedelta
 import pytest
 from msgspec.structs import replace
 
-from holdfast.core.errors import SessionCorrupt, SessionNotFound
-from holdfast.core.policy import (
+from moorage.core.errors import SessionCorrupt, SessionNotFound
+from moorage.core.policy import (
     Criterion,
     ResumePolicy,
     verdict_on,
     verdict_without,
 )
-from holdfast.core.session import FINAL_STATES, RESUMABLE_PHASES, WORKING_PHASES, Hold, Phase, Session, State
-from holdfast.testing.builders import NOON
+from moorage.core.session import FINAL_STATES, RESUMABLE_PHASES, WORKING_PHASES, Hold, Phase, Session, State
+from moorage.testing.builders import NOON
 from tests.core.heads import a_head
 
 MINUTE = timedelta(minutes=1)

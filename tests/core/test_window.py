@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from holdfast.core.entry import Entry, Kind, tool_calls, tool_results
-from holdfast.core.errors import InvalidField
-from holdfast.core.window import (
+from moorage.core.entry import Entry, Kind, tool_calls, tool_results
+from moorage.core.errors import InvalidField
+from moorage.core.window import (
     WindowBuilder,
     WindowSize,
     bytes_of,
@@ -21,7 +21,7 @@ from holdfast.core.window import (
     whole_upto,
     with_pinned,
 )
-from holdfast.testing.builders import NOON
+from moorage.testing.builders import NOON
 
 Content = str | list[dict[str, Any]]
 

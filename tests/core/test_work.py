@@ -10,15 +10,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from holdfast.core import work
-from holdfast.core.errors import HoldfastError, RunSettled, SessionClosed, TurnLost
-from holdfast.core.inbox import MAX_GIVEN
-from holdfast.core.run import MAX_RESULT_BYTES, Join, Mode, RunState
-from holdfast.core.session import HOLD_FOR, Change, State, View, Work
-from holdfast.core.turn import LEASE, LOST_AFTER, MAX_ATTEMPTS, Retry, Turn, TurnState
-from holdfast.core.work import TurnEnd, callbacks_of_deleted, cut, fate_with, fence
-from holdfast.testing.builders import NOON, a_stamp
-from holdfast.testing.work import LATE, TOO_LATE, a_child_run, a_claim, a_run
+from moorage.core import work
+from moorage.core.errors import MoorageError, RunSettled, SessionClosed, TurnLost
+from moorage.core.inbox import MAX_GIVEN
+from moorage.core.run import MAX_RESULT_BYTES, Join, Mode, RunState
+from moorage.core.session import HOLD_FOR, Change, State, View, Work
+from moorage.core.turn import LEASE, LOST_AFTER, MAX_ATTEMPTS, Retry, Turn, TurnState
+from moorage.core.work import TurnEnd, callbacks_of_deleted, cut, fate_with, fence
+from moorage.testing.builders import NOON, a_stamp
+from moorage.testing.work import LATE, TOO_LATE, a_child_run, a_claim, a_run
 from tests.core.cases import Case
 from tests.core.heads import a_head
 
@@ -459,7 +459,7 @@ STEPS: dict[str, Step] = {
 def _does(case: Case, name: str) -> None:
     try:
         STEPS[name](case)
-    except (HoldfastError, StopIteration):
+    except (MoorageError, StopIteration):
         return  # refused: that is an answer too
 
 

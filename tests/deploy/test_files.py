@@ -15,7 +15,7 @@ import click
 import pytest
 import yaml
 
-from holdfast.doors.cli.app import cli
+from moorage.doors.cli.app import cli
 
 ROOT = Path(__file__).parents[2]
 DEPLOY = ROOT / "deploy"
@@ -27,7 +27,7 @@ SERVICES: dict[str, dict[str, Any]] = COMPOSE["services"]
 
 def parsed(command: list[str]) -> click.Context:
     """A command line of ours, as far as it can be read without being run."""
-    assert Path(command[0]).name == "holdfast"
+    assert Path(command[0]).name == "moorage"
     group: click.Command = cli
     words = command[1:]
     context = click.Context(cli)
@@ -48,7 +48,7 @@ def unit(path: Path) -> ConfigParser:
 def told_commands() -> Iterator[list[str]]:
     """The commands that comments tell a person to type."""
     for path in (DEPLOY / "compose.yaml", *UNITS):
-        for line in re.findall(r"^# +.*?(holdfast (?:keys|serve|launcher) [^#\n]*)", path.read_text(), flags=re.M):
+        for line in re.findall(r"^# +.*?(moorage (?:keys|serve|launcher) [^#\n]*)", path.read_text(), flags=re.M):
             yield shlex.split(line)
 
 
@@ -72,8 +72,8 @@ def test_compose_refers_to_nothing_that_is_missing() -> None:
 
 def test_compose_sets_only_settings_that_are_documented() -> None:
     named = {name for service in SERVICES.values() for name in service.get("environment", {})}
-    ours = {name for name in named if name.startswith("HOLDFAST_")}
-    assert ours == {"HOLDFAST_URL", "HOLDFAST_KEY"}
+    ours = {name for name in named if name.startswith("MOORAGE_")}
+    assert ours == {"MOORAGE_URL", "MOORAGE_KEY"}
     assert [name for name in ours if f"`{name}`" not in SETTINGS] == []
 
 
@@ -84,7 +84,7 @@ def test_nobody_outside_this_machine_reaches_a_port_unasked() -> None:
 
 
 def test_every_service_waits_longer_for_an_end_than_the_server_takes() -> None:
-    from holdfast.doors.http.serve import FINISH_WITHIN
+    from moorage.doors.http.serve import FINISH_WITHIN
 
     assert int(SERVICES["server"]["stop_grace_period"].removesuffix("s")) > FINISH_WITHIN
 
@@ -100,7 +100,7 @@ def test_the_image_starts_what_there_is() -> None:
     text = (DEPLOY / "Dockerfile").read_text(encoding="utf-8")
     (command,) = re.findall(r"^CMD (\[.*\])$", text, flags=re.M)
     parsed(yaml.safe_load(command))
-    assert "holdfast[all]" in text
+    assert "moorage[all]" in text
     assert re.search(r"^USER (?!root)", text, flags=re.M)
 
 
@@ -114,7 +114,7 @@ def test_a_unit_starts_what_there_is(path: Path) -> None:
 
 
 def test_agents_outlive_their_launcher() -> None:
-    assert unit(DEPLOY / "systemd" / "holdfast-launcher@.service")["Service"]["KillMode"] == "process"
+    assert unit(DEPLOY / "systemd" / "moorage-launcher@.service")["Service"]["KillMode"] == "process"
 
 
 @pytest.mark.parametrize("path", UNITS, ids=lambda path: path.name)
@@ -122,11 +122,11 @@ def test_systemd_understands_a_unit(path: Path, tmp_path: Path) -> None:
     systemd = shutil.which("systemd-analyze")
     if systemd is None:
         pytest.skip("there is no systemd-analyze on this machine")
-    program = tmp_path / "holdfast"
+    program = tmp_path / "moorage"
     program.write_text("#!/bin/sh\n")
     program.chmod(0o755)
     copy = tmp_path / path.name.replace("@", "@one")
-    copy.write_text(path.read_text().replace("/opt/holdfast/bin/holdfast", str(program)))
+    copy.write_text(path.read_text().replace("/opt/moorage/bin/moorage", str(program)))
     done = subprocess.run(
         [systemd, "verify", "--man=no", copy], capture_output=True, text=True, check=False, timeout=60
     )
@@ -150,7 +150,7 @@ def test_nginx_buffers_no_stream_and_waits_longer_than_the_longest_poll() -> Non
 
 def test_every_metric_to_alert_on_exists() -> None:
     page = (ROOT / "docs" / "operate.md").read_text(encoding="utf-8")
-    source = (ROOT / "src" / "holdfast" / "doors" / "http" / "metrics.py").read_text(encoding="utf-8")
-    named = set(re.findall(r"`(holdfast_[a-z_]+?)(?:_total)?(?:\{[^`]*)?`", page))
+    source = (ROOT / "src" / "moorage" / "doors" / "http" / "metrics.py").read_text(encoding="utf-8")
+    named = set(re.findall(r"`(moorage_[a-z_]+?)(?:_total)?(?:\{[^`]*)?`", page))
     assert len(named) >= 10
     assert [name for name in sorted(named) if f'"{name}"' not in source] == []

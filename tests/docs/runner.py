@@ -1,4 +1,4 @@
-"""Runs the examples of a page, so that no page can promise what Holdfast does not do.
+"""Runs the examples of a page, so that no page can promise what Moorage does not do.
 
 A page is one sitting: its Python examples share one namespace, its commands one shell, and all of them one empty
 folder, in the order in which a reader meets them. Each page has processes and a folder of its own.
@@ -24,7 +24,7 @@ from tests.docs.page import Example, commands_of, examples_of, place
 HERE = Path(__file__).parent
 NOT_RUN = ("mermaid", "text")
 PATIENCE = 60.0  # seconds for one command or one Python example
-OURS = ("AGENT_", "HOLDFAST_", "PYTEST_", "XDG_")  # variables that would lead an example out of its folder
+OURS = ("AGENT_", "MOORAGE_", "PYTEST_", "XDG_")  # variables that would lead an example out of its folder
 
 
 class ExampleFailed(AssertionError):
@@ -135,7 +135,7 @@ def sitting_environment(folder: Path) -> dict[str, str]:
     env = {name: value for name, value in os.environ.items() if not name.startswith(OURS)}
     return env | {
         "COLUMNS": "120",
-        "HOLDFAST_HOME": str(folder / ".holdfast"),
+        "MOORAGE_HOME": str(folder / ".moorage"),
         "HOME": str(folder),
         "LC_ALL": "C.UTF-8",
         "NO_COLOR": "1",

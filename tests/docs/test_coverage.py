@@ -10,17 +10,17 @@ import click
 import msgspec
 import pytest
 
-from holdfast import agent_session
-from holdfast.client import ContextDoor, Holdfast, connect
-from holdfast.core import errors
-from holdfast.core.entry import Kind
-from holdfast.core.session import PUBLIC_FIELDS
-from holdfast.doors.cli.app import cli
-from holdfast.service.deps import Settings
+from moorage import agent_session
+from moorage.client import ContextDoor, Moorage, connect
+from moorage.core import errors
+from moorage.core.entry import Kind
+from moorage.core.session import PUBLIC_FIELDS
+from moorage.doors.cli.app import cli
+from moorage.service.deps import Settings
 from tests.docs.page import ROOT
 
 REFERENCE = ROOT / "docs" / "reference"
-SOURCE = ROOT / "src" / "holdfast"
+SOURCE = ROOT / "src" / "moorage"
 
 
 def code_spans(page: str) -> str:
@@ -52,7 +52,7 @@ def rows_of(prefix: str = "") -> dict[str, str]:
     return dict(re.findall(rf"^\| `{re.escape(prefix)}(\w+)\(([^`]*)\)`", text, flags=re.M))
 
 
-@pytest.mark.parametrize(("kind", "prefix"), [(Holdfast, ""), (ContextDoor, "context.")])
+@pytest.mark.parametrize(("kind", "prefix"), [(Moorage, ""), (ContextDoor, "context.")])
 def test_every_method_and_argument_is_in_the_reference(kind: type, prefix: str) -> None:
     documented = rows_of(prefix)
     methods = public_methods(kind)
@@ -65,7 +65,7 @@ def test_every_method_and_argument_is_in_the_reference(kind: type, prefix: str) 
     assert absent == {}
 
 
-@pytest.mark.parametrize(("kind", "prefix"), [(Holdfast, ""), (ContextDoor, "context.")])
+@pytest.mark.parametrize(("kind", "prefix"), [(Moorage, ""), (ContextDoor, "context.")])
 def test_the_reference_tells_of_no_argument_there_is_not(kind: type, prefix: str) -> None:
     methods = public_methods(kind)
     for name, signature in rows_of(prefix).items():
@@ -130,7 +130,7 @@ SHARED = options_of(cli)  # every command takes them; cli.md tells of them once
 
 @pytest.mark.parametrize("name", COMMANDS)
 def test_every_command_has_an_example_in_the_reference(name: str) -> None:
-    assert re.search(rf"\bholdfast {name}\b", section_of(name))
+    assert re.search(rf"\bmoorage {name}\b", section_of(name))
 
 
 @pytest.mark.parametrize("name", sorted(COMMANDS.keys() - ALIASES))
@@ -152,7 +152,7 @@ def test_the_reference_tells_of_no_option_there_is_not() -> None:
 # Errors, settings, sessions ---------------------------------------------------------------------
 
 
-def error_classes(kind: type[errors.HoldfastError] = errors.HoldfastError) -> Iterator[type[errors.HoldfastError]]:
+def error_classes(kind: type[errors.MoorageError] = errors.MoorageError) -> Iterator[type[errors.MoorageError]]:
     yield kind
     for child in kind.__subclasses__():
         yield from error_classes(child)
@@ -198,7 +198,7 @@ def test_the_exit_code_of_every_family_is_in_the_reference() -> None:
     text = (REFERENCE / "errors.md").read_text(encoding="utf-8")
     for kind in (errors.InvalidRequest, errors.NotFound, errors.Conflict, errors.AccessError, errors.StoreError):
         exit_code = errors.edge_of(kind("")).exit_code
-        assert re.search(rf"`holdfast\.{kind.__name__}` \| {exit_code} \|", text), kind.__name__
+        assert re.search(rf"`moorage\.{kind.__name__}` \| {exit_code} \|", text), kind.__name__
 
 
 def settings_of(path: Path = SOURCE / "config.py") -> set[str]:
@@ -232,15 +232,15 @@ def test_every_group_of_settings_is_in_the_example_of_config() -> None:
 
 
 def test_every_environment_variable_is_in_the_reference() -> None:
-    read = set(re.findall(r"\"((?:HOLDFAST|AGENT|XDG)_[A-Z_]+)\"", (SOURCE / "config.py").read_text(encoding="utf-8")))
-    assert {"HOLDFAST_URL", "HOLDFAST_HOME", "AGENT_SESSION_ID"} <= read
+    read = set(re.findall(r"\"((?:MOORAGE|AGENT|XDG)_[A-Z_]+)\"", (SOURCE / "config.py").read_text(encoding="utf-8")))
+    assert {"MOORAGE_URL", "MOORAGE_HOME", "AGENT_SESSION_ID"} <= read
     assert missing("configuration.md", read) == []
 
 
 def test_the_defaults_shown_are_the_defaults() -> None:
     import tomllib
 
-    from holdfast import config
+    from moorage import config
 
     text = (REFERENCE / "configuration.md").read_text(encoding="utf-8")
     [shown] = [block for block in re.findall(r"^```toml\n(.*?)^```$", text, flags=re.M | re.S) if "[redact]" in block]

@@ -235,12 +235,12 @@ class TestRunner:
         assert "line 5" in refusal
 
     def test_examples_write_only_below_their_folder(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setenv("HOLDFAST_URL", "sqlite:///elsewhere.db")
+        monkeypatch.setenv("MOORAGE_URL", "sqlite:///elsewhere.db")
         monkeypatch.setenv("AGENT_SESSION_ID", "an-outer-session")
         self.run("""\
             ```console
-            $ echo "${HOLDFAST_HOME#"$PWD"}, ${HOME#"$PWD"}, $HOLDFAST_URL, $AGENT_SESSION_ID"
-            /.holdfast, , ,
+            $ echo "${MOORAGE_HOME#"$PWD"}, ${HOME#"$PWD"}, $MOORAGE_URL, $AGENT_SESSION_ID"
+            /.moorage, , ,
             ```
             """)
 

@@ -11,16 +11,16 @@ import grpc
 import httpx2
 import pytest
 
-from holdfast import config, connect
-from holdfast.core.errors import StoreUnavailable, Unauthorized
-from holdfast.doors.graphql import door as graphql
-from holdfast.doors.grpc.server import GrpcServer
-from holdfast.doors.http import standing, streams
-from holdfast.doors.http.app import Door
-from holdfast.doors.http.gate import Gate
-from holdfast.doors.http.streams import StreamSettings
-from holdfast.doors.mcp import door as mcp
-from holdfast.protobuf.sessions_pb2 import WatchSessionRequest
+from moorage import config, connect
+from moorage.core.errors import StoreUnavailable, Unauthorized
+from moorage.doors.graphql import door as graphql
+from moorage.doors.grpc.server import GrpcServer
+from moorage.doors.http import standing, streams
+from moorage.doors.http.app import Door
+from moorage.doors.http.gate import Gate
+from moorage.doors.http.streams import StreamSettings
+from moorage.doors.mcp import door as mcp
+from moorage.protobuf.sessions_pb2 import WatchSessionRequest
 from tests.doors.graphql.client import Client
 from tests.doors.grpc.serving import Stubs
 from tests.doors.http.server import Served, running
@@ -42,7 +42,7 @@ class Guarded(Served):
         return {"Authorization": f"Bearer {self.key}"}
 
     async def revoke(self) -> None:
-        await self.holdfast().revoke_key(self.key_id)
+        await self.moorage().revoke_key(self.key_id)
 
 
 @pytest.fixture
@@ -57,9 +57,9 @@ async def guarded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncItera
     async with running(door) as http, asyncio.timeout(PATIENCE):
         served = Guarded(http, door, live, graphql.add_to(door, live))
         served.grpc_port = await server.start("127.0.0.1", 0)
-        made = await served.holdfast().create_key(scopes=("read", "write"))
+        made = await served.moorage().create_key(scopes=("read", "write"))
         served.key, served.key_id = made.text, made.key.key_id
-        await served.holdfast().create(session_id="s", parent=None)
+        await served.moorage().create(session_id="s", parent=None)
         yield served
         await server.close(0)
     await deps.store.close()
@@ -77,8 +77,8 @@ async def test_server_sent_events_end_with_a_refusal(guarded: Guarded) -> None:
 
 
 async def test_a_client_in_python_is_told_so(guarded: Guarded) -> None:
-    async with connect(guarded.url, key=guarded.key) as hf:
-        events = hf.events("s")
+    async with connect(guarded.url, key=guarded.key) as moor:
+        events = moor.events("s")
         assert (await anext(events)).type == "created"
         await guarded.revoke()
         with pytest.raises(Unauthorized):
@@ -138,6 +138,6 @@ async def test_a_store_that_is_away_ends_no_stream(guarded: Guarded, monkeypatch
         lines = stream.aiter_lines()
         monkeypatch.setattr(Gate, "look_at", fail)
         await looked.wait()
-        await guarded.holdfast().append("s", ["still here"])
+        await guarded.moorage().append("s", ["still here"])
         while "still here" not in await anext(lines):
             pass

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-import holdfast
-from holdfast.client import Holdfast
+import moorage
+from moorage.client import Moorage
 from tests.remote.conftest import OURS
 from tests.remote.server import Doors
 
@@ -25,7 +25,7 @@ def home(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     """Where agents are defined."""
     for name in OURS:
         monkeypatch.delenv(name, raising=False)
-    monkeypatch.setenv("HOLDFAST_HOME", str(tmp_path / "home"))
+    monkeypatch.setenv("MOORAGE_HOME", str(tmp_path / "home"))
     return tmp_path / "home"
 
 
@@ -34,7 +34,7 @@ def url(request: pytest.FixtureRequest, tmp_path: Path, home: Path) -> Iterator[
     if request.param == "memory":
         yield f"memory://{tmp_path}"
     elif request.param == "sqlite":
-        yield f"sqlite:///{tmp_path / 'holdfast.db'}"
+        yield f"sqlite:///{tmp_path / 'moorage.db'}"
     else:
         doors: Doors = request.getfixturevalue("doors")
         address = doors.open(f"sqlite:///{tmp_path / 'served.db'}")
@@ -44,6 +44,6 @@ def url(request: pytest.FixtureRequest, tmp_path: Path, home: Path) -> Iterator[
 
 
 @pytest.fixture
-async def hf(url: str) -> AsyncIterator[Holdfast]:
-    async with holdfast.connect(url) as connected:
+async def moor(url: str) -> AsyncIterator[Moorage]:
+    async with moorage.connect(url) as connected:
         yield connected

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-import holdfast
-from holdfast.client import Holdfast
-from holdfast.core.errors import AgentNotFound, HeldByAnother, InvalidField, SessionClosed
-from holdfast.executor import AgentExecutor, ExecutionEvent, Interaction
+import moorage
+from moorage.client import Moorage
+from moorage.core.errors import AgentNotFound, HeldByAnother, InvalidField, SessionClosed
+from moorage.executor import AgentExecutor, ExecutionEvent, Interaction
 from tests.doors.cli.agent_files import ASKING, FAILING, SLOW, define
 
 PATIENCE = 30.0
@@ -31,41 +31,41 @@ def told(events: list[ExecutionEvent]) -> list[tuple[str, str]]:
     return [(event.type, event.content) for event in events]
 
 
-async def answered(hf: Holdfast, session_id: str) -> str:
+async def answered(moor: Moorage, session_id: str) -> str:
     """Answer the one question a session asks, as somebody else would."""
-    [approval] = await hf.approvals(session_id)
-    return (await hf.approve(approval.approval_id)).question
+    [approval] = await moor.approvals(session_id)
+    return (await moor.approve(approval.approval_id)).question
 
 
 # One question ------------------------------------------------------------------------------------
 
 
-async def test_a_single_turn_answers_and_tells_where(hf: Holdfast) -> None:
-    turn = await AgentExecutor(hf).execute_single_turn("echo-agent", "hello", timeout=PATIENCE)
+async def test_a_single_turn_answers_and_tells_where(moor: Moorage) -> None:
+    turn = await AgentExecutor(moor).execute_single_turn("echo-agent", "hello", timeout=PATIENCE)
     assert (turn.status, turn.content, turn.error) == ("completed", "Echo Agent Response: hello", None)
     assert turn.run_id is not None
-    assert (await hf.get_run(turn.run_id)).session_id == turn.session_id
+    assert (await moor.get_run(turn.run_id)).session_id == turn.session_id
 
 
-async def test_a_session_that_is_not_there_is_made_and_then_remembered(hf: Holdfast) -> None:
-    executor = AgentExecutor(hf)
+async def test_a_session_that_is_not_there_is_made_and_then_remembered(moor: Moorage) -> None:
+    executor = AgentExecutor(moor)
     await executor.execute_single_turn("echo-agent", "one", session_id="mine", purpose="trying", timeout=PATIENCE)
     turn = await executor.execute_single_turn("echo-agent", "/recall", session_id="mine", timeout=PATIENCE)
     assert turn.content.endswith("Remembered: one")
-    session = await hf.get("mine")
+    session = await moor.get("mine")
     assert (session.purpose, session.state) == ("trying", "active")
-    assert [entry.kind for entry in await hf.log("mine", kinds=("resumed", "released"))] == []
+    assert [entry.kind for entry in await moor.log("mine", kinds=("resumed", "released"))] == []
 
 
-async def test_context_is_there_for_the_agent(hf: Holdfast) -> None:
+async def test_context_is_there_for_the_agent(moor: Moorage) -> None:
     wishes = {"destination": "Lisbon", "days": 2}
-    turn = await AgentExecutor(hf).execute_single_turn("itinerary-worker", "Plan it", wishes, timeout=PATIENCE)
+    turn = await AgentExecutor(moor).execute_single_turn("itinerary-worker", "Plan it", wishes, timeout=PATIENCE)
     assert turn.content.startswith('{"destination":"Lisbon"')
-    assert await hf.context.get(turn.session_id) == wishes
+    assert await moor.context.get(turn.session_id) == wishes
 
 
-async def test_asked_again_under_its_key_the_same_run_answers(hf: Holdfast) -> None:
-    executor = AgentExecutor(hf)
+async def test_asked_again_under_its_key_the_same_run_answers(moor: Moorage) -> None:
+    executor = AgentExecutor(moor)
     first = await executor.execute_single_turn(
         "echo-agent", "hello", session_id="mine", client_key="k1", timeout=PATIENCE
     )
@@ -73,61 +73,61 @@ async def test_asked_again_under_its_key_the_same_run_answers(hf: Holdfast) -> N
         "echo-agent", "hello", session_id="mine", client_key="k1", timeout=PATIENCE
     )
     assert again == first
-    assert len((await hf.messages("mine")).items) == 2
+    assert len((await moor.messages("mine")).items) == 2
 
 
-async def test_content_may_have_parts(hf: Holdfast) -> None:
-    turn = await AgentExecutor(hf).execute_single_turn(
+async def test_content_may_have_parts(moor: Moorage) -> None:
+    turn = await AgentExecutor(moor).execute_single_turn(
         "echo-agent", [{"type": "text", "text": "hello"}], timeout=PATIENCE
     )
     assert turn.content == "Echo Agent Response: hello"
 
 
-async def test_a_failed_run_is_told_with_its_error(hf: Holdfast, home: Path) -> None:
+async def test_a_failed_run_is_told_with_its_error(moor: Moorage, home: Path) -> None:
     define(home, FAILING)
-    turn = await AgentExecutor(hf).execute_single_turn("failing", "try", timeout=PATIENCE)
+    turn = await AgentExecutor(moor).execute_single_turn("failing", "try", timeout=PATIENCE)
     assert turn.status == "failed"
     assert turn.error is not None
     assert "out of luck" in turn.error
 
 
-async def test_a_question_of_the_agent_ends_the_wait_but_not_the_run(hf: Holdfast, home: Path) -> None:
+async def test_a_question_of_the_agent_ends_the_wait_but_not_the_run(moor: Moorage, home: Path) -> None:
     define(home, ASKING)
-    executor = AgentExecutor(hf)
+    executor = AgentExecutor(moor)
     turn = await executor.execute_single_turn("asking", "do it", session_id="mine", client_key="k1", timeout=PATIENCE)
     assert (turn.status, turn.content) == ("waiting_for_input", "Apply it?")
     assert [each["question"] for each in turn.approvals] == ["Apply it?"]
-    assert await answered(hf, "mine") == "Apply it?"
+    assert await answered(moor, "mine") == "Apply it?"
     over = await executor.execute_single_turn("asking", "do it", session_id="mine", client_key="k1", timeout=PATIENCE)
     assert (over.status, over.content, over.run_id) == ("completed", "You said approve", turn.run_id)
 
 
-async def test_when_time_is_up_the_run_goes_on(hf: Holdfast, home: Path) -> None:
+async def test_when_time_is_up_the_run_goes_on(moor: Moorage, home: Path) -> None:
     define(home, SLOW)
-    turn = await AgentExecutor(hf).execute_single_turn("slow", "take your time", timeout=0.3)
+    turn = await AgentExecutor(moor).execute_single_turn("slow", "take your time", timeout=0.3)
     assert turn.status == "running"
     assert turn.run_id is not None
-    assert not (await hf.get_run(turn.run_id)).is_settled
-    await hf.stop(turn.session_id)
-    assert (await hf.result(turn.run_id, wait=PATIENCE)).state == "stopped"
+    assert not (await moor.get_run(turn.run_id)).is_settled
+    await moor.stop(turn.session_id)
+    assert (await moor.result(turn.run_id, wait=PATIENCE)).state == "stopped"
 
 
-async def test_nobody_and_another_agents_session_are_refused_before_anything_is_said(hf: Holdfast) -> None:
-    executor = AgentExecutor(hf)
+async def test_nobody_and_another_agents_session_are_refused_before_anything_is_said(moor: Moorage) -> None:
+    executor = AgentExecutor(moor)
     with pytest.raises(AgentNotFound):
         await executor.execute_single_turn("nobody", "hello", session_id="mine")
-    await hf.create("hello-world", session_id="theirs")
+    await moor.create("hello-world", session_id="theirs")
     with pytest.raises(InvalidField, match="is one of hello-world"):
         await executor.execute_single_turn("echo-agent", "hello", session_id="theirs")
-    assert [session.session_id for session in await hf.list()] == ["theirs"]
-    assert (await hf.get("theirs")).last_entry == 1
+    assert [session.session_id for session in await moor.list()] == ["theirs"]
+    assert (await moor.get("theirs")).last_entry == 1
 
 
 # A conversation ----------------------------------------------------------------------------------
 
 
-async def test_a_conversation_waits_for_input_and_answers_it(hf: Holdfast) -> None:
-    async with AgentExecutor(hf).execute_interactive("echo-agent", "mine") as talk:
+async def test_a_conversation_waits_for_input_and_answers_it(moor: Moorage) -> None:
+    async with AgentExecutor(moor).execute_interactive("echo-agent", "mine") as talk:
         assert told(await next_move(talk)) == [("waiting_for_input", "")]
         await talk.send("one")
         heard = await next_move(talk)
@@ -136,17 +136,17 @@ async def test_a_conversation_waits_for_input_and_answers_it(hf: Holdfast) -> No
         assert "Remembered: one" in (await next_move(talk))[0].content
     assert all(event.timestamp.tzinfo is not None for event in heard)
     assert (heard[0].data["role"], heard[0].data["session_id"]) == ("assistant", "mine")
-    assert (await hf.get("mine")).state == "active"
+    assert (await moor.get("mine")).state == "active"
 
 
-async def test_the_first_message_comes_with_it(hf: Holdfast) -> None:
-    talk = AgentExecutor(hf).execute_interactive("echo-agent", initial_message="hello")
+async def test_the_first_message_comes_with_it(moor: Moorage) -> None:
+    talk = AgentExecutor(moor).execute_interactive("echo-agent", initial_message="hello")
     assert told(await next_move(talk))[0] == ("message", "Echo Agent Response: hello")
     await talk.close()
 
 
-async def test_several_inputs_at_once_are_all_answered_before_the_next_is_waited_for(hf: Holdfast) -> None:
-    async with AgentExecutor(hf).execute_interactive("echo-agent", "mine") as talk:
+async def test_several_inputs_at_once_are_all_answered_before_the_next_is_waited_for(moor: Moorage) -> None:
+    async with AgentExecutor(moor).execute_interactive("echo-agent", "mine") as talk:
         await next_move(talk)
         await asyncio.gather(*(talk.send(f"word {number}") for number in range(5)))
         heard = await next_move(talk)
@@ -155,9 +155,9 @@ async def test_several_inputs_at_once_are_all_answered_before_the_next_is_waited
     assert all(f"word {number}" in answers for number in range(5))
 
 
-async def test_what_the_agent_asks_is_answered_in_the_conversation(hf: Holdfast, home: Path) -> None:
+async def test_what_the_agent_asks_is_answered_in_the_conversation(moor: Moorage, home: Path) -> None:
     define(home, ASKING)
-    async with AgentExecutor(hf).execute_interactive("asking", "mine", "do it") as talk:
+    async with AgentExecutor(moor).execute_interactive("asking", "mine", "do it") as talk:
         heard = await next_move(talk)
         assert told(heard) == [("message", "Let me see."), ("waiting_for_input", "Apply it?")]
         assert await talk.decide("approve", approval_id="another") == []
@@ -167,78 +167,78 @@ async def test_what_the_agent_asks_is_answered_in_the_conversation(hf: Holdfast,
     assert told(heard)[-2:] == [("message", "You said approve"), ("waiting_for_input", "")]
 
 
-async def test_a_run_that_fails_is_told_and_the_conversation_goes_on(hf: Holdfast, home: Path) -> None:
+async def test_a_run_that_fails_is_told_and_the_conversation_goes_on(moor: Moorage, home: Path) -> None:
     define(home, FAILING)
-    async with AgentExecutor(hf).execute_interactive("failing", initial_message="try") as talk:
+    async with AgentExecutor(moor).execute_interactive("failing", initial_message="try") as talk:
         heard = await next_move(talk)
     assert [event.type for event in heard] == ["failed", "waiting_for_input"]
     assert "out of luck" in heard[0].content
     assert not heard[0].is_last
 
 
-async def test_leaving_keeps_everything_and_coming_back_goes_on(hf: Holdfast, home: Path) -> None:
+async def test_leaving_keeps_everything_and_coming_back_goes_on(moor: Moorage, home: Path) -> None:
     define(home, SLOW)
-    executor = AgentExecutor(hf)
+    executor = AgentExecutor(moor)
     async with executor.execute_interactive("slow", "mine", "take your time", partial=True) as talk:
         async with asyncio.timeout(PATIENCE):
-            async for event in hf.events("mine"):
+            async for event in moor.events("mine"):
                 if event.type == "turn_started":
                     break
         session = await talk.suspend("lunch", checkpoint={"step": 2})
-    assert (session.state, (await hf.checkpoint("mine")).checkpoint) == ("suspended", {"step": 2})
-    [run] = (await hf.runs(session="mine")).items
+    assert (session.state, (await moor.checkpoint("mine")).checkpoint) == ("suspended", {"step": 2})
+    [run] = (await moor.runs(session="mine")).items
     assert run.state == "stopped"
     async with executor.execute_interactive("slow", "mine") as talk:
         assert told(await next_move(talk)) == [("waiting_for_input", "")]
-    assert (await hf.get("mine")).state == "active"
+    assert (await moor.get("mine")).state == "active"
 
 
 @pytest.mark.parametrize(("outcome", "kind"), [("completed", "completed"), ("abandoned", "failed")])
-async def test_a_session_that_is_closed_elsewhere_ends_the_conversation(hf: Holdfast, outcome: str, kind: str) -> None:
-    async with AgentExecutor(hf).execute_interactive("echo-agent", "mine") as talk:
+async def test_a_session_that_is_closed_elsewhere_ends_the_conversation(moor: Moorage, outcome: str, kind: str) -> None:
+    async with AgentExecutor(moor).execute_interactive("echo-agent", "mine") as talk:
         await next_move(talk)
-        await hf.finalize("mine", outcome, summary="enough")
+        await moor.finalize("mine", outcome, summary="enough")
         [last] = await next_move(talk)
         assert (last.type, last.content, last.is_last) == (kind, "enough", True)
         assert [event async for event in talk] == []
     with pytest.raises(SessionClosed):
-        await AgentExecutor(hf).execute_interactive("echo-agent", "mine").open()
+        await AgentExecutor(moor).execute_interactive("echo-agent", "mine").open()
 
 
-async def test_a_session_that_is_suspended_or_deleted_elsewhere_ends_it_too(hf: Holdfast) -> None:
-    executor = AgentExecutor(hf)
+async def test_a_session_that_is_suspended_or_deleted_elsewhere_ends_it_too(moor: Moorage) -> None:
+    executor = AgentExecutor(moor)
     async with executor.execute_interactive("echo-agent", "mine") as talk:
         await next_move(talk)
-        await hf.suspend("mine", reason="lunch")
+        await moor.suspend("mine", reason="lunch")
         assert told(await next_move(talk)) == [("suspended", "lunch")]
     async with executor.execute_interactive("echo-agent", "mine") as talk:
         await next_move(talk)
-        await hf.delete("mine")
+        await moor.delete("mine")
         [last] = await next_move(talk)
         assert (last.type, last.is_last) == ("failed", True)
 
 
-async def test_what_others_say_is_heard_and_ones_own_words_are_not_repeated(hf: Holdfast) -> None:
-    async with AgentExecutor(hf).execute_interactive("echo-agent", "mine", "one") as talk:
+async def test_what_others_say_is_heard_and_ones_own_words_are_not_repeated(moor: Moorage) -> None:
+    async with AgentExecutor(moor).execute_interactive("echo-agent", "mine", "one") as talk:
         await next_move(talk)
-        await hf.append("mine", "by the way")
+        await moor.append("mine", "by the way")
         async with asyncio.timeout(PATIENCE):
             event = await anext(talk)
     assert (event.content, event.data["role"], event.data["interface"]) == ("by the way", "user", "python")
 
 
-async def test_a_session_that_somebody_drives_is_not_taken(hf: Holdfast) -> None:
-    await hf.create("echo-agent", session_id="mine")
-    await hf.resume("mine", holder="somebody")
+async def test_a_session_that_somebody_drives_is_not_taken(moor: Moorage) -> None:
+    await moor.create("echo-agent", session_id="mine")
+    await moor.resume("mine", holder="somebody")
     with pytest.raises(HeldByAnother):
-        await AgentExecutor(hf).execute_interactive("echo-agent", "mine").open()
+        await AgentExecutor(moor).execute_interactive("echo-agent", "mine").open()
 
 
 async def test_a_conversation_that_is_taken_up_hears_the_answer_to_what_was_asked_before(
-    hf: Holdfast, home: Path
+    moor: Moorage, home: Path
 ) -> None:
     define(home, ASKING)
-    executor = AgentExecutor(hf)
+    executor = AgentExecutor(moor)
     turn = await executor.execute_single_turn("asking", "do it", session_id="mine", timeout=PATIENCE)
     assert turn.status == "waiting_for_input"
     async with executor.execute_interactive("asking", "mine") as talk:
@@ -249,8 +249,8 @@ async def test_a_conversation_that_is_taken_up_hears_the_answer_to_what_was_aske
 
 async def test_agents_of_the_connection_are_heard_word_by_word(tmp_path: Path, home: Path) -> None:
     define(home, SLOW)
-    async with holdfast.connect(f"sqlite:///{tmp_path / 'own.db'}") as hf:
-        talk = AgentExecutor(hf).execute_interactive("slow", "mine", "begin", partial=True)
+    async with moorage.connect(f"sqlite:///{tmp_path / 'own.db'}") as moor:
+        talk = AgentExecutor(moor).execute_interactive("slow", "mine", "begin", partial=True)
         async with talk, asyncio.timeout(PATIENCE):
             event = await anext(talk)
             assert (event.type, event.content.strip()) == ("chunk", "started")
@@ -258,11 +258,11 @@ async def test_agents_of_the_connection_are_heard_word_by_word(tmp_path: Path, h
 
 
 async def test_what_a_store_refuses_reaches_whoever_listens(tmp_path: Path) -> None:
-    hf = holdfast.connect(f"sqlite:///{tmp_path / 'own.db'}")
-    talk = await AgentExecutor(hf).execute_interactive("echo-agent").open()
+    moor = moorage.connect(f"sqlite:///{tmp_path / 'own.db'}")
+    talk = await AgentExecutor(moor).execute_interactive("echo-agent").open()
     await next_move(talk)
-    await hf.close()
-    with pytest.raises(holdfast.StoreError):
+    await moor.close()
+    with pytest.raises(moorage.StoreError):
         async with asyncio.timeout(PATIENCE):
             await anext(talk)
     await talk.close()

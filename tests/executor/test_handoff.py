@@ -15,9 +15,9 @@ from typing import Any
 import httpx2
 import pytest
 
-import holdfast
-from holdfast import sync
-from holdfast.executor import AgentExecutor
+import moorage
+from moorage import sync
+from moorage.executor import AgentExecutor
 from tests.doors.cli.agent_files import define
 from tests.doors.cli.talking import CTRL_C, Talk, a_talk
 from tests.executor.processes import PATIENCE, served
@@ -63,8 +63,8 @@ def by_the_earlier_api(address: str, session_id: str, words: str) -> str:
 
 def by_python(address: str, session_id: str, words: str) -> str:
     async def ask() -> str:
-        async with holdfast.connect(address) as hf:
-            turn = await AgentExecutor(hf).execute_single_turn("echo-agent", words, session_id=session_id)
+        async with moorage.connect(address) as moor:
+            turn = await AgentExecutor(moor).execute_single_turn("echo-agent", words, session_id=session_id)
             return turn.content
 
     return asyncio.run(ask())
@@ -148,8 +148,8 @@ def test_a_conversation_goes_from_door_to_door_in_one_log(address: str, store: s
         talk.wait_for(f"Remembered: {'; '.join(told)}")
         talk.say("/quit")
         assert talk.end() == 0
-    with sync.connect(address) as hf:
-        log = hf.log(session_id, limit=1000).items
+    with sync.connect(address) as moor:
+        log = moor.log(session_id, limit=1000).items
     assert [entry.number for entry in log] == list(range(1, len(log) + 1))
     said = [(entry.interface, entry.text) for entry in log if entry.role == "user"]
     expected = [("cli", "from the terminal"), *((door, f"leg {number}") for number, (door, _) in enumerate(LEGS))]
@@ -176,11 +176,11 @@ def test_ctrl_c_suspends_with_everything_kept_and_another_door_finds_it(address:
 
 
 def test_a_message_to_a_suspended_session_waits_until_a_door_takes_it_up(address: str) -> None:
-    with sync.connect(address) as hf:
-        session_id = hf.create("echo-agent").session_id
-        hf.suspend(session_id)
-        waiting = hf.send(session_id, "are you there?")
-        assert hf.result(str(waiting.run_id), wait=0.2).state == "queued"
+    with sync.connect(address) as moor:
+        session_id = moor.create("echo-agent").session_id
+        moor.suspend(session_id)
+        waiting = moor.send(session_id, "are you there?")
+        assert moor.result(str(waiting.run_id), wait=0.2).state == "queued"
         with a_talk("--url", address, "run", "echo-agent", "--session", session_id) as talk:
             talk.say("and now?")
             talk.wait_for("Echo Agent Response: are you there?")
@@ -188,12 +188,12 @@ def test_a_message_to_a_suspended_session_waits_until_a_door_takes_it_up(address
             talk.wait_for("You: ")
             talk.type(CTRL_C)
             assert talk.end() == 0
-        assert hf.result(str(waiting.run_id), wait=PATIENCE).state == "completed"
+        assert moor.result(str(waiting.run_id), wait=PATIENCE).state == "completed"
 
 
 def test_doors_that_talk_at_once_take_turns_and_lose_no_word(address: str, store: str) -> None:
     words = 6
-    with sync.connect(address) as hf, a_talk("--url", store, "run", "echo-agent") as talk:
+    with sync.connect(address) as moor, a_talk("--url", store, "run", "echo-agent") as talk:
         session_id = started(talk)
         errors: list[BaseException] = []
 
@@ -218,8 +218,8 @@ def test_doors_that_talk_at_once_take_turns_and_lose_no_word(address: str, store
         talk.type(CTRL_C)
         talk.wait_for(f"Session suspended: {session_id}")
         assert talk.end() == 0
-        log = hf.log(session_id, limit=1000).items
-        runs = hf.runs(session=session_id, limit=1000).items
+        log = moor.log(session_id, limit=1000).items
+        runs = moor.runs(session=session_id, limit=1000).items
     expected = {f"typed {number}" for number in range(words)}
     expected |= {f"{door}-{place} {number}" for place, (door, _) in enumerate(LEGS) for number in range(words)}
     said = [entry.text for entry in log if entry.role == "user"]

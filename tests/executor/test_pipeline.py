@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast import sync
+from moorage import sync
 from tests.docs.page import ROOT
 from tests.executor import gated
 from tests.executor.processes import PATIENCE, served, until
@@ -40,12 +40,12 @@ def killed_when(began: Path, process: subprocess.Popen[str]) -> None:
     assert process.returncode == -signal.SIGKILL
 
 
-def put_behind(gate: Path, hf: sync.Holdfast) -> None:
+def put_behind(gate: Path, moor: sync.Moorage) -> None:
     """Define those who work, each behind the gate; the pipeline takes an agent that it finds as it is."""
     for name in GATED:
         program = RELEASE.parent / "agents" / f"{name}.py"
         command = [sys.executable, gated.__file__, str(gate), str(program)]
-        hf.define_agent({"agent": {"name": name, "kind": "command", "protocol": "jsonl", "command": command}})
+        moor.define_agent({"agent": {"name": name, "kind": "command", "protocol": "jsonl", "command": command}})
 
 
 @pytest.mark.timeout(240)
@@ -53,17 +53,17 @@ def test_a_pipeline_killed_twice_goes_on_and_asks_every_agent_once(tmp_path: Pat
     gate = tmp_path / "gate"
     with (
         served(tmp_path, f"sqlite:///{tmp_path / 'served.db'}") as url,
-        sync.connect(url) as hf,
+        sync.connect(url) as moor,
     ):
-        put_behind(gate, hf)
+        put_behind(gate, moor)
         killed_when(tmp_path / "gate.drafter", release(url))
-        assert (hf.get("r-1").state, hf.get("r-1").metadata["step"]) == ("active", "draft")
+        assert (moor.get("r-1").state, moor.get("r-1").metadata["step"]) == ("active", "draft")
 
         gate.touch()
         code, out = ended(release(url))
         assert (code, out.startswith("r-1.review asks: Publish the notes?")) == (WAITS, True)
-        waiting = hf.get("r-1")
-        checkpoint = hf.checkpoint("r-1").checkpoint
+        waiting = moor.get("r-1")
+        checkpoint = moor.checkpoint("r-1").checkpoint
         assert (waiting.state, checkpoint["step"], checkpoint["agent_session_id"]) == (
             "suspended",
             "review",
@@ -72,8 +72,8 @@ def test_a_pipeline_killed_twice_goes_on_and_asks_every_agent_once(tmp_path: Pat
         assert ended(release(url))[0] == WAITS, "nobody has answered yet"
 
         gate.unlink()
-        [approval] = hf.approvals()
-        hf.approve(approval.approval_id, by="editor")
+        [approval] = moor.approvals()
+        moor.approve(approval.approval_id, by="editor")
         killed_when(tmp_path / "gate.publisher", release(url))
         gate.touch()
         assert ended(release(url)) == (
@@ -81,14 +81,14 @@ def test_a_pipeline_killed_twice_goes_on_and_asks_every_agent_once(tmp_path: Pat
             "draft    Notes of release 1.2\nreview   approve: editor\npublish  Published\n",
         )
 
-        assert hf.get("r-1").state == "completed"
+        assert moor.get("r-1").state == "completed"
         assert ended(release(url))[0] == 0, "what is over can be looked at"
-        steps = [child.session_id for child in hf.children("r-1")]
+        steps = [child.session_id for child in moor.children("r-1")]
         assert steps == ["r-1.draft", "r-1.review", "r-1.publish"]
         for step in steps:
-            [run] = hf.runs(session=step).items
+            [run] = moor.runs(session=step).items
             assert run.state == "completed"
-            assert [message.role for message in hf.messages(step)].count("user") == 1
+            assert [message.role for message in moor.messages(step)].count("user") == 1
     for agent in GATED:
         assert len((tmp_path / f"gate.{agent}").read_text().splitlines()) == 1, f"{agent} was started once"
 
@@ -96,8 +96,8 @@ def test_a_pipeline_killed_twice_goes_on_and_asks_every_agent_once(tmp_path: Pat
 def test_without_a_server_it_suspends_and_goes_on_in_another_process(tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path / 'own.db'}"
     assert ended(release(url))[0] == WAITS
-    with sync.connect(url) as hf:
-        [approval] = hf.approvals()
-        hf.reject(approval.approval_id, by="editor")
+    with sync.connect(url) as moor:
+        [approval] = moor.approvals()
+        moor.reject(approval.approval_id, by="editor")
     code, out = ended(release(url))
     assert (code, out.splitlines()[1]) == (0, "review   reject: editor")

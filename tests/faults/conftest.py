@@ -11,15 +11,15 @@ import pytest
 @pytest.fixture(autouse=True)
 def nobody_started_us(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """No agent's environment, and a home of its own; workers inherit both."""
-    for name in ("AGENT_SESSION_ID", "AGENT_SESSION_NAME", "HOLDFAST_URL"):
+    for name in ("AGENT_SESSION_ID", "AGENT_SESSION_NAME", "MOORAGE_URL"):
         monkeypatch.delenv(name, raising=False)
-    monkeypatch.setenv("HOLDFAST_HOME", str(tmp_path / "home"))
+    monkeypatch.setenv("MOORAGE_HOME", str(tmp_path / "home"))
 
 
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
     """Where a database may be."""
-    return tmp_path / "holdfast.db"
+    return tmp_path / "moorage.db"
 
 
 @pytest.fixture

@@ -12,12 +12,12 @@ from pathlib import Path
 import apsw
 import pytest
 
-import holdfast
-from holdfast import sync
-from holdfast.core.entry import Entry
-from holdfast.core.errors import HoldfastError, SessionCorrupt, StoreCorrupt, StoreError
-from holdfast.stores.sqlite.migrate import LATEST
-from holdfast.testing.faults import (
+import moorage
+from moorage import sync
+from moorage.core.entry import Entry
+from moorage.core.errors import MoorageError, SessionCorrupt, StoreCorrupt, StoreError
+from moorage.stores.sqlite.migrate import LATEST
+from moorage.testing.faults import (
     NOBODY,
     CannotInject,
     Worker,
@@ -33,17 +33,17 @@ from holdfast.testing.faults import (
 
 def a_database(path: Path, sessions: int = 5, entries: int = 40) -> None:
     """A file with something in it, all of it in one place."""
-    with sync.connect(f"sqlite:///{path}") as hf:
+    with sync.connect(f"sqlite:///{path}") as moor:
         for number in range(sessions):
-            hf.create("agent", session_id=f"s-{number}", metadata={"n": number})
-            hf.append(f"s-{number}", [f"message {count} " + "x" * 200 for count in range(entries)])
-            hf.context.put(f"s-{number}", "k", number)
+            moor.create("agent", session_id=f"s-{number}", metadata={"n": number})
+            moor.append(f"s-{number}", [f"message {count} " + "x" * 200 for count in range(entries)])
+            moor.context.put(f"s-{number}", "k", number)
     into_one_file(path)
 
 
 async def opened_async(path: Path) -> None:
-    async with asyncio.timeout(60), holdfast.connect(f"sqlite:///{path}") as hf:
-        await hf.list()
+    async with asyncio.timeout(60), moorage.connect(f"sqlite:///{path}") as moor:
+        await moor.list()
 
 
 @contextmanager
@@ -73,9 +73,9 @@ def test_a_truncated_file_is_refused_and_left_as_it_is(path: Path, length: int) 
 
 
 def test_a_file_truncated_to_nothing_while_its_log_has_content_is_refused(path: Path) -> None:
-    with sync.connect(f"sqlite:///{path}") as hf:
-        hf.create("agent", session_id="s-1")
-    assert (path.parent / "holdfast.db-wal").stat().st_size > 0
+    with sync.connect(f"sqlite:///{path}") as moor:
+        moor.create("agent", session_id="s-1")
+    assert (path.parent / "moorage.db-wal").stat().st_size > 0
     cut_to(path, 0)
     with refused_by_both_doors(path, "store_corrupt"):
         pass
@@ -83,26 +83,26 @@ def test_a_file_truncated_to_nothing_while_its_log_has_content_is_refused(path: 
 
 @pytest.mark.parametrize("part", [0.1, 0.5, 0.8, 0.999])
 def test_a_file_truncated_beside_its_log_gives_the_right_answer_or_none(path: Path, part: float) -> None:
-    with sync.connect(f"sqlite:///{path}") as hf:
-        hf.create("agent", session_id="s-1")
+    with sync.connect(f"sqlite:///{path}") as moor:
+        moor.create("agent", session_id="s-1")
         for count in range(100):
-            hf.append("s-1", [f"{count} " + "x" * 1000 for _ in range(60)])
-        whole = [hf.log("s-1", after=after, limit=500).items for after in range(0, 6001, 500)]
+            moor.append("s-1", [f"{count} " + "x" * 1000 for _ in range(60)])
+        whole = [moor.log("s-1", after=after, limit=500).items for after in range(0, 6001, 500)]
     assert path.stat().st_size > 1_000_000, "some of it has moved from the log into the file"
     cut_to(path, int(path.stat().st_size * part))
     before = path.read_bytes()
-    with suppress(StoreCorrupt), sync.connect(f"sqlite:///{path}") as hf:
-        answers = [page_or_none(hf, number * 500) for number in range(len(whole))]
+    with suppress(StoreCorrupt), sync.connect(f"sqlite:///{path}") as moor:
+        answers = [page_or_none(moor, number * 500) for number in range(len(whole))]
         assert all(answer in (None, expected) for answer, expected in zip(answers, whole, strict=True))
         assert None in answers, "what was cut off is missed"
         with pytest.raises(StoreCorrupt):
-            hf.check()
+            moor.check()
     assert path.read_bytes() == before
 
 
-def page_or_none(hf: sync.Holdfast, after: int) -> list[Entry] | None:
+def page_or_none(moor: sync.Moorage, after: int) -> list[Entry] | None:
     with suppress(StoreCorrupt):
-        return hf.log("s-1", after=after, limit=500).items
+        return moor.log("s-1", after=after, limit=500).items
     return None
 
 
@@ -144,31 +144,31 @@ def test_a_database_from_a_newer_version_is_refused_and_left_as_it_is(path: Path
 
 def test_an_empty_file_is_a_fresh_start(path: Path) -> None:
     path.touch()
-    with sync.connect(f"sqlite:///{path}") as hf:
-        assert hf.create("agent").state == "created"
-        assert hf.check() == []
+    with sync.connect(f"sqlite:///{path}") as moor:
+        assert moor.create("agent").state == "created"
+        assert moor.check() == []
 
 
 def test_a_copy_of_the_files_made_between_writes_opens_whole(path: Path, tmp_path: Path) -> None:
-    with sync.connect(f"sqlite:///{path}") as hf:
-        hf.create("agent", session_id="s-1")
+    with sync.connect(f"sqlite:///{path}") as moor:
+        moor.create("agent", session_id="s-1")
         for count in range(50):
-            hf.append("s-1", f"m{count}")
+            moor.append("s-1", f"m{count}")
         copy = tmp_path / "copy.db"
         shutil.copy(path, copy)
         shutil.copy(f"{path}-wal", f"{copy}-wal")
-    with sync.connect(f"sqlite:///{copy}") as hf:
-        assert hf.get("s-1").last_entry == 51
-        assert hf.check() == []
+    with sync.connect(f"sqlite:///{copy}") as moor:
+        assert moor.get("s-1").last_entry == 51
+        assert moor.check() == []
 
 
 def test_a_torn_end_of_the_log_costs_only_what_was_never_acknowledged(path: Path, tmp_path: Path) -> None:
-    with sync.connect(f"sqlite:///{path}") as hf:
-        hf.create("agent", session_id="s-1")
+    with sync.connect(f"sqlite:///{path}") as moor:
+        moor.create("agent", session_id="s-1")
         sizes = []
         for count in range(20):
-            hf.append("s-1", f"m{count}")
-            sizes.append((path.parent / "holdfast.db-wal").stat().st_size)
+            moor.append("s-1", f"m{count}")
+            sizes.append((path.parent / "moorage.db-wal").stat().st_size)
         for torn in (1, 100, 4000):
             copy = tmp_path / f"torn-{torn}.db"
             shutil.copy(path, copy)
@@ -198,71 +198,71 @@ def test_a_corrupt_session_is_said_to_be_so_and_the_others_go_on(path: Path, dam
     a_database(path, sessions=3)
     with opened_raw(path) as db:
         db.execute(DAMAGE[damage])
-    with sync.connect(f"sqlite:///{path}") as hf:
-        for call in (hf.get, hf.resume, hf.finalize):
+    with sync.connect(f"sqlite:///{path}") as moor:
+        for call in (moor.get, moor.resume, moor.finalize):
             with pytest.raises(SessionCorrupt) as refused:
                 call("s-1")
             assert refused.value.facts["session_id"] == "s-1"
-        verdict = hf.should_resume("s-1")
+        verdict = moor.should_resume("s-1")
         assert (verdict.decision, verdict.reason) == (False, "session_corrupt")
-        assert {session.id for session in hf.list()} >= {"s-0", "s-2"}
-        assert {session.id for session in hf.list(agent="agent")} >= {"s-0", "s-2"}
-        assert hf.should_resume(agent="agent").reason != "session_corrupt"
-        assert hf.append("s-0", "still works")[0].number == 42
-        assert hf.get("s-2").metadata == {"n": 2}
-        assert any("s-1" in problem for problem in hf.check()), "and the doctor knows"
+        assert {session.id for session in moor.list()} >= {"s-0", "s-2"}
+        assert {session.id for session in moor.list(agent="agent")} >= {"s-0", "s-2"}
+        assert moor.should_resume(agent="agent").reason != "session_corrupt"
+        assert moor.append("s-0", "still works")[0].number == 42
+        assert moor.get("s-2").metadata == {"n": 2}
+        assert any("s-1" in problem for problem in moor.check()), "and the doctor knows"
 
 
 def test_a_text_that_is_not_utf8_is_said_to_be_so(path: Path) -> None:
     a_database(path, sessions=3)
     with opened_raw(path) as db:
         db.execute("UPDATE sessions SET purpose = CAST(X'fffe' AS TEXT) WHERE id = 's-1'")
-    with sync.connect(f"sqlite:///{path}") as hf:
+    with sync.connect(f"sqlite:///{path}") as moor:
         with pytest.raises(SessionCorrupt):
-            hf.get("s-1")
-        assert hf.should_resume("s-1").reason == "session_corrupt"
+            moor.get("s-1")
+        assert moor.should_resume("s-1").reason == "session_corrupt"
         with pytest.raises(StoreError) as refused:
-            hf.list()
+            moor.list()
         assert refused.value.code == "store_corrupt"
-        assert hf.append("s-0", "still works")[0].number == 42
-        assert hf.check() == ["session s-1 has a text that is not UTF-8"]
-        assert hf.delete("s-1").deleted_sessions == 1
-        assert {session.id for session in hf.list()} == {"s-0", "s-2"}
+        assert moor.append("s-0", "still works")[0].number == 42
+        assert moor.check() == ["session s-1 has a text that is not UTF-8"]
+        assert moor.delete("s-1").deleted_sessions == 1
+        assert {session.id for session in moor.list()} == {"s-0", "s-2"}
 
 
 def test_a_corrupt_session_is_not_thrown_away_by_cleanup_and_does_not_stop_it(path: Path) -> None:
     a_database(path, sessions=3)
     with opened_raw(path) as db:
         db.execute(DAMAGE["metadata"])
-    with sync.connect(f"sqlite:///{path}") as hf:
-        assert set(hf.cleanup(0).session_ids) == {"s-0", "s-2"}
+    with sync.connect(f"sqlite:///{path}") as moor:
+        assert set(moor.cleanup(0).session_ids) == {"s-0", "s-2"}
         with pytest.raises(SessionCorrupt):
-            hf.get("s-1")
-        assert hf.delete("s-1").session_ids == ["s-1"], "a person may"
-        assert hf.check() == []
+            moor.get("s-1")
+        assert moor.delete("s-1").session_ids == ["s-1"], "a person may"
+        assert moor.check() == []
 
 
 def test_a_session_that_is_not_even_text_does_not_stop_cleanup(path: Path) -> None:
     a_database(path, sessions=3)
     with opened_raw(path) as db:
         db.execute("UPDATE sessions SET purpose = CAST(X'fffe' AS TEXT) WHERE id = 's-1'")
-    with sync.connect(f"sqlite:///{path}") as hf:
-        assert set(hf.cleanup(0, dry_run=True).session_ids) == {"s-0", "s-2"}
-        assert set(hf.cleanup(0).session_ids) == {"s-0", "s-2"}
+    with sync.connect(f"sqlite:///{path}") as moor:
+        assert set(moor.cleanup(0, dry_run=True).session_ids) == {"s-0", "s-2"}
+        assert set(moor.cleanup(0).session_ids) == {"s-0", "s-2"}
 
 
 def test_an_approval_that_ran_out_in_a_corrupt_session_stops_nobody_else(path: Path) -> None:
     a_database(path, sessions=3)
-    with sync.connect(f"sqlite:///{path}") as hf:
+    with sync.connect(f"sqlite:///{path}") as moor:
         for name in ("s-1", "s-2"):
-            hf.request_approval(name, "Apply?", expires_in=3600)
+            moor.request_approval(name, "Apply?", expires_in=3600)
     with opened_raw(path) as db:
         db.execute(DAMAGE["metadata"])
         db.execute("UPDATE approvals SET expires_at = 1, body = json_set(body, '$.expires_at', '1970-01-01T00:00:00Z')")
-    with sync.connect(f"sqlite:///{path}") as hf:
-        assert hf.get("s-0").id == "s-0"
-        assert hf.get("s-2").pending_approvals == 0
-        assert "s-0" in hf.cleanup(0).session_ids
+    with sync.connect(f"sqlite:///{path}") as moor:
+        assert moor.get("s-0").id == "s-0"
+        assert moor.get("s-2").pending_approvals == 0
+        assert "s-0" in moor.cleanup(0).session_ids
 
 
 def test_a_corrupt_entry_is_said_to_be_so_and_stops_neither_streams_nor_searches_of_others(path: Path) -> None:
@@ -273,19 +273,19 @@ def test_a_corrupt_entry_is_said_to_be_so_and_stops_neither_streams_nor_searches
             "WHERE rowid = (SELECT rowid FROM entries WHERE content LIKE 'message 0%' LIMIT 1)"
         )
         assert db.changes() == 1
-    with sync.connect(f"sqlite:///{path}") as hf:
-        corrupt = [session.id for session in hf.list() if not reads_back(hf, session.id)]
+    with sync.connect(f"sqlite:///{path}") as moor:
+        corrupt = [session.id for session in moor.list() if not reads_back(moor, session.id)]
         assert len(corrupt) == 1
-        heard = {event.session_id for event in hf.events(follow=False)}
+        heard = {event.session_id for event in moor.events(follow=False)}
         assert heard >= {"s-0", "s-1", "s-2"} - set(corrupt)
-        found = {hit.session_id for hit in hf.search("message")}
+        found = {hit.session_id for hit in moor.search("message")}
         assert found >= {"s-0", "s-1", "s-2"} - set(corrupt)
-        assert any(corrupt[0] in problem for problem in hf.check())
+        assert any(corrupt[0] in problem for problem in moor.check())
 
 
-def reads_back(hf: sync.Holdfast, ref: str) -> bool:
+def reads_back(moor: sync.Moorage, ref: str) -> bool:
     try:
-        hf.log(ref)
+        moor.log(ref)
     except SessionCorrupt:
         return False
     return True
@@ -297,32 +297,32 @@ def reads_back(hf: sync.Holdfast, ref: str) -> bool:
 def test_a_full_disk_is_said_to_be_full_loses_nothing_and_works_again(tmp_path: Path) -> None:
     try:
         with small_disk(tmp_path / "small", 2048) as disk:
-            _fill_and_free(Path(disk), "sqlite:///" + disk + "/holdfast.db")
+            _fill_and_free(Path(disk), "sqlite:///" + disk + "/moorage.db")
     except CannotInject as error:
         pytest.skip(str(error))
 
 
 def _fill_and_free(disk: Path, url: str) -> None:
-    with sync.connect(url) as hf:
-        hf.create("agent", session_id="s-1")
-        hf.append("s-1", "before")
+    with sync.connect(url) as moor:
+        moor.create("agent", session_id="s-1")
+        moor.append("s-1", "before")
         filling = fill(disk, leave=100_000)
         said, codes = 1, set()
         for count in range(200):
             try:
-                hf.append("s-1", f"{count} " + "x" * 8000)
+                moor.append("s-1", f"{count} " + "x" * 8000)
                 said += 1
-            except HoldfastError as error:
+            except MoorageError as error:
                 codes.add(error.code)
                 if len(codes) and count > 60:
                     break
         assert codes == {"store_full"}
-        assert len(hf.messages("s-1", limit=1000)) == said, "all that was acknowledged, and nothing else"
+        assert len(moor.messages("s-1", limit=1000)) == said, "all that was acknowledged, and nothing else"
         os.unlink(filling)  # noqa: PTH108  # a path as text
-        assert hf.append("s-1", "works again")[0].number == said + 2
-        assert hf.check() == []
-    with sync.connect(url) as hf:
-        assert hf.get("s-1").last_entry == said + 2
+        assert moor.append("s-1", "works again")[0].number == said + 2
+        assert moor.check() == []
+    with sync.connect(url) as moor:
+        assert moor.get("s-1").last_entry == said + 2
 
 
 @pytest.mark.parametrize("door", ["sync", "async"])
@@ -331,9 +331,9 @@ def test_a_database_that_may_not_grow_is_full_and_goes_on_when_it_may(path: Path
 
 
 async def _grow(path: Path, door: str) -> None:
-    from holdfast.stores.sqlite.access import Inline, Threaded
-    from holdfast.stores.sqlite.store import SqliteStore
-    from holdfast.testing.builders import OWNER, a_session, a_stamp, said
+    from moorage.stores.sqlite.access import Inline, Threaded
+    from moorage.stores.sqlite.store import SqliteStore
+    from moorage.testing.builders import OWNER, a_session, a_stamp, said
 
     store = SqliteStore.open(path) if door == "sync" else SqliteStore.serve(path)
     access = store._access
@@ -347,7 +347,7 @@ async def _grow(path: Path, door: str) -> None:
         try:
             await store.append(OWNER, "s-1", said("x" * 8000), a_stamp())
             kept += 1
-        except HoldfastError as error:
+        except MoorageError as error:
             codes.add(error.code)
     assert codes == {"store_full"}
     assert 0 < kept < 20
@@ -360,19 +360,19 @@ async def _grow(path: Path, door: str) -> None:
 
 READER = """
 import os, sys
-from holdfast import sync
-from holdfast.core.errors import HoldfastError
-import holdfast.stores.sqlite.store
+from moorage import sync
+from moorage.core.errors import MoorageError
+import moorage.stores.sqlite.store
 if os.geteuid() == 0:
     os.setgroups([])
     os.setgid(int(sys.argv[2]))
     os.setuid(int(sys.argv[2]))
 print("ready", flush=True)
 try:
-    with sync.connect(sys.argv[1]) as hf:
-        hf.create("agent")
+    with sync.connect(sys.argv[1]) as moor:
+        moor.create("agent")
     print("nothing")
-except HoldfastError as error:
+except MoorageError as error:
     print(error.code)
 """
 
@@ -400,7 +400,7 @@ def open_folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 
 def test_a_read_only_file_is_said_to_be_so_and_left_as_it_is(open_folder: Path) -> None:
-    path = open_folder / "holdfast.db"
+    path = open_folder / "moorage.db"
     a_database(path)
     path.chmod(0o444)
     open_folder.chmod(0o777)
@@ -411,7 +411,7 @@ def test_a_read_only_file_is_said_to_be_so_and_left_as_it_is(open_folder: Path) 
 
 @pytest.mark.parametrize("exists", [True, False], ids=["with a database", "without one"])
 def test_a_read_only_folder_is_said_to_be_so_and_left_as_it_is(open_folder: Path, exists: bool) -> None:
-    path = open_folder / "holdfast.db"
+    path = open_folder / "moorage.db"
     if exists:
         a_database(path)
         path.chmod(0o666)
@@ -423,7 +423,7 @@ def test_a_read_only_folder_is_said_to_be_so_and_left_as_it_is(open_folder: Path
 
 
 def test_a_file_nobody_may_read_is_said_to_be_so(open_folder: Path) -> None:
-    path = open_folder / "holdfast.db"
+    path = open_folder / "moorage.db"
     a_database(path)
     path.chmod(0o000)
     assert as_nobody(f"sqlite:///{path}") == "store_read_only"

@@ -13,12 +13,12 @@ from typing import Any
 import apsw
 import pytest
 
-from holdfast.core.errors import HoldfastError, SessionNotFound, StoreError, StoreUnavailable, VersionConflict
-from holdfast.core.session import Change, View
-from holdfast.stores.sqlite import access
-from holdfast.stores.sqlite.connection import Connection
-from holdfast.stores.sqlite.store import SqliteStore
-from holdfast.testing.builders import (
+from moorage.core.errors import MoorageError, SessionNotFound, StoreError, StoreUnavailable, VersionConflict
+from moorage.core.session import Change, View
+from moorage.stores.sqlite import access
+from moorage.stores.sqlite.connection import Connection
+from moorage.stores.sqlite.store import SqliteStore
+from moorage.testing.builders import (
     OWNER,
     Refused,
     a_session,
@@ -29,7 +29,7 @@ from holdfast.testing.builders import (
     updated,
     whole_log,
 )
-from holdfast.testing.faults import Worker, eventually, write_lock
+from moorage.testing.faults import Worker, eventually, write_lock
 
 
 @pytest.fixture
@@ -53,7 +53,7 @@ def doubling(view: View) -> Change:
 
 
 def _an_update() -> Any:
-    from holdfast.core.session import Update
+    from moorage.core.session import Update
 
     return Update(metadata={"half": "done"})
 
@@ -111,7 +111,7 @@ async def test_sixty_four_tasks_append_at_once_with_refusals_in_between(store: S
             )[count % 4 :: 4]:
                 try:
                     await wrong()
-                except (HoldfastError, Refused):
+                except (MoorageError, Refused):
                     refused += 1
         return refused
 
@@ -376,7 +376,7 @@ async def test_readers_see_the_last_commit_while_a_writer_is_in_the_middle(store
 
 
 async def test_a_lock_that_is_never_let_go_is_busy_in_the_end(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from holdfast.stores.sqlite import connection
+    from moorage.stores.sqlite import connection
 
     monkeypatch.setattr(connection, "BUSY_FOR", 0.2)
     for open_store in (SqliteStore.open, SqliteStore.serve):
@@ -395,9 +395,9 @@ async def test_a_lock_that_is_never_let_go_is_busy_in_the_end(path: Path, monkey
 
 FORKING = """
 import asyncio, os, sys
-from holdfast.core.errors import HoldfastError
-from holdfast.stores.sqlite.store import SqliteStore
-from holdfast.testing.builders import OWNER, a_session, a_stamp, said
+from moorage.core.errors import MoorageError
+from moorage.stores.sqlite.store import SqliteStore
+from moorage.testing.builders import OWNER, a_session, a_stamp, said
 
 async def child(store):
     codes = []
@@ -410,7 +410,7 @@ async def child(store):
             async with asyncio.timeout(10):
                 await call()
             codes.append("nothing")
-        except HoldfastError as error:
+        except MoorageError as error:
             codes.append(f"{error.code}:{'fork' in error.message}")
         except TimeoutError:
             codes.append("hangs")

@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from holdfast.core.entry import Entry
-from holdfast.stores.memory.store import MemoryStore
-from holdfast.testing.builders import OWNER
-from holdfast.testing.history import problems_in
-from holdfast.testing.work import a_child_run, ask, carry, finish, launch, start, taken
+from moorage.core.entry import Entry
+from moorage.stores.memory.store import MemoryStore
+from moorage.testing.builders import OWNER
+from moorage.testing.history import problems_in
+from moorage.testing.work import a_child_run, ask, carry, finish, launch, start, taken
 
 Lie = Callable[[Entry], Entry | None]
 

@@ -19,12 +19,12 @@ from typing import Any
 
 import pytest
 
-import holdfast
-from holdfast import sync
-from holdfast.core.bundle import Bundle, check_bundle
-from holdfast.core.errors import SessionGone, StoreUnavailable
-from holdfast.stores.sqlite import legacy
-from holdfast.testing.faults import Worker, WorkerFailed, file_contents, into_one_file
+import moorage
+from moorage import sync
+from moorage.core.bundle import Bundle, check_bundle
+from moorage.core.errors import SessionGone, StoreUnavailable
+from moorage.stores.sqlite import legacy
+from moorage.testing.faults import Worker, WorkerFailed, file_contents, into_one_file
 
 NAME_ONLY = """
 CREATE TABLE sessions (
@@ -120,13 +120,13 @@ def rows_of(path: Path, table: str) -> list[tuple[Any, ...]]:
         return db.execute(f"SELECT * FROM {table} ORDER BY rowid").fetchall()
 
 
-def parents(hf: sync.Holdfast) -> dict[str, tuple[str | None, str, int]]:
-    return {s.id: (s.parent_session_id, s.root_session_id, s.depth) for s in hf.list(limit=100).items}
+def parents(moor: sync.Moorage) -> dict[str, tuple[str | None, str, int]]:
+    return {s.id: (s.parent_session_id, s.root_session_id, s.depth) for s in moor.list(limit=100).items}
 
 
 def cli(url: str, *arguments: str) -> tuple[int, str, str]:
-    command = [sys.executable, "-m", "holdfast", "--url", url, *arguments]
-    sources = str(Path(holdfast.__file__).parents[1])
+    command = [sys.executable, "-m", "moorage", "--url", url, *arguments]
+    sources = str(Path(moorage.__file__).parents[1])
     done = subprocess.run(
         command, env=os.environ | {"PYTHONPATH": sources}, capture_output=True, text=True, timeout=60, check=False
     )
@@ -138,30 +138,30 @@ def cli(url: str, *arguments: str) -> tuple[int, str, str]:
 
 def test_parents_that_were_names_become_a_family(path: Path, url: str) -> None:
     family(path)
-    with sync.connect(url) as hf:
-        assert parents(hf) == {"a": (None, "a", 0), "b": ("a", "a", 1), "c": ("b", "a", 2), "d": (None, "d", 0)}
-        assert hf.get("c").parent_session_name == "child"
-        assert [s.state for s in map(hf.get, "abcd")] == ["active", "active", "completed", "failed"]
-        assert hf.check() == []
+    with sync.connect(url) as moor:
+        assert parents(moor) == {"a": (None, "a", 0), "b": ("a", "a", 1), "c": ("b", "a", 2), "d": (None, "d", 0)}
+        assert moor.get("c").parent_session_name == "child"
+        assert [s.state for s in map(moor.get, "abcd")] == ["active", "active", "completed", "failed"]
+        assert moor.check() == []
 
 
 def test_parents_by_id_survive_and_deleting_one_cascades(path: Path, url: str) -> None:
     older(path, SET_NULL, [linked("a", 0), linked("b", 1, "a"), linked("c", 2, "b"), linked("x", 3)])
-    with sync.connect(url) as hf:
-        gone = hf.delete("a")
+    with sync.connect(url) as moor:
+        gone = moor.delete("a")
         assert (gone.deleted_sessions, gone.cascaded_children) == (3, 2)
-        assert [s.id for s in hf.list().items] == ["x"]
+        assert [s.id for s in moor.list().items] == ["x"]
         with pytest.raises(SessionGone):
-            hf.get("c")
-        assert hf.check() == []
+            moor.get("c")
+        assert moor.check() == []
 
 
 def test_a_link_that_a_deletion_set_to_null_leaves_a_root(path: Path, url: str) -> None:
     rows = [linked("a", 0), linked("b", 1, "a"), linked("c", 2, "b")]
     older(path, SET_NULL, rows, (), "PRAGMA foreign_keys = ON", "DELETE FROM sessions WHERE session_id = 'a'")
-    with sync.connect(url) as hf:
-        assert parents(hf) == {"b": (None, "b", 0), "c": ("b", "b", 1)}
-        assert "orphaned" not in hf.get("b").metadata
+    with sync.connect(url) as moor:
+        assert parents(moor) == {"b": (None, "b", 0), "c": ("b", "b", 1)}
+        assert "orphaned" not in moor.get("b").metadata
 
 
 def test_a_missing_parent_is_kept_as_a_name_and_flagged(path: Path, url: str) -> None:
@@ -175,17 +175,17 @@ def test_a_missing_parent_is_kept_as_a_name_and_flagged(path: Path, url: str) ->
             {"session_id": "no-name", "parent_session_name": "no name of ours"},
         ],
     )
-    with sync.connect(url) as hf:
-        found = {s.id: (s.parent_session_id, s.parent_session_name, s.metadata["orphaned"]) for s in hf.list().items}
+    with sync.connect(url) as moor:
+        found = {s.id: (s.parent_session_id, s.parent_session_name, s.metadata["orphaned"]) for s in moor.list().items}
         assert found == {
             "by-name": (None, "nobody", True),
             "by-id": (None, "gone-1", True),
             "by-both": (None, "one", True),  # the id says who it was: a namesake is somebody else
             "no-name": (None, None, True),
         }
-        assert hf.get("by-both").metadata["legacy"]["parent_session_id"] == "gone-2"
-        assert hf.get("no-name").metadata["legacy"]["parent_session_name"] == "no name of ours"
-        assert hf.check() == []  # the old table's dangling links are nobody's problem
+        assert moor.get("by-both").metadata["legacy"]["parent_session_id"] == "gone-2"
+        assert moor.get("no-name").metadata["legacy"]["parent_session_name"] == "no name of ours"
+        assert moor.check() == []  # the old table's dangling links are nobody's problem
 
 
 def test_a_name_means_the_newest_that_had_it_before(path: Path, url: str) -> None:
@@ -200,17 +200,23 @@ def test_a_name_means_the_newest_that_had_it_before(path: Path, url: str) -> Non
             named("first", "first", 4, "boss"),
         ],
     )
-    with sync.connect(url) as hf:
-        assert hf.get("child").parent_session_id == "new"
-        assert hf.get("first").parent_session_id == "old"
-        assert [s.id for s in hf.list().items] == ["later", "child", "new", "first", "old"]  # by creation, newest first
+    with sync.connect(url) as moor:
+        assert moor.get("child").parent_session_id == "new"
+        assert moor.get("first").parent_session_id == "old"
+        assert [s.id for s in moor.list().items] == [
+            "later",
+            "child",
+            "new",
+            "first",
+            "old",
+        ]  # by creation, newest first
 
 
 def test_a_parent_younger_than_its_child_is_its_parent(path: Path, url: str) -> None:
     older(path, SET_NULL, [linked("child", 0, "young"), linked("young", 9)])
-    with sync.connect(url) as hf:
-        assert parents(hf) == {"child": ("young", "young", 1), "young": (None, "young", 0)}
-        assert hf.delete("young").deleted_sessions == 2
+    with sync.connect(url) as moor:
+        assert parents(moor) == {"child": ("young", "young", 1), "young": (None, "young", 0)}
+        assert moor.delete("young").deleted_sessions == 2
 
 
 def test_cycles_are_cut_at_their_oldest_member(path: Path, url: str) -> None:
@@ -219,19 +225,19 @@ def test_cycles_are_cut_at_their_oldest_member(path: Path, url: str) -> None:
     done = legacy.bring_in_file(str(path))
     assert done is not None
     assert (done.cycles, done.orphaned, done.children) == (3, 3, 4)
-    with sync.connect(url) as hf:
-        assert parents(hf) == {
+    with sync.connect(url) as moor:
+        assert parents(moor) == {
             "a": (None, "a", 0), "b": ("a", "a", 1), "c": ("b", "a", 2), "tail": ("b", "a", 2),
             "self": (None, "self", 0), "p": (None, "p", 0), "q": ("p", "p", 1),
         }  # fmt: skip
-        assert hf.get("a").parent_session_name == "c"
-        assert hf.delete("a").deleted_sessions == 4
+        assert moor.get("a").parent_session_name == "c"
+        assert moor.delete("a").deleted_sessions == 4
 
 
 def test_a_file_without_any_parent_column_comes_in(path: Path, url: str) -> None:
     older(path, NO_PARENTS, [{"session_id": "a", "session_name": "one", "status": "running", "created_at": "never"}])
-    with sync.connect(url) as hf:
-        session = hf.get("one")
+    with sync.connect(url) as moor:
+        session = moor.get("one")
         assert (session.id, session.parent_session_id) == ("a", None)
         assert session.metadata == {"legacy": {"status": "running", "created_at": "never"}}
 
@@ -242,26 +248,26 @@ def test_a_file_without_any_parent_column_comes_in(path: Path, url: str) -> None
 def test_nothing_is_lost(path: Path, url: str) -> None:
     family(path)
     before = {table: rows_of(path, table) for table in ("sessions", "events", "runs")}
-    with sync.connect(url) as hf:
-        assert len(hf.log("b").items) == 4
+    with sync.connect(url) as moor:
+        assert len(moor.log("b").items) == 4
     assert {table: rows_of(path, f"legacy_{table}") for table in before} == before
 
 
 def test_events_become_the_log(path: Path, url: str) -> None:
     family(path)
-    with sync.connect(url) as hf:
-        created, start, said, tool = hf.log("b").items
+    with sync.connect(url) as moor:
+        created, start, said, tool = moor.log("b").items
         assert start.data is not None
         assert tool.data is not None
         assert (created.kind, start.kind, start.data["event_type"]) == ("created", "legacy_event", "session_start")
         assert (said.kind, said.role, said.content) == ("message", "user", "hi")
         assert (tool.kind, tool.data["tool_input"]) == ("legacy_event", {"a": 1})
         assert tool.at == said.at  # without a time of its own: right after the one before
-        assert [entry.kind for entry in hf.log("c").items] == ["created", "finalized"]
-        assert hf.get("b").last_activity_at == said.at
-        assert [hit.session_id for hit in hf.search("hi")] == ["b"]
-        hf.append("b", "and on it goes")
-        assert hf.get("b").last_entry == 5
+        assert [entry.kind for entry in moor.log("c").items] == ["created", "finalized"]
+        assert moor.get("b").last_activity_at == said.at
+        assert [hit.session_id for hit in moor.search("hi")] == ["b"]
+        moor.append("b", "and on it goes")
+        assert moor.get("b").last_entry == 5
 
 
 @pytest.mark.parametrize(
@@ -277,8 +283,8 @@ def test_events_become_the_log(path: Path, url: str) -> None:
 def test_what_is_no_message_of_ours_is_kept_as_an_event(path: Path, url: str, role: str, content: str | None) -> None:
     said = event("a", "message", NOON.format(1), role=role, content=content)
     older(path, NAME_ONLY, [named("a", "one", 0)], [said])
-    with sync.connect(url) as hf:
-        entry = hf.log("a").items[1]
+    with sync.connect(url) as moor:
+        entry = moor.log("a").items[1]
         assert entry.data is not None
         assert (entry.kind, entry.data["role"]) == ("legacy_event", role)
 
@@ -287,15 +293,15 @@ def test_what_is_no_message_of_ours_is_kept_as_an_event(path: Path, url: str, ro
 def test_words_that_are_no_parts_are_said_as_they_are(path: Path, url: str, content: str) -> None:
     said = event("a", "message", NOON.format(1), role="user", content=content)
     older(path, NAME_ONLY, [named("a", "one", 0)], [said])
-    with sync.connect(url) as hf:
-        assert hf.log("a").items[1].content == ("quoted" if content == '"quoted"' else content)
+    with sync.connect(url) as moor:
+        assert moor.log("a").items[1].content == ("quoted" if content == '"quoted"' else content)
 
 
 def test_what_comes_in_is_what_an_import_would_accept(path: Path, url: str) -> None:
     family(path)
-    with sync.connect(url) as hf:
-        for session in hf.list().items:
-            check_bundle(Bundle(session=session, entries=hf.log(session.id, limit=100).items))
+    with sync.connect(url) as moor:
+        for session in moor.list().items:
+            check_bundle(Bundle(session=session, entries=moor.log(session.id, limit=100).items))
 
 
 def test_ids_and_names_that_are_none_of_ours_are_kept_in_metadata(path: Path, url: str) -> None:
@@ -311,23 +317,23 @@ def test_ids_and_names_that_are_none_of_ours_are_kept_in_metadata(path: Path, ur
         ],
         [{"session_id": "an id!", "event_type": "message", "timestamp": "", "role": "user", "content": "hello"}],
     )
-    with sync.connect(url) as hf:
-        first = hf.list(limit=10).items[-1]
+    with sync.connect(url) as moor:
+        first = moor.list(limit=10).items[-1]
         assert first.metadata["legacy"] == {"session_id": "an id!", "session_name": "a name!", "status": "running"}
-        assert hf.log(first.id).items[1].content == "hello"
-        assert hf.get("b").parent_session_id == first.id
-        assert hf.get("twice").id == "c"  # the newest open one
-        assert (hf.get("b").name, hf.get("b").metadata["legacy"]["session_name"]) == (None, "twice")
-        assert (hf.get("d").name, hf.get("d").metadata["legacy"]["session_name"]) == (None, "b")
-        assert hf.get("e").name == "twice"
+        assert moor.log(first.id).items[1].content == "hello"
+        assert moor.get("b").parent_session_id == first.id
+        assert moor.get("twice").id == "c"  # the newest open one
+        assert (moor.get("b").name, moor.get("b").metadata["legacy"]["session_name"]) == (None, "twice")
+        assert (moor.get("d").name, moor.get("d").metadata["legacy"]["session_name"]) == (None, "b")
+        assert moor.get("e").name == "twice"
 
 
 def test_columns_nobody_knows_are_kept(path: Path, url: str) -> None:
     schema = "CREATE TABLE sessions (session_id TEXT PRIMARY KEY, agent_name TEXT, n INTEGER, x REAL, b BLOB, t TEXT);"
     row = {"session_id": "a", "agent_name": "w\0", "n": 2**62, "x": float("inf"), "b": b"\xff", "t": "l" * 70_000}
     older(path, schema, [row])
-    with sync.connect(url) as hf:
-        kept = hf.get("a").metadata["legacy"]
+    with sync.connect(url) as moor:
+        kept = moor.get("a").metadata["legacy"]
         assert kept == {"agent_name": "w\0", "n": 2**62, "x": "inf", "b": "/w==", "too_long": True}
     assert rows_of(path, "legacy_sessions") == [tuple(row.values())]
 
@@ -354,10 +360,10 @@ def test_what_is_no_time_is_none(written: object) -> None:
 def test_a_session_without_a_time_comes_after_the_one_before_it(path: Path, url: str) -> None:
     rows = [named("a", "one", 5), named("b", "two", 0, "one") | {"created_at": "?"}, named("z", "three", 9)]
     older(path, NAME_ONLY, rows)
-    with sync.connect(url) as hf:
-        assert [s.id for s in hf.list().items] == ["z", "b", "a"]
-        assert hf.get("b").parent_session_id == "a"
-        assert hf.get("b").metadata["legacy"]["created_at"] == "?"
+    with sync.connect(url) as moor:
+        assert [s.id for s in moor.list().items] == ["z", "b", "a"]
+        assert moor.get("b").parent_session_id == "a"
+        assert moor.get("b").metadata["legacy"]["created_at"] == "?"
 
 
 # In place, once, whole --------------------------------------------------------------------------
@@ -366,11 +372,11 @@ def test_a_session_without_a_time_comes_after_the_one_before_it(path: Path, url:
 def test_twice_is_harmless(path: Path, url: str) -> None:
     family(path)
     assert legacy.bring_in_file(str(path)) is not None
-    with sync.connect(url) as hf:
-        before = hf.list().items
+    with sync.connect(url) as moor:
+        before = moor.list().items
     assert legacy.bring_in_file(str(path)) is None
-    with sync.connect(url) as hf:
-        assert hf.list().items == before
+    with sync.connect(url) as moor:
+        assert moor.list().items == before
 
 
 def test_it_is_never_done_silently(path: Path, url: str, caplog: pytest.LogCaptureFixture) -> None:
@@ -418,8 +424,8 @@ def test_the_doctor_tells_of_orphans_until_somebody_says_that_it_is_well(path: P
     found = json.loads(out)
     assert (code, found["ok"], found["orphaned"], found["orphaned_sessions"]) == (0, True, 1, ["d"])
     assert "1 sessions are orphaned" in cli(url, "doctor")[1]
-    with sync.connect(url) as hf:
-        hf.delete("d")
+    with sync.connect(url) as moor:
+        moor.delete("d")
     assert json.loads(cli(url, "--json", "doctor")[1])["orphaned"] == 0
 
 
@@ -457,13 +463,13 @@ def test_a_table_called_like_one_set_aside_is_kept_too(path: Path, url: str) -> 
     done = legacy.bring_in_file(str(path))
     assert done is not None
     assert done.tables["sessions"] == "legacy_sessions_2"
-    with sync.connect(url) as hf:
-        assert hf.get("one").id == "a"
+    with sync.connect(url) as moor:
+        assert moor.get("one").id == "a"
 
 
 DIES = """
 import os, signal, sys
-from holdfast.stores.sqlite import heads, legacy
+from moorage.stores.sqlite import heads, legacy
 real, left = heads.insert, int(sys.argv[2])
 def insert(*args, **kwargs):
     global left
@@ -484,18 +490,18 @@ def test_whoever_dies_half_way_leaves_the_file_as_it_was(path: Path, url: str, a
         Worker(DIES, path, after).finish()
     assert rows_of(path, "sessions") == before
     assert legacy.is_older_file(str(path))
-    with sync.connect(url) as hf:
-        assert hf.check() == []
+    with sync.connect(url) as moor:
+        assert moor.check() == []
     assert rows_of(path, "legacy_sessions") == before
 
 
 OPENS = """
 import sys
-from holdfast import sync
+from moorage import sync
 print("ready", flush=True)
 sys.stdin.readline()
-with sync.connect(sys.argv[1]) as hf:
-    print(len(hf.list(limit=1000).items), hf.get("s-999").depth, flush=True)
+with sync.connect(sys.argv[1]) as moor:
+    print(len(moor.list(limit=1000).items), moor.get("s-999").depth, flush=True)
 """
 
 
@@ -529,6 +535,6 @@ def test_large_families_of_any_shape(path: Path, url: str, shape: str) -> None:
     assert done is not None
     assert (done.sessions, done.children) == (8000, 8000 - roots)
     into_one_file(path)
-    with sync.connect(url) as hf:
-        assert hf.get("s-7999").depth == depth
-        assert hf.delete("s-0").deleted_sessions == 8000 // roots
+    with sync.connect(url) as moor:
+        assert moor.get("s-7999").depth == depth
+        assert moor.delete("s-0").deleted_sessions == 8000 // roots

@@ -18,17 +18,17 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from holdfast.agents.interface import Commands, Emit, Job
-from holdfast.core.errors import HoldLost, RunSettled, StoreError, TurnLost
-from holdfast.core.turn import Retry, Turn, TurnState
-from holdfast.core.work import TurnEnd
-from holdfast.ports import Claimed
-from holdfast.service import runs
-from holdfast.service.approvals import decide_approval, list_approvals
-from holdfast.service.runs import Asked, Wish
-from holdfast.service.turns import TurnDesk
-from holdfast.testing.faults import UnreliableStore
-from holdfast.testing.history import problems_in
+from moorage.agents.interface import Commands, Emit, Job
+from moorage.core.errors import HoldLost, RunSettled, StoreError, TurnLost
+from moorage.core.turn import Retry, Turn, TurnState
+from moorage.core.work import TurnEnd
+from moorage.ports import Claimed
+from moorage.service import runs
+from moorage.service.approvals import decide_approval, list_approvals
+from moorage.service.runs import Asked, Wish
+from moorage.service.turns import TurnDesk
+from moorage.testing.faults import UnreliableStore
+from moorage.testing.history import problems_in
 from tests.launcher.stage import Stage, echo, on
 
 Report = Callable[[], Awaitable[Any]]
@@ -41,7 +41,7 @@ async def stage(
     request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> AsyncIterator[Stage]:
     monkeypatch.setattr("tests.launcher.stage.PATIENCE", 20.0)  # who breaks a rule need not wait for the end so long
-    url = "memory://" if request.param == "memory" else f"sqlite:///{tmp_path / 'holdfast.db'}"
+    url = "memory://" if request.param == "memory" else f"sqlite:///{tmp_path / 'moorage.db'}"
     async with on(url, tmp_path) as made:
         made.deps.store = UnreliableStore(made.deps.store)  # it passes everything on
         made.plays(AGENT, echo)
@@ -464,7 +464,7 @@ async def has_lost(lossy: UnreliableStore, enough: int) -> bool:
 async def test_a_turn_that_is_given_back_may_say_other_words_the_next_time(
     stage: Stage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("holdfast.launcher.loop.DRAIN", 0.0)
+    monkeypatch.setattr("moorage.launcher.loop.DRAIN", 0.0)
     words = iter(["one", "two"])
 
     async def worker(_: Stage, job: Job, emit: Emit, __: Commands) -> str:

@@ -12,15 +12,15 @@ from typing import Any
 
 import pytest
 
-import holdfast
-from holdfast import sync
-from holdfast.core.entry import Entry
-from holdfast.testing.faults import Worker, race
+import moorage
+from moorage import sync
+from moorage.core.entry import Entry
+from moorage.testing.faults import Worker, race
 
 
-def whole_log(hf: sync.Holdfast, ref: str) -> list[Entry]:
+def whole_log(moor: sync.Moorage, ref: str) -> list[Entry]:
     entries: list[Entry] = []
-    while more := hf.log(ref, after=entries[-1].number if entries else 0, limit=1000).items:
+    while more := moor.log(ref, after=entries[-1].number if entries else 0, limit=1000).items:
         entries += more
     return entries
 
@@ -31,28 +31,28 @@ def assert_numbered_without_gaps(entries: list[Entry]) -> None:
 
 UPDATER = """
 import sys
-from holdfast import sync
+from moorage import sync
 url, me, updates = sys.argv[1], sys.argv[2], int(sys.argv[3])
-hf = sync.connect(url, by=me)
+moor = sync.connect(url, by=me)
 print("ready", flush=True)
 sys.stdin.readline()
 for count in range(updates):
-    hf.update("s-1", metadata={me: count})
+    moor.update("s-1", metadata={me: count})
     if count % 10 == 0:
-        hf.append("s-1", f"{me} {count}")
+        moor.append("s-1", f"{me} {count}")
 print("done")
 """
 
 
 def test_eight_processes_of_five_hundred_updates_lose_and_double_nothing(url: str) -> None:
-    with sync.connect(url) as hf:
-        hf.create("agent", session_id="s-1")
+    with sync.connect(url) as moor:
+        moor.create("agent", session_id="s-1")
         names = [f"process-{number}" for number in range(8)]
 
         answers = race(UPDATER, [(url, name, 500) for name in names], within=110)
 
         assert answers == [["done"]] * 8, "no error reached a caller"
-        session, log = hf.get("s-1"), whole_log(hf, "s-1")
+        session, log = moor.get("s-1"), whole_log(moor, "s-1")
         assert session.metadata == dict.fromkeys(names, 499)
         assert session.version == 1 + 8 * 500
         assert_numbered_without_gaps(log)
@@ -64,17 +64,17 @@ def test_eight_processes_of_five_hundred_updates_lose_and_double_nothing(url: st
             said = [entry.content for entry in log if entry.by == name and entry.is_message]
             assert said == [f"{name} {count}" for count in range(0, 500, 10)]
         assert len(log) == 1 + 8 * 550
-        assert hf.check() == []
+        assert moor.check() == []
 
 
 OPENER = """
 import sys
-from holdfast import sync
+from moorage import sync
 print("ready", flush=True)
 sys.stdin.readline()
-with sync.connect(sys.argv[1]) as hf:
-    hf.create("agent", session_id=sys.argv[2])
-    print(len(hf.list(limit=100)) >= 1)
+with sync.connect(sys.argv[1]) as moor:
+    moor.create("agent", session_id=sys.argv[2])
+    print(len(moor.list(limit=100)) >= 1)
 """
 
 
@@ -86,19 +86,19 @@ def test_first_opens_of_one_file_race_without_harm(tmp_path: Path, attempt: int)
     answers = race(OPENER, [(url, name) for name in names])
 
     assert answers == [["True"]] * 8
-    with sync.connect(url) as hf:
-        assert {session.id for session in hf.list()} == set(names)
-        assert hf.check() == []
+    with sync.connect(url) as moor:
+        assert {session.id for session in moor.list()} == set(names)
+        assert moor.check() == []
 
 
 APPENDER = """
 import sys
-from holdfast import sync
-hf = sync.connect(sys.argv[1], by=sys.argv[2])
+from moorage import sync
+moor = sync.connect(sys.argv[1], by=sys.argv[2])
 print("ready", flush=True)
 sys.stdin.readline()
 for count in range(int(sys.argv[3])):
-    hf.append("s-1", f"{sys.argv[2]} {count}")
+    moor.append("s-1", f"{sys.argv[2]} {count}")
 """
 
 
@@ -107,20 +107,20 @@ async def test_threads_tasks_and_processes_at_once_all_land_in_order(url: str) -
     with sync.connect(url) as shared:
         shared.create("agent", session_id="s-1")
 
-        def in_thread(me: str, hf: sync.Holdfast) -> None:
+        def in_thread(me: str, moor: sync.Moorage) -> None:
             for count in range(each):
-                hf.append("s-1", f"{me} {count}")
+                moor.append("s-1", f"{me} {count}")
 
-        async def in_task(me: str, hf: holdfast.Holdfast) -> None:
+        async def in_task(me: str, moor: moorage.Moorage) -> None:
             for count in range(each):
-                await hf.append("s-1", f"{me} {count}")
+                await moor.append("s-1", f"{me} {count}")
 
         threads = [threading.Thread(target=in_thread, args=(f"thread-{n}", shared)) for n in range(3)]
         processes = asyncio.to_thread(race, APPENDER, [(url, f"process-{n}", each) for n in range(3)])
-        async with holdfast.connect(url) as hf, asyncio.timeout(90):
+        async with moorage.connect(url) as moor, asyncio.timeout(90):
             for thread in threads:
                 thread.start()
-            await asyncio.gather(processes, *(in_task(f"task-{n}", hf) for n in range(10)))
+            await asyncio.gather(processes, *(in_task(f"task-{n}", moor) for n in range(10)))
         for thread in threads:
             thread.join(60)
 
@@ -139,20 +139,20 @@ async def test_threads_tasks_and_processes_at_once_all_land_in_order(url: str) -
 
 MORTAL = """
 import sys
-from holdfast import sync
-hf = sync.connect(sys.argv[1])
+from moorage import sync
+moor = sync.connect(sys.argv[1])
 print("ready", flush=True)
 for count in range(int(sys.argv[2]), 10**9):
-    hf.append("s-1", [f"{count}", f"{count}"])
-    hf.update("s-1", metadata={"count": count})
+    moor.append("s-1", [f"{count}", f"{count}"])
+    moor.update("s-1", metadata={"count": count})
     print(count, flush=True)
 """
 
 
 def test_what_was_acknowledged_survives_kill_nine_at_any_moment(url: str) -> None:
     chance = random.Random(20260301)
-    with sync.connect(url) as hf:
-        hf.create("agent", session_id="s-1")
+    with sync.connect(url) as moor:
+        moor.create("agent", session_id="s-1")
     acknowledged = -1
     for _ in range(20):
         with Worker(MORTAL, url, acknowledged + 1) as mortal:
@@ -160,36 +160,36 @@ def test_what_was_acknowledged_survives_kill_nine_at_any_moment(url: str) -> Non
             time.sleep(chance.uniform(0.0, 0.06))  # any moment is the right one to die
             said = [int(line) for line in mortal.kill()]
         acknowledged = max([acknowledged, *said])
-        with sync.connect(url) as hf:
-            assert hf.check() == []
-            log = whole_log(hf, "s-1")
+        with sync.connect(url) as moor:
+            assert moor.check() == []
+            log = whole_log(moor, "s-1")
             assert_numbered_without_gaps(log)
             counts = Counter(str(entry.content) for entry in log if entry.is_message)
             kept = max(map(int, counts), default=-1)
             # One more than was acknowledged may be there: its writer died before it could say so.
             assert acknowledged <= kept <= acknowledged + 1
             assert counts == {str(count): 2 for count in range(kept + 1)}, "no half append, none lost, none doubled"
-            assert hf.get("s-1").metadata.get("count", -1) in (kept - 1, kept)
-            assert hf.get("s-1").last_entry == len(log)
+            assert moor.get("s-1").metadata.get("count", -1) in (kept - 1, kept)
+            assert moor.get("s-1").last_entry == len(log)
             acknowledged = kept
-            if hf.get("s-1").metadata.get("count", -1) < kept:
-                hf.update("s-1", metadata={"count": kept})
+            if moor.get("s-1").metadata.get("count", -1) < kept:
+                moor.update("s-1", metadata={"count": kept})
     assert acknowledged > 20, "the writers got somewhere"
 
 
 FAMILY = """
 import sys
-from holdfast import sync
-hf = sync.connect(sys.argv[1])
+from moorage import sync
+moor = sync.connect(sys.argv[1])
 print("ready", flush=True)
 for count in range(10**9):
-    root = hf.create("agent").id
-    child = hf.create("agent", parent=root).id
-    hf.append(child, ["needle", "hay"])
-    fork = hf.fork(child).id
-    hf.search("needle")
-    hf.delete(root)
-    hf.delete(fork)
+    root = moor.create("agent").id
+    child = moor.create("agent", parent=root).id
+    moor.append(child, ["needle", "hay"])
+    fork = moor.fork(child).id
+    moor.search("needle")
+    moor.delete(root)
+    moor.delete(fork)
     print(count, flush=True)
 """
 
@@ -202,27 +202,27 @@ def test_trees_forks_and_deletions_are_whole_or_absent_after_kill_nine(url: str)
             mortal.line()
             time.sleep(chance.uniform(0.0, 0.05))
             mortal.kill()
-        with sync.connect(url) as hf:
-            assert hf.check() == []
-            for session in hf.list(limit=100):
-                assert_numbered_without_gaps(whole_log(hf, session.id))
+        with sync.connect(url) as moor:
+            assert moor.check() == []
+            for session in moor.list(limit=100):
+                assert_numbered_without_gaps(whole_log(moor, session.id))
                 if session.parent_session_id is not None:
-                    assert hf.get(session.parent_session_id).id == session.root_session_id
-            found = {(hit.session_id, hit.number) for hit in hf.search("needle", limit=1000)}
+                    assert moor.get(session.parent_session_id).id == session.root_session_id
+            found = {(hit.session_id, hit.number) for hit in moor.search("needle", limit=1000)}
             there = {
                 (session.id, entry.number)
-                for session in hf.list(limit=100)
-                for entry in whole_log(hf, session.id)
+                for session in moor.list(limit=100)
+                for entry in whole_log(moor, session.id)
                 if entry.content == "needle"
             }
             assert found <= there
-            hf.cleanup(0)
+            moor.cleanup(0)
 
 
 def test_a_writer_that_dies_with_the_lock_holds_up_nobody(
     url: str, path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from holdfast.testing.faults import write_lock
+    from moorage.testing.faults import write_lock
 
     is_waiting = threading.Event()
 
@@ -230,13 +230,13 @@ def test_a_writer_that_dies_with_the_lock_holds_up_nobody(
         is_waiting.set()
         return 0.001
 
-    monkeypatch.setattr("holdfast.stores.sqlite.connection._jitter", jitter)
-    with sync.connect(url) as hf:
-        hf.create("agent", session_id="s-1")
+    monkeypatch.setattr("moorage.stores.sqlite.connection._jitter", jitter)
+    with sync.connect(url) as moor:
+        moor.create("agent", session_id="s-1")
         is_waiting.clear()
         with write_lock(path) as locker:
             told: list[Any] = []
-            waiting = threading.Thread(target=lambda: told.append(hf.append("s-1", "patient")))
+            waiting = threading.Thread(target=lambda: told.append(moor.append("s-1", "patient")))
             waiting.start()
             assert is_waiting.wait(10)
             locker.kill()
@@ -245,25 +245,25 @@ def test_a_writer_that_dies_with_the_lock_holds_up_nobody(
 
 
 def test_a_writer_that_is_stopped_in_the_middle_loses_nothing_when_it_goes_on(url: str) -> None:
-    with sync.connect(url) as hf:
-        hf.create("agent", session_id="s-1")
+    with sync.connect(url) as moor:
+        moor.create("agent", session_id="s-1")
         with Worker(MORTAL, url, 0) as sleeper:
             sleeper.line()
             sleeper.line()
             sleeper.stop()
-            assert_numbered_without_gaps(whole_log(hf, "s-1"))  # whatever it holds, it holds up no reader
+            assert_numbered_without_gaps(whole_log(moor, "s-1"))  # whatever it holds, it holds up no reader
             said = [int(line) for line in sleeper.heard()]
             sleeper.go_on()
             said.append(int(sleeper.line()))
             said += [int(line) for line in sleeper.kill()]
-        counts = Counter(str(entry.content) for entry in whole_log(hf, "s-1") if entry.is_message)
+        counts = Counter(str(entry.content) for entry in whole_log(moor, "s-1") if entry.is_message)
         assert set(counts.values()) == {2}
         assert all(str(count) in counts for count in said)
 
 
 FOLLOWED_BY_OTHERS = """
 import asyncio, os, subprocess, sys
-import holdfast
+import moorage
 
 VISITOR = '''
 import sqlite3, sys
@@ -273,13 +273,13 @@ db.close()
 '''
 
 async def main(path):
-    hf = holdfast.connect(f"sqlite:///{path}")
-    await hf.create("agent", session_id="s-1")
-    await hf.get("s-1")  # a second connection of this process
+    moor = moorage.connect(f"sqlite:///{path}")
+    await moor.create("agent", session_id="s-1")
+    await moor.get("s-1")  # a second connection of this process
     for number in range(30):
         if number % 10 == 0:
             subprocess.run([sys.executable, "-c", VISITOR, path], check=True)
-        (entry,) = await hf.append("s-1", f"m{number}")
+        (entry,) = await moor.append("s-1", f"m{number}")
     print(entry.number, flush=True)
     os.kill(os.getpid(), 9)
 
@@ -291,6 +291,6 @@ def test_another_program_that_opens_and_closes_the_file_takes_nothing_away(path:
     """A file closed within our process drops SQLite's locks, and whoever closes it next deletes the log."""
     with Worker(FOLLOWED_BY_OTHERS, path) as worker:
         assert worker.line() == "31"
-    with sync.connect(url) as hf:
-        assert hf.get("s-1").last_entry == 31
-        assert hf.check() == []
+    with sync.connect(url) as moor:
+        assert moor.get("s-1").last_entry == 31
+        assert moor.check() == []

@@ -9,8 +9,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from holdfast.testing.faults import eventually
-from holdfast.testing.proxy import Proxy
+from moorage.testing.faults import eventually
+from moorage.testing.proxy import Proxy
 
 
 @pytest.fixture

@@ -13,21 +13,21 @@ from typing import Any
 import apsw
 import pytest
 
-from holdfast import sync
-from holdfast.core.errors import (
+from moorage import sync
+from moorage.core.errors import (
     EncryptionKeyMissing,
     EncryptionKeyWrong,
     InvalidField,
     SessionCorrupt,
     Unsupported,
 )
-from holdfast.ports import Capability
-from holdfast.stores import SEALED
-from holdfast.stores.bodies import COLUMNS
-from holdfast.stores.sealing import SealBroken, Sealer, read_keys, written_key
-from holdfast.stores.sqlite import sealed
-from holdfast.stores.sqlite.store import SqliteStore, prepared
-from holdfast.testing.builders import (
+from moorage.ports import Capability
+from moorage.stores import SEALED
+from moorage.stores.bodies import COLUMNS
+from moorage.stores.sealing import SealBroken, Sealer, read_keys, written_key
+from moorage.stores.sqlite import sealed
+from moorage.stores.sqlite.store import SqliteStore, prepared
+from moorage.testing.builders import (
     NOON,
     OWNER,
     a_fork,
@@ -45,8 +45,8 @@ from holdfast.testing.builders import (
     updated,
     whole_log,
 )
-from holdfast.testing.faults import Worker
-from holdfast.testing.work import a_child_run, finish, launch, start, taken
+from moorage.testing.faults import Worker
+from moorage.testing.work import a_child_run, finish, launch, start, taken
 
 NEEDLE = "needle-in-the-hay"
 ONE, TWO = b"1" * 32, b"2" * 32
@@ -87,7 +87,7 @@ async def fill(store: SqliteStore) -> None:
 
 async def everything(store: SqliteStore) -> Any:
     """All that can be read back."""
-    from holdfast.testing.work import all_items, all_runs, turns_of
+    from moorage.testing.work import all_items, all_runs, turns_of
 
     sessions = ("s-1", "s-2", "f-1", "parent", "child")
     return (
@@ -457,9 +457,9 @@ def test_sealing_with_a_key_missing_stops_and_loses_nothing(filled: Path) -> Non
 
 SEALING = """
 import sys
-from holdfast.stores.sealing import Sealer
-from holdfast.stores.sqlite import sealed
-from holdfast.stores.sqlite.store import prepared
+from moorage.stores.sealing import Sealer
+from moorage.stores.sqlite import sealed
+from moorage.stores.sqlite.store import prepared
 sealed.CHUNK = 3
 db = prepared(sys.argv[1], sealer=Sealer({"k-1": b"1" * 32}))
 print("ready", flush=True)
@@ -504,53 +504,53 @@ def test_what_is_exported_from_one_is_imported_into_another(filled: Path, tmp_pa
 
 
 def test_the_whole_way_by_the_environment(path: Path, url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("HOLDFAST_ENCRYPTION_KEYS", written_key("k-1", ONE))
-    with sync.connect(url) as hf:
-        session = hf.create("agent", purpose=NEEDLE)
-        hf.append(session.session_id, NEEDLE)
+    monkeypatch.setenv("MOORAGE_ENCRYPTION_KEYS", written_key("k-1", ONE))
+    with sync.connect(url) as moor:
+        session = moor.create("agent", purpose=NEEDLE)
+        moor.append(session.session_id, NEEDLE)
         with pytest.raises(Unsupported):
-            hf.search(NEEDLE)
-    monkeypatch.delenv("HOLDFAST_ENCRYPTION_KEYS")
+            moor.search(NEEDLE)
+    monkeypatch.delenv("MOORAGE_ENCRYPTION_KEYS")
     assert NEEDLE.encode() not in on_disk(path)
-    with sync.connect(url) as hf, pytest.raises(EncryptionKeyMissing, match="'k-1'"):
-        hf.log(session.session_id)
+    with sync.connect(url) as moor, pytest.raises(EncryptionKeyMissing, match="'k-1'"):
+        moor.log(session.session_id)
 
 
-def say_it_everywhere(hf: sync.Holdfast) -> None:
+def say_it_everywhere(moor: sync.Moorage) -> None:
     """Whatever a client can be told, but for names, ids, folders and metadata."""
     it = NEEDLE
-    hf.create("agent", session_id="s-1", purpose=it)
-    hf.append("s-1", [{"role": "user", "content": it}, {"role": "system", "content": [{"type": "text", "text": it}]}])
-    hf.send("s-1", it)
-    hf.update("s-1", phase="executing", error=it)
-    hf.save_checkpoint("s-1", {"at": it})
-    hf.compact("s-1", it)
-    hf.context.put("s-1", "key", it)
-    hf.context.merge("s-1", {"more": [it]})
-    hf.context.replace("s-1", {"all": {it: it}})
-    hf.approve(hf.request_approval("s-1", it, plan={"do": it}, options=["approve", "reject"]).approval_id, note=it)
-    hf.reject(hf.request_approval("s-1", it).approval_id, note=it)
-    hf.suspend("s-1", checkpoint={"at": it}, reason=it)
-    hf.resume("s-1")
-    hf.fork("s-1", session_id="f-1", purpose=it)
-    hf.delegate(agent="agent", purpose=it)
-    echo = hf.create("echo-agent", purpose=it)
-    hf.run("echo-agent", it, session=echo.session_id, mode="async_poll")
-    hf.run("echo-agent", it, mode="async_poll", purpose=it)
-    hf.finalize("f-1", summary=it)
+    moor.create("agent", session_id="s-1", purpose=it)
+    moor.append("s-1", [{"role": "user", "content": it}, {"role": "system", "content": [{"type": "text", "text": it}]}])
+    moor.send("s-1", it)
+    moor.update("s-1", phase="executing", error=it)
+    moor.save_checkpoint("s-1", {"at": it})
+    moor.compact("s-1", it)
+    moor.context.put("s-1", "key", it)
+    moor.context.merge("s-1", {"more": [it]})
+    moor.context.replace("s-1", {"all": {it: it}})
+    moor.approve(moor.request_approval("s-1", it, plan={"do": it}, options=["approve", "reject"]).approval_id, note=it)
+    moor.reject(moor.request_approval("s-1", it).approval_id, note=it)
+    moor.suspend("s-1", checkpoint={"at": it}, reason=it)
+    moor.resume("s-1")
+    moor.fork("s-1", session_id="f-1", purpose=it)
+    moor.delegate(agent="agent", purpose=it)
+    echo = moor.create("echo-agent", purpose=it)
+    moor.run("echo-agent", it, session=echo.session_id, mode="async_poll")
+    moor.run("echo-agent", it, mode="async_poll", purpose=it)
+    moor.finalize("f-1", summary=it)
 
 
 def test_nothing_that_a_client_can_say_is_in_the_file(path: Path, url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("HOLDFAST_ENCRYPTION_KEYS", written_key("k-1", ONE))
-    with sync.connect(url) as hf:
-        say_it_everywhere(hf)
-        exported = "\n".join(hf.export("s-1"))
+    monkeypatch.setenv("MOORAGE_ENCRYPTION_KEYS", written_key("k-1", ONE))
+    with sync.connect(url) as moor:
+        say_it_everywhere(moor)
+        exported = "\n".join(moor.export("s-1"))
         assert exported.count(NEEDLE) > 10
-        assert hf.check() == []
-    with sync.connect(f"sqlite:///{path.with_name('other.db')}") as hf:
-        hf.import_(exported.splitlines())
-        assert NEEDLE in str(hf.messages("s-1"))
-        assert "\n".join(hf.export("s-1")).count(NEEDLE) == exported.count(NEEDLE)
+        assert moor.check() == []
+    with sync.connect(f"sqlite:///{path.with_name('other.db')}") as moor:
+        moor.import_(exported.splitlines())
+        assert NEEDLE in str(moor.messages("s-1"))
+        assert "\n".join(moor.export("s-1")).count(NEEDLE) == exported.count(NEEDLE)
     assert NEEDLE.encode() not in on_disk(path.with_name("other.db"))
     assert NEEDLE.encode() not in on_disk(path)
 
@@ -560,13 +560,13 @@ def test_the_whole_way_by_a_key_file(path: Path, url: str, tmp_path: Path, monke
     home.mkdir()
     (home / "keys").write_text(f"# the first one seals\n{written_key('k-2', TWO)}\n\n{written_key('k-1', ONE)} # old\n")
     (home / "config.toml").write_text('[encryption]\nkey_file = "keys"\n')
-    with sync.connect(url) as hf:
-        hf.append(hf.create("agent").session_id, NEEDLE)
+    with sync.connect(url) as moor:
+        moor.append(moor.create("agent").session_id, NEEDLE)
     assert NEEDLE.encode() not in on_disk(path)
     assert b"~sealed1:k-2:" in on_disk(path)
     (home / "config.toml").write_text('[encryption]\nkey_file = "keys"\nseal = false\n')
-    with sync.connect(url) as hf:
-        hf.append(hf.create("agent").session_id, NEEDLE)
+    with sync.connect(url) as moor:
+        moor.append(moor.create("agent").session_id, NEEDLE)
     assert NEEDLE.encode() in on_disk(path)
 
 
@@ -584,7 +584,7 @@ WRONG = {
 def test_keys_that_are_none_are_refused_and_not_shown(
     url: str, path: Path, text: str, why: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("HOLDFAST_ENCRYPTION_KEYS", text)
+    monkeypatch.setenv("MOORAGE_ENCRYPTION_KEYS", text)
     with pytest.raises(InvalidField, match=why) as caught:
         sync.connect(url).create("agent")
     assert caught.value.code == "invalid_encryption"
@@ -622,16 +622,16 @@ def test_the_same_is_never_sealed_the_same_way() -> None:
 def test_without_the_package_it_says_what_to_install(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "cryptography.hazmat.primitives.ciphers.aead", None)
     with _closing(open_with(path, Sealer({"k-1": ONE}))) as store:
-        with pytest.raises(Unsupported, match=r"holdfast\[encryption\]"):
+        with pytest.raises(Unsupported, match=r"moorage\[encryption\]"):
             drive(store.create(OWNER, a_session("s-1")))
         assert _count(path)[0] == 0
 
 
 def test_nothing_of_it_is_loaded_where_nothing_is_sealed(url: str) -> None:
     code = (
-        "import sys; from holdfast import sync; hf = sync.connect(sys.argv[1]); s = hf.create('agent'); "
-        "hf.append(s.session_id, 'x'); hf.get(s.session_id); "
-        "print([name for name in sys.modules if name.startswith(('cryptography', 'holdfast.stores.seal'))], flush=True)"
+        "import sys; from moorage import sync; moor = sync.connect(sys.argv[1]); s = moor.create('agent'); "
+        "moor.append(s.session_id, 'x'); moor.get(s.session_id); "
+        "print([name for name in sys.modules if name.startswith(('cryptography', 'moorage.stores.seal'))], flush=True)"
     )
     with Worker(code, url) as worker:
         assert worker.line() == "[]"

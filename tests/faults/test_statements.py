@@ -15,15 +15,15 @@ from typing import Any
 import apsw
 import pytest
 
-import holdfast
-from holdfast import sync
-from holdfast.core.delegation import Span
-from holdfast.stores.sqlite import access, find
-from holdfast.stores.sqlite.connection import Connection
-from holdfast.stores.sqlite.migrate import LATEST, migrations
-from holdfast.stores.sqlite.store import SqliteStore, prepared
-from holdfast.testing.builders import OWNER, a_session, a_stamp, drive, may_delete, said
-from holdfast.testing.faults import opened_raw
+import moorage
+from moorage import sync
+from moorage.core.delegation import Span
+from moorage.stores.sqlite import access, find
+from moorage.stores.sqlite.connection import Connection
+from moorage.stores.sqlite.migrate import LATEST, migrations
+from moorage.stores.sqlite.store import SqliteStore, prepared
+from moorage.testing.builders import OWNER, a_session, a_stamp, drive, may_delete, said
+from moorage.testing.faults import opened_raw
 
 PRAGMAS = {"journal_mode": "wal", "synchronous": 2, "foreign_keys": 1}
 
@@ -82,7 +82,7 @@ async def test_deleting_a_session_takes_all_its_rows_along(path: Path) -> None:
 
 
 def _remember(session: Any, present: Any) -> Any:
-    from holdfast.testing.builders import remembering
+    from moorage.testing.builders import remembering
 
     return remembering("k", 1)(session, present)
 
@@ -137,8 +137,8 @@ def test_a_database_says_whose_it_is_and_how_new(path: Path) -> None:
 # Plans ------------------------------------------------------------------------------------------
 
 
-def store_of(hf: sync.Holdfast) -> SqliteStore:
-    store = drive(vars(hf)["_target"]._ready()).store
+def store_of(moor: sync.Moorage) -> SqliteStore:
+    store = drive(vars(moor)["_target"]._ready()).store
     assert isinstance(store, SqliteStore)
     return store
 
@@ -181,112 +181,114 @@ def walks_in(steps: list[str]) -> list[str]:
     return [step for step in steps if (scan := SCAN.match(step)) and scan[1] not in limited]
 
 
-def filled(hf: sync.Holdfast) -> None:
+def filled(moor: sync.Moorage) -> None:
     for number in range(60):
         parent = f"s-{number - 1}" if number % 10 == 1 else None
-        hf.create(f"agent-{number % 3}", session_id=f"s-{number}", name=f"name-{number}", task_id=f"t-{number % 5}",
+        moor.create(f"agent-{number % 3}", session_id=f"s-{number}", name=f"name-{number}", task_id=f"t-{number % 5}",
                   project_dir=f"dir-{number % 4}", parent=parent, ttl=86400 if number % 7 == 0 else None)  # fmt: skip
-        hf.append(f"s-{number}", [f"message {count}" for count in range(12)])
-        hf.update(f"s-{number}", phase="planning", error="oops" if number % 2 else None)
+        moor.append(f"s-{number}", [f"message {count}" for count in range(12)])
+        moor.update(f"s-{number}", phase="planning", error="oops" if number % 2 else None)
         if number % 6 == 0:
-            hf.request_approval(f"s-{number}", "Apply?", expires_in=3600)
+            moor.request_approval(f"s-{number}", "Apply?", expires_in=3600)
         if number % 9 == 8:
-            hf.finalize(f"s-{number}")
-        hf.delegate(f"agent-{number % 3}", session_id=f"s-{number}")
-    hf.fork("s-3", session_id="fork")
-    hf.append("fork", "on")
+            moor.finalize(f"s-{number}")
+        moor.delegate(f"agent-{number % 3}", session_id=f"s-{number}")
+    moor.fork("s-3", session_id="fork")
+    moor.append("fork", "on")
 
 
 LONG_AGO, FAR_AHEAD = datetime(2020, 1, 1, tzinfo=UTC), datetime(2200, 1, 1, tzinfo=UTC)
 
 
-def counted(hf: sync.Holdfast, **span: Any) -> None:
+def counted(moor: sync.Moorage, **span: Any) -> None:
     """Two pages of facts."""
-    store = store_of(hf)
+    store = store_of(moor)
     page = drive(store.facts("local", Span(**span), 1))
     assert page.items
     drive(store.facts("local", Span(**span), 1, page.next))
 
 
-Operation = Callable[[sync.Holdfast], object]
+Operation = Callable[[sync.Moorage], object]
 OPERATIONS: dict[str, Operation] = {
-    "get by id": lambda hf: hf.get("s-5"),
-    "get by name": lambda hf: hf.get("name-5"),
-    "get by the name of a closed one": lambda hf: hf.get("name-8"),
-    "resume verdict": lambda hf: hf.should_resume("s-5"),
-    "resume verdict by agent and task": lambda hf: hf.should_resume(agent="agent-1", task_id="t-1"),
-    "resolve a prefix": lambda hf: hf.resolve("fork"),
-    "list": lambda hf: hf.list(limit=5),
-    "list, next page": lambda hf: hf.list(limit=5, cursor=hf.list(limit=5).next),
-    "list, oldest first": lambda hf: hf.list(limit=5, sort="created"),
-    "list by update": lambda hf: hf.list(limit=5, sort="-updated"),
-    "list by update, next page": lambda hf: hf.list(
-        limit=5, sort="updated", cursor=hf.list(limit=5, sort="updated").next
+    "get by id": lambda moor: moor.get("s-5"),
+    "get by name": lambda moor: moor.get("name-5"),
+    "get by the name of a closed one": lambda moor: moor.get("name-8"),
+    "resume verdict": lambda moor: moor.should_resume("s-5"),
+    "resume verdict by agent and task": lambda moor: moor.should_resume(agent="agent-1", task_id="t-1"),
+    "resolve a prefix": lambda moor: moor.resolve("fork"),
+    "list": lambda moor: moor.list(limit=5),
+    "list, next page": lambda moor: moor.list(limit=5, cursor=moor.list(limit=5).next),
+    "list, oldest first": lambda moor: moor.list(limit=5, sort="created"),
+    "list by update": lambda moor: moor.list(limit=5, sort="-updated"),
+    "list by update, next page": lambda moor: moor.list(
+        limit=5, sort="updated", cursor=moor.list(limit=5, sort="updated").next
     ),
-    "list by update and agent": lambda hf: hf.list(agent="agent-1", state="active", limit=5, sort="-updated"),
-    "list by agent": lambda hf: hf.list(agent="agent-1", limit=5),
-    "list by agent and state": lambda hf: hf.list(agent="agent-1", state="active", limit=5),
-    "list by task": lambda hf: hf.list(task_id="t-1", limit=5),
-    "list by state": lambda hf: hf.list(state="active", limit=5),
-    "list of open ones": lambda hf: hf.list(active_only=True, limit=5),
-    "list by time": lambda hf: hf.list(created_after=LONG_AGO, limit=5),
-    "list by time and state": lambda hf: hf.list(created_before=FAR_AHEAD, state="active", limit=5),
-    "delegations": lambda hf: hf.delegations(limit=1, cursor=hf.delegations(limit=1).next),
-    "delegations by time": lambda hf: hf.delegations(created_after=LONG_AGO, created_before=FAR_AHEAD, agent="agent-1"),
-    "facts": lambda hf: counted(hf),
-    "facts by time": lambda hf: counted(hf, after=LONG_AGO, before=FAR_AHEAD, agent="agent-1"),
-    "facts by agent": lambda hf: counted(hf, agent="agent-1"),
-    "facts by task": lambda hf: counted(hf, task="t-1", before=FAR_AHEAD),
-    "fates": lambda hf: drive(store_of(hf).fates("local", ["s-1", "s-2"])),
-    "list by folder": lambda hf: hf.list(project_dir="dir-1", limit=5),
-    "list by parent": lambda hf: hf.list(parent="s-10", limit=5),
-    "children": lambda hf: hf.children("s-10"),
-    "count of children": lambda hf: hf.count_children("s-10"),
-    "ancestors": lambda hf: hf.ancestors("s-11"),
-    "tree": lambda hf: hf.tree("s-10"),
-    "create": lambda hf: hf.create("agent-1", name="new"),
-    "create a child": lambda hf: hf.create("agent-1", parent="s-12"),
-    "append": lambda hf: hf.append("s-5", "more"),
-    "append with a key": lambda hf: hf.append("s-5", {"content": "more", "client_key": "k"}),
-    "update": lambda hf: hf.update("s-5", metadata={"a": 1}),
-    "suspend": lambda hf: hf.suspend("s-5", checkpoint={"a": 1}),
-    "resume": lambda hf: hf.resume("s-5"),
-    "window": lambda hf: hf.messages("s-5", last=5),
-    "window of a fork": lambda hf: hf.messages("fork", last=5),
-    "page of messages": lambda hf: hf.messages("s-5", limit=5),
-    "page of the log": lambda hf: hf.log("s-5", after=3, limit=5),
-    "page of the log, newest first": lambda hf: hf.log("s-5", newest_first=True, limit=5),
-    "page of the log by kind": lambda hf: hf.log("s-5", kinds=["error", "phase"], limit=5),
-    "page of a fork's log": lambda hf: hf.log("fork", limit=5),
-    "checkpoint": lambda hf: hf.checkpoints("s-5"),
-    "events of one": lambda hf: list(hf.events("s-5", after=10, follow=False)),
-    "events of all": lambda hf: list(hf.events(after=900, follow=False)),
-    "context": lambda hf: hf.context.put("s-7", "k", hf.context.get("s-7")),
-    "pending approvals": lambda hf: hf.approvals(),
-    "approvals of one": lambda hf: hf.approvals("s-6", pending_only=False),
-    "approve": lambda hf: hf.approve(hf.approvals()[0].approval_id),
-    "fork": lambda hf: hf.fork("s-4"),
-    "finalize": lambda hf: hf.finalize("s-9"),
-    "delete": lambda hf: hf.delete("s-20"),
-    "deleted ones": lambda hf: hf.deleted(limit=5),
-    "what went for a reason": lambda hf: hf.deleted(reason="deleted", since=LONG_AGO, limit=5),
-    "cleanup": lambda hf: hf.cleanup(0, dry_run=True),
+    "list by update and agent": lambda moor: moor.list(agent="agent-1", state="active", limit=5, sort="-updated"),
+    "list by agent": lambda moor: moor.list(agent="agent-1", limit=5),
+    "list by agent and state": lambda moor: moor.list(agent="agent-1", state="active", limit=5),
+    "list by task": lambda moor: moor.list(task_id="t-1", limit=5),
+    "list by state": lambda moor: moor.list(state="active", limit=5),
+    "list of open ones": lambda moor: moor.list(active_only=True, limit=5),
+    "list by time": lambda moor: moor.list(created_after=LONG_AGO, limit=5),
+    "list by time and state": lambda moor: moor.list(created_before=FAR_AHEAD, state="active", limit=5),
+    "delegations": lambda moor: moor.delegations(limit=1, cursor=moor.delegations(limit=1).next),
+    "delegations by time": lambda moor: moor.delegations(
+        created_after=LONG_AGO, created_before=FAR_AHEAD, agent="agent-1"
+    ),
+    "facts": lambda moor: counted(moor),
+    "facts by time": lambda moor: counted(moor, after=LONG_AGO, before=FAR_AHEAD, agent="agent-1"),
+    "facts by agent": lambda moor: counted(moor, agent="agent-1"),
+    "facts by task": lambda moor: counted(moor, task="t-1", before=FAR_AHEAD),
+    "fates": lambda moor: drive(store_of(moor).fates("local", ["s-1", "s-2"])),
+    "list by folder": lambda moor: moor.list(project_dir="dir-1", limit=5),
+    "list by parent": lambda moor: moor.list(parent="s-10", limit=5),
+    "children": lambda moor: moor.children("s-10"),
+    "count of children": lambda moor: moor.count_children("s-10"),
+    "ancestors": lambda moor: moor.ancestors("s-11"),
+    "tree": lambda moor: moor.tree("s-10"),
+    "create": lambda moor: moor.create("agent-1", name="new"),
+    "create a child": lambda moor: moor.create("agent-1", parent="s-12"),
+    "append": lambda moor: moor.append("s-5", "more"),
+    "append with a key": lambda moor: moor.append("s-5", {"content": "more", "client_key": "k"}),
+    "update": lambda moor: moor.update("s-5", metadata={"a": 1}),
+    "suspend": lambda moor: moor.suspend("s-5", checkpoint={"a": 1}),
+    "resume": lambda moor: moor.resume("s-5"),
+    "window": lambda moor: moor.messages("s-5", last=5),
+    "window of a fork": lambda moor: moor.messages("fork", last=5),
+    "page of messages": lambda moor: moor.messages("s-5", limit=5),
+    "page of the log": lambda moor: moor.log("s-5", after=3, limit=5),
+    "page of the log, newest first": lambda moor: moor.log("s-5", newest_first=True, limit=5),
+    "page of the log by kind": lambda moor: moor.log("s-5", kinds=["error", "phase"], limit=5),
+    "page of a fork's log": lambda moor: moor.log("fork", limit=5),
+    "checkpoint": lambda moor: moor.checkpoints("s-5"),
+    "events of one": lambda moor: list(moor.events("s-5", after=10, follow=False)),
+    "events of all": lambda moor: list(moor.events(after=900, follow=False)),
+    "context": lambda moor: moor.context.put("s-7", "k", moor.context.get("s-7")),
+    "pending approvals": lambda moor: moor.approvals(),
+    "approvals of one": lambda moor: moor.approvals("s-6", pending_only=False),
+    "approve": lambda moor: moor.approve(moor.approvals()[0].approval_id),
+    "fork": lambda moor: moor.fork("s-4"),
+    "finalize": lambda moor: moor.finalize("s-9"),
+    "delete": lambda moor: moor.delete("s-20"),
+    "deleted ones": lambda moor: moor.deleted(limit=5),
+    "what went for a reason": lambda moor: moor.deleted(reason="deleted", since=LONG_AGO, limit=5),
+    "cleanup": lambda moor: moor.cleanup(0, dry_run=True),
 }
 
 
 @pytest.fixture(scope="module")
-def store_with_plans(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[sync.Holdfast, Plans]]:
-    path = tmp_path_factory.mktemp("plans") / "holdfast.db"
-    with sync.connect(f"sqlite:///{path}", holder="planner") as hf:
-        filled(hf)
-        yield hf, Plans(store_of(hf), path)
+def store_with_plans(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[sync.Moorage, Plans]]:
+    path = tmp_path_factory.mktemp("plans") / "moorage.db"
+    with sync.connect(f"sqlite:///{path}", holder="planner") as moor:
+        filled(moor)
+        yield moor, Plans(store_of(moor), path)
 
 
 @pytest.mark.parametrize("name", OPERATIONS)
-def test_no_hot_statement_walks_through_a_whole_table(store_with_plans: tuple[sync.Holdfast, Plans], name: str) -> None:
-    hf, plans = store_with_plans
+def test_no_hot_statement_walks_through_a_whole_table(store_with_plans: tuple[sync.Moorage, Plans], name: str) -> None:
+    moor, plans = store_with_plans
     with plans.watched() as statements:
-        OPERATIONS[name](hf)
+        OPERATIONS[name](moor)
     assert any(not sql.startswith(("BEGIN", "COMMIT", "ROLLBACK", "PRAGMA")) for sql, _ in statements)
     for sql, bindings in statements:
         if sql.startswith(("BEGIN", "COMMIT", "ROLLBACK", "PRAGMA")):
@@ -295,7 +297,7 @@ def test_no_hot_statement_walks_through_a_whole_table(store_with_plans: tuple[sy
         assert walks_in(steps) == [], f"{sql}\n" + "\n".join(steps)
 
 
-def test_a_walk_through_a_whole_table_would_be_seen(store_with_plans: tuple[sync.Holdfast, Plans]) -> None:
+def test_a_walk_through_a_whole_table_would_be_seen(store_with_plans: tuple[sync.Moorage, Plans]) -> None:
     _, plans = store_with_plans
     for sql in ("SELECT * FROM sessions WHERE purpose = 'x'", "SELECT s.id FROM sessions s, feed f ORDER BY s.summary"):
         assert walks_in(plans.steps_of(sql, None)), sql
@@ -308,10 +310,10 @@ def test_a_walk_through_a_whole_table_would_be_seen(store_with_plans: tuple[sync
         *("list by update", "list by update and agent", "deleted ones", "what went for a reason", "cleanup"),
     ],
 )
-def test_no_page_is_sorted(store_with_plans: tuple[sync.Holdfast, Plans], name: str) -> None:
-    hf, plans = store_with_plans
+def test_no_page_is_sorted(store_with_plans: tuple[sync.Moorage, Plans], name: str) -> None:
+    moor, plans = store_with_plans
     with plans.watched() as statements:
-        OPERATIONS[name](hf)
+        OPERATIONS[name](moor)
     for sql, bindings in statements:
         if sql.lstrip().startswith("SELECT"):
             steps = plans.steps_of(sql, bindings)
@@ -321,26 +323,26 @@ def test_no_page_is_sorted(store_with_plans: tuple[sync.Holdfast, Plans], name: 
 
 @pytest.mark.parametrize("sort", ["updated", "-updated"])
 def test_a_walk_along_the_feed_has_an_end_and_goes_on_from_there(
-    store_with_plans: tuple[sync.Holdfast, Plans], monkeypatch: pytest.MonkeyPatch, sort: str
+    store_with_plans: tuple[sync.Moorage, Plans], monkeypatch: pytest.MonkeyPatch, sort: str
 ) -> None:
-    hf, _ = store_with_plans
-    whole = [each.session_id for each in hf.list(agent="agent-1", sort=sort, limit=1000)]
+    moor, _ = store_with_plans
+    whole = [each.session_id for each in moor.list(agent="agent-1", sort=sort, limit=1000)]
     monkeypatch.setattr(find, "WALK", 7)
-    pages, cursor = [hf.list(agent="agent-1", sort=sort, limit=3)], None
+    pages, cursor = [moor.list(agent="agent-1", sort=sort, limit=3)], None
     while cursor := pages[-1].next:
-        pages.append(hf.list(agent="agent-1", sort=sort, limit=3, cursor=cursor))
+        pages.append(moor.list(agent="agent-1", sort=sort, limit=3, cursor=cursor))
     assert [each.session_id for page in pages for each in page] == whole
     assert any(len(page) == 0 for page in pages), "a page with nothing on it that is not the last"
 
 
 def test_a_list_by_time_looks_only_at_that_time_where_it_is_narrow(
-    store_with_plans: tuple[sync.Holdfast, Plans], monkeypatch: pytest.MonkeyPatch
+    store_with_plans: tuple[sync.Moorage, Plans], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    hf, plans = store_with_plans
+    moor, plans = store_with_plans
 
     def indexes() -> set[str]:
         with plans.watched() as statements:
-            hf.list(created_after=LONG_AGO, limit=5)
+            moor.list(created_after=LONG_AGO, limit=5)
         steps = [step for sql, bindings in statements if "root_id" in sql
                  for step in plans.steps_of(sql, bindings)]  # fmt: skip
         return {found[1] for step in steps if (found := re.search(r"USING INDEX (\w+)", step))}
@@ -354,25 +356,25 @@ def test_a_list_by_time_looks_only_at_that_time_where_it_is_narrow(
 @pytest.mark.parametrize("sort", ["created", "-created"])
 @pytest.mark.parametrize("filters", [{}, {"state": "active"}, {"phase": "planning"}, {"active_only": True}])
 def test_a_list_by_time_is_the_same_however_it_is_found(
-    store_with_plans: tuple[sync.Holdfast, Plans],
+    store_with_plans: tuple[sync.Moorage, Plans],
     monkeypatch: pytest.MonkeyPatch,
     narrow: int,
     sort: str,
     filters: dict[str, Any],
 ) -> None:
-    hf, _ = store_with_plans
-    everything = pages_of(hf, sort=sort, **filters)
+    moor, _ = store_with_plans
+    everything = pages_of(moor, sort=sort, **filters)
     monkeypatch.setattr(find, "NARROW", narrow)
     times = sorted(session.created_at for session in everything)
     after, before = (times[len(times) // 3], times[-2]) if times else (LONG_AGO, FAR_AHEAD)
     expected = [session for session in everything if after < session.created_at < before]
-    assert pages_of(hf, sort=sort, created_after=after, created_before=before, **filters) == expected
+    assert pages_of(moor, sort=sort, created_after=after, created_before=before, **filters) == expected
 
 
-def pages_of(hf: sync.Holdfast, **filters: Any) -> list[Any]:
+def pages_of(moor: sync.Moorage, **filters: Any) -> list[Any]:
     found, cursor = [], None
     while True:
-        page = hf.list(limit=7, cursor=cursor, **filters)
+        page = moor.list(limit=7, cursor=cursor, **filters)
         found += page.items
         if (cursor := page.next) is None:
             return found
@@ -387,11 +389,11 @@ def size_of(path: Path | str) -> int:
 
 async def test_the_log_of_writes_stays_small_however_much_is_appended(path: Path) -> None:
     largest = 0
-    async with holdfast.connect(f"sqlite:///{path}") as hf, asyncio.timeout(100):
-        sessions = [(await hf.create("agent", parent=None)).id for _ in range(8)]
+    async with moorage.connect(f"sqlite:///{path}") as moor, asyncio.timeout(100):
+        sessions = [(await moor.create("agent", parent=None)).id for _ in range(8)]
         for _ in range(80):
-            await asyncio.gather(*(hf.append(ref, "x" * 1000) for ref in sessions for _ in range(8)))
-            await hf.list(limit=5)
+            await asyncio.gather(*(moor.append(ref, "x" * 1000) for ref in sessions for _ in range(8)))
+            await moor.list(limit=5)
             largest = max(largest, size_of(f"{path}-wal"))
     assert size_of(path) > 3_000_000, "it went into the file"
     assert largest < 24_000_000
@@ -401,19 +403,19 @@ def test_the_log_of_writes_of_scripts_stays_small_too(path: Path) -> None:
     chance = random.Random(3)
     wal = Path(f"{path}-wal")
     for _ in range(12):
-        with sync.connect(f"sqlite:///{path}") as hf:
-            session = hf.create("agent").id
+        with sync.connect(f"sqlite:///{path}") as moor:
+            session = moor.create("agent").id
             for _ in range(chance.randrange(3, 9)):
-                hf.append(session, ["x" * 1000] * 100)
+                moor.append(session, ["x" * 1000] * 100)
     assert path.stat().st_size > 3_000_000
     assert wal.stat().st_size < 12_000_000
 
 
 def test_a_small_session_is_small_on_disk(path: Path) -> None:
-    with sync.connect(f"sqlite:///{path}") as hf:
+    with sync.connect(f"sqlite:///{path}") as moor:
         for _ in range(200):
-            session = hf.create("agent", purpose="a small one", metadata={"n": 1}).id
-            hf.append(session, [f"message {count} of a small session" for count in range(9)])
+            session = moor.create("agent", purpose="a small one", metadata={"n": 1}).id
+            moor.append(session, [f"message {count} of a small session" for count in range(9)])
     with opened_raw(path) as db:
         db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
     assert path.stat().st_size / 200 < 5 * 1024

@@ -14,14 +14,14 @@ from typing import Any
 import apsw
 import pytest
 
-from holdfast.core.errors import HoldfastError, StoreError
-from holdfast.core.run import RunState
-from holdfast.ports import Claimed
-from holdfast.stores.sqlite.connection import Connection
-from holdfast.stores.sqlite.store import SqliteStore
-from holdfast.testing.builders import NOON, OWNER, a_stamp, drive, said, whole_log
-from holdfast.testing.faults import Worker, WorkerFailed
-from holdfast.testing.work import (
+from moorage.core.errors import MoorageError, StoreError
+from moorage.core.run import RunState
+from moorage.ports import Claimed
+from moorage.stores.sqlite.connection import Connection
+from moorage.stores.sqlite.store import SqliteStore
+from moorage.testing.builders import NOON, OWNER, a_stamp, drive, said, whole_log
+from moorage.testing.faults import Worker, WorkerFailed
+from moorage.testing.work import (
     TOO_LATE,
     a_child_run,
     a_run,
@@ -58,10 +58,10 @@ async def store(path: Path) -> AsyncIterator[SqliteStore]:
 
 MORTAL = """
 import asyncio, os, sys
-from holdfast.stores.sqlite.connection import Connection
-from holdfast.stores.sqlite.store import SqliteStore
-from holdfast.testing.builders import OWNER, a_stamp, said
-from holdfast.testing.work import ask, finish, renew, start, taken, token_of
+from moorage.stores.sqlite.connection import Connection
+from moorage.stores.sqlite.store import SqliteStore
+from moorage.testing.builders import OWNER, a_stamp, said
+from moorage.testing.work import ask, finish, renew, start, taken, token_of
 
 path, way, fatal, moment = sys.argv[1:]
 real = Connection.commit
@@ -222,7 +222,7 @@ async def test_a_run_asked_for_again_with_its_key_because_the_answer_was_lost_is
 ) -> None:
     run = a_run("run-late", idempotency_key="k-1")
     await told(monkeypatch, ask(store, "c-1", run))
-    with pytest.raises(HoldfastError) as refused:
+    with pytest.raises(MoorageError) as refused:
         await ask(store, "c-1", a_run("run-again", idempotency_key="k-1"))
     assert refused.value.code == "key_reused"
     known = await store.run_by_key(OWNER, "k-1")
@@ -247,7 +247,7 @@ async def _check_is_refused(store: SqliteStore, late: Claimed) -> None:
     before = await whole_log(store, "c-1")
     word = store.append(OWNER, "c-1", said("late"), a_stamp(), token=token_of(late))
     for report in (start(store, late), renew(store, late), finish(store, late, says="late"), word):
-        with pytest.raises(HoldfastError) as refused:
+        with pytest.raises(MoorageError) as refused:
             await report
         assert refused.value.code in ("turn_lost", "hold_lost")
     assert await whole_log(store, "c-1") == before

@@ -13,13 +13,13 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.core.inbox import ItemState
-from holdfast.core.query import SessionQuery
-from holdfast.core.run import RunState
-from holdfast.core.turn import LEASE, LOST_AFTER
-from holdfast.ports import Claimed
-from holdfast.stores.sqlite.store import SqliteStore
-from holdfast.testing.builders import (
+from moorage.core.inbox import ItemState
+from moorage.core.query import SessionQuery
+from moorage.core.run import RunState
+from moorage.core.turn import LEASE, LOST_AFTER
+from moorage.ports import Claimed
+from moorage.stores.sqlite.store import SqliteStore
+from moorage.testing.builders import (
     MANY,
     NOON,
     OWNER,
@@ -29,8 +29,8 @@ from holdfast.testing.builders import (
     asked,
     whole_log,
 )
-from holdfast.testing.faults import race
-from holdfast.testing.work import (
+from moorage.testing.faults import race
+from moorage.testing.work import (
     AGENT,
     a_child_run,
     a_claim,
@@ -61,12 +61,12 @@ RACER = """
 import sys
 from datetime import UTC, datetime, timedelta
 from msgspec.structs import replace
-from holdfast.core.errors import HoldfastError
-from holdfast.core.turn import LEASE, LOST_AFTER
-from holdfast.stores.sqlite.store import SqliteStore
-from holdfast.testing.builders import *
-from holdfast.testing.work import *
-from holdfast.ports import Claimed
+from moorage.core.errors import MoorageError
+from moorage.core.turn import LEASE, LOST_AFTER
+from moorage.stores.sqlite.store import SqliteStore
+from moorage.testing.builders import *
+from moorage.testing.work import *
+from moorage.ports import Claimed
 
 path, role, count = sys.argv[1], sys.argv[2], int(sys.argv[3])
 store = SqliteStore.open(path)
@@ -103,7 +103,7 @@ sys.stdin.readline()
 for name in names:
     try:
         print(name, act(name) or "done")
-    except HoldfastError as error:
+    except MoorageError as error:
         print(name, error.code)
 """
 
@@ -287,10 +287,10 @@ async def test_a_tree_that_is_deleted_while_turns_are_given_out_goes_whole_or_no
 STORMY = """
 import random, sys
 from datetime import UTC, datetime, timedelta
-from holdfast.core.errors import HoldfastError, HoldLost, TurnLost
-from holdfast.stores.sqlite.store import SqliteStore
-from holdfast.testing.builders import *
-from holdfast.testing.work import *
+from moorage.core.errors import MoorageError, HoldLost, TurnLost
+from moorage.stores.sqlite.store import SqliteStore
+from moorage.testing.builders import *
+from moorage.testing.work import *
 import time
 
 path, me, seconds = sys.argv[1], sys.argv[2], float(sys.argv[3])

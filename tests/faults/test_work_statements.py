@@ -11,20 +11,20 @@ import apsw
 import pytest
 from msgspec.structs import replace
 
-from holdfast.config import SystemClock, entropy
-from holdfast.core import work
-from holdfast.core.errors import SessionCorrupt, StoreError
-from holdfast.core.inbox import Item, ItemKind
-from holdfast.core.run import RunQuery, RunState
-from holdfast.core.session import Change, View
-from holdfast.core.turn import Retry, Turn, TurnState
-from holdfast.service.deps import Deps
-from holdfast.service.turns import TurnDesk
-from holdfast.stores.sqlite import access
-from holdfast.stores.sqlite.connection import Connection
-from holdfast.stores.sqlite.migrate import LATEST, migrate
-from holdfast.stores.sqlite.store import SqliteStore
-from holdfast.testing.builders import (
+from moorage.config import SystemClock, entropy
+from moorage.core import work
+from moorage.core.errors import SessionCorrupt, StoreError
+from moorage.core.inbox import Item, ItemKind
+from moorage.core.run import RunQuery, RunState
+from moorage.core.session import Change, View
+from moorage.core.turn import Retry, Turn, TurnState
+from moorage.service.deps import Deps
+from moorage.service.turns import TurnDesk
+from moorage.stores.sqlite import access
+from moorage.stores.sqlite.connection import Connection
+from moorage.stores.sqlite.migrate import LATEST, migrate
+from moorage.stores.sqlite.store import SqliteStore
+from moorage.testing.builders import (
     NOON,
     OWNER,
     a_session,
@@ -35,8 +35,8 @@ from holdfast.testing.builders import (
     may_delete,
     nothing_changes,
 )
-from holdfast.testing.faults import opened_raw
-from holdfast.testing.work import (
+from moorage.testing.faults import opened_raw
+from moorage.testing.work import (
     EVERY_STATE,
     a_child_run,
     a_run,
@@ -284,14 +284,14 @@ OPERATIONS: dict[str, Callable[[SqliteStore], Coroutine[Any, Any, object]]] = {
 
 
 def _running() -> Any:
-    from holdfast.core.query import SessionQuery
+    from moorage.core.query import SessionQuery
 
     return SessionQuery(status="running")
 
 
 @pytest.fixture(scope="module")
 def busy(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[SqliteStore, Path]]:
-    path = tmp_path_factory.mktemp("plans") / "holdfast.db"
+    path = tmp_path_factory.mktemp("plans") / "moorage.db"
     store = SqliteStore.open(path)
     drive(launch(store, "s-0", "run-0"))
     drive(taken(store))

@@ -12,11 +12,11 @@ from contextlib import asynccontextmanager, contextmanager
 
 import uvicorn
 
-from holdfast.core.key import Scope
-from holdfast.doors.http.gate import Asking, Gate
-from holdfast.doors.http.serve import make_door
-from holdfast.doors.http.visit import Visitor
-from holdfast.service.deps import Caller, Deps
+from moorage.core.key import Scope
+from moorage.doors.http.gate import Asking, Gate
+from moorage.doors.http.serve import make_door
+from moorage.doors.http.visit import Visitor
+from moorage.service.deps import Caller, Deps
 
 PATIENCE = 60.0
 TOKEN = "token/"  # how the token of a session begins here; its owner and id follow
@@ -69,7 +69,7 @@ def free_port() -> int:
 @contextmanager
 def server_process(store: str, port: int) -> Iterator[subprocess.Popen[bytes]]:
     """A server as a process of its own, ready for requests; killed in the end."""
-    command = [sys.executable, "-m", "holdfast", "serve", "--store", store, "--port", str(port)]
+    command = [sys.executable, "-m", "moorage", "serve", "--store", store, "--port", str(port)]
     process = subprocess.Popen([*command, "--no-launcher", "--no-grpc"], stderr=subprocess.DEVNULL)
     deadline = time.monotonic() + PATIENCE
     try:

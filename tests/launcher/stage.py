@@ -9,23 +9,23 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
-from holdfast import config
-from holdfast.agents.interface import Commands, Emit, Job, completed, failed
-from holdfast.core.agent import AgentDefinition, AgentKind
-from holdfast.core.entry import Entry
-from holdfast.core.inbox import ItemState
-from holdfast.core.run import Run, RunQuery
-from holdfast.core.session import Session
-from holdfast.core.turn import LEASE, LOST_AFTER, Launcher
-from holdfast.launcher.carriers import Carriers
-from holdfast.launcher.desk import Desk
-from holdfast.launcher.loop import Loop
-from holdfast.remote.desk import RemoteDesk
-from holdfast.remote.line import Line
-from holdfast.service import runs
-from holdfast.service.deps import Caller, Deps
-from holdfast.service.runs import Asked, Wish
-from holdfast.service.turns import TurnDesk
+from moorage import config
+from moorage.agents.interface import Commands, Emit, Job, completed, failed
+from moorage.core.agent import AgentDefinition, AgentKind
+from moorage.core.entry import Entry
+from moorage.core.inbox import ItemState
+from moorage.core.run import Run, RunQuery
+from moorage.core.session import Session
+from moorage.core.turn import LEASE, LOST_AFTER, Launcher
+from moorage.launcher.carriers import Carriers
+from moorage.launcher.desk import Desk
+from moorage.launcher.loop import Loop
+from moorage.remote.desk import RemoteDesk
+from moorage.remote.line import Line
+from moorage.service import runs
+from moorage.service.deps import Caller, Deps
+from moorage.service.runs import Asked, Wish
+from moorage.service.turns import TurnDesk
 from tests.launcher.serving import serving
 
 Part = Callable[["Stage", Job, Emit, Commands], Awaitable[str | None]]

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.core.agent import AgentDefinition, AgentKind
-from holdfast.core.run import Run
-from holdfast.launcher.embedded import Embedded
-from holdfast.service import runs
+from moorage.core.agent import AgentDefinition, AgentKind
+from moorage.core.run import Run
+from moorage.launcher.embedded import Embedded
+from moorage.service import runs
 from tests.launcher.stage import Stage, on
 from tests.launcher.test_processes import is_alive
 
@@ -44,7 +44,7 @@ with open(home + "/workspace", "a+") as workspace:
 async def stage(tmp_path: Path) -> AsyncIterator[Stage]:
     script = tmp_path / "tidy.py"
     script.write_text(TIDY.format(home=str(tmp_path)))
-    async with on(f"sqlite:///{tmp_path / 'holdfast.db'}", tmp_path) as made:
+    async with on(f"sqlite:///{tmp_path / 'moorage.db'}", tmp_path) as made:
         made.definitions["tidy"] = AgentDefinition(
             name="tidy", kind=AgentKind.COMMAND, command=(sys.executable, str(script))
         )

@@ -9,25 +9,25 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.agents.interface import Commands, Emit, Job
-from holdfast.core.errors import AsksAncestor, FamilyLimit, ItemNotFound, KeyReused, NotFound, SessionRunning
-from holdfast.core.inbox import Item, ItemKind, ItemState
-from holdfast.core.prompt import CALLBACKS
-from holdfast.core.run import RunQuery
-from holdfast.core.session import Change
-from holdfast.service import runs
-from holdfast.service.analytics import analytics
-from holdfast.service.approvals import decide_approval, list_approvals
-from holdfast.service.conversation import append_messages
-from holdfast.service.family import delete_session
-from holdfast.service.runs import Asked
-from holdfast.service.sessions import SessionRequest, create_session, finalize_session, resume_session
+from moorage.agents.interface import Commands, Emit, Job
+from moorage.core.errors import AsksAncestor, FamilyLimit, ItemNotFound, KeyReused, NotFound, SessionRunning
+from moorage.core.inbox import Item, ItemKind, ItemState
+from moorage.core.prompt import CALLBACKS
+from moorage.core.run import RunQuery
+from moorage.core.session import Change
+from moorage.service import runs
+from moorage.service.analytics import analytics
+from moorage.service.approvals import decide_approval, list_approvals
+from moorage.service.conversation import append_messages
+from moorage.service.family import delete_session
+from moorage.service.runs import Asked
+from moorage.service.sessions import SessionRequest, create_session, finalize_session, resume_session
 from tests.launcher.stage import Failed, Stage, echo, on
 
 
 @pytest.fixture(params=["memory", "sqlite", "http"])
 async def stage(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Stage]:
-    url = "memory://" if request.param == "memory" else f"sqlite:///{tmp_path / 'holdfast.db'}"
+    url = "memory://" if request.param == "memory" else f"sqlite:///{tmp_path / 'moorage.db'}"
     async with on(url, tmp_path, over_http=request.param == "http") as made:
         made.plays("echo", echo)
         yield made

@@ -20,12 +20,12 @@ from pathlib import Path
 
 import pytest
 
-from holdfast import config, sync
-from holdfast.core.run import Run
-from holdfast.launcher import processes
-from holdfast.service.inline import drive
-from holdfast.testing.faults import write_lock
-from holdfast.testing.history import problems_in
+from moorage import config, sync
+from moorage.core.run import Run
+from moorage.launcher import processes
+from moorage.service.inline import drive
+from moorage.testing.faults import write_lock
+from moorage.testing.history import problems_in
 from tests.launcher.test_processes import PATIENCE, is_alive, parent_of, until
 
 LEASE, LOST_AFTER, PATIENT = "0.6s", "3s", "60s"
@@ -66,7 +66,7 @@ if step == "asking":
     while json.loads(sys.stdin.readline())["type"] != "decision":
         continue
 if step == "delegating":
-    ask = [sys.executable, "-m", "holdfast", "run", "child", "it", "--mode", "sync"]
+    ask = [sys.executable, "-m", "moorage", "run", "child", "it", "--mode", "sync"]
     subprocess.run(ask, check=True, stdout=subprocess.DEVNULL)
 tell(type="result", text="done")
 reach("done")
@@ -83,10 +83,10 @@ print("did it")
 MORTAL = """\
 import asyncio, os, sys
 from datetime import timedelta
-from holdfast import config
-from holdfast.doors.cli.main import main
-from holdfast.launcher.embedded import Embedded
-from holdfast.service.turns import TurnDesk
+from moorage import config
+from moorage.doors.cli.main import main
+from moorage.launcher.embedded import Embedded
+from moorage.service.turns import TurnDesk
 
 
 def dies(moment, name):
@@ -138,7 +138,7 @@ class Scene:
                 f'[agent]\nname = "{name}"\nkind = "command"\nprotocol = "{protocol}"\n'
                 f'command = ["{sys.executable}", "{script}"]\n'
             )
-        self.hf = sync.connect()
+        self.moor = sync.connect()
 
     def pids(self, journal: str = "victims") -> list[int]:
         """The process ids of all agents of a kind that were ever started."""
@@ -161,23 +161,23 @@ class Scene:
     def successor(self) -> Iterator[None]:
         """A launcher that comes back under the same name, and is not killed."""
         options = ["--name", "one", "--lease", LEASE, "--lost-after", PATIENT]
-        command = [sys.executable, "-m", "holdfast", "launcher", *options]
+        command = [sys.executable, "-m", "moorage", "launcher", *options]
         with running(subprocess.Popen(command, stderr=subprocess.DEVNULL)):
             yield
 
     def ask(self) -> list[Run]:
         """A parent that has done its work once, and the victim's run, of which it wants to hear."""
-        parent = self.hf.run("echo-agent", "parent", mode="async_poll").run
-        assert self.hf.result(parent.run_id, wait=PATIENCE).is_settled
-        return [parent, self.hf.run("victim", "it", mode="async_callback", parent=parent.session_id).run]
+        parent = self.moor.run("echo-agent", "parent", mode="async_poll").run
+        assert self.moor.result(parent.run_id, wait=PATIENCE).is_settled
+        return [parent, self.moor.run("victim", "it", mode="async_callback", parent=parent.session_id).run]
 
     def is_there(self, session_id: str) -> bool:
         """Whether the victim is at the step, and its launcher knows all that it has said so far."""
         if self.step == "asking":
-            return bool(self.hf.approvals())
+            return bool(self.moor.approvals())
         if self.step == "delegating":
             return bool(self.pids("children"))
-        if self.step == "talking" and self.hf.get(session_id).phase.value != "executing":
+        if self.step == "talking" and self.moor.get(session_id).phase.value != "executing":
             return False
         return (self.home / "reached").exists()
 
@@ -189,13 +189,13 @@ class Scene:
 
     def is_over(self) -> bool:
         """Whether nothing is left to do; questions are answered meanwhile."""
-        for approval in self.hf.approvals():
-            self.hf.approve(approval.approval_id)
-        return not self.hf.runs(open_only=True).items and not self.hf.inbox().items
+        for approval in self.moor.approvals():
+            self.moor.approve(approval.approval_id)
+        return not self.moor.runs(open_only=True).items and not self.moor.inbox().items
 
     def processes(self) -> list[int]:
         """Everybody who was started in this home and still runs."""
-        mark = f"HOLDFAST_HOME={self.home}".encode()
+        mark = f"MOORAGE_HOME={self.home}".encode()
         return [pid for pid in processes.everybody() if mark in processes._environment(pid) and is_alive(pid)]
 
 
@@ -210,12 +210,12 @@ def running(process: subprocess.Popen[bytes]) -> Iterator[subprocess.Popen[bytes
 
 @pytest.fixture
 def scene(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str) -> Iterator[Scene]:
-    for name in ("AGENT_SESSION_ID", "AGENT_SESSION_NAME", "AGENT_RUN_ID", "HOLDFAST_URL"):
+    for name in ("AGENT_SESSION_ID", "AGENT_SESSION_NAME", "AGENT_RUN_ID", "MOORAGE_URL"):
         monkeypatch.delenv(name, raising=False)
-    monkeypatch.setenv("HOLDFAST_HOME", str(tmp_path / "home"))
+    monkeypatch.setenv("MOORAGE_HOME", str(tmp_path / "home"))
     made = Scene(tmp_path / "home", step)
     yield made
-    made.hf.close()
+    made.moor.close()
     for pid in made.processes():
         os.kill(pid, signal.SIGKILL)  # only if the test has failed already
 
@@ -270,7 +270,7 @@ def test_a_launcher_killed_while_it_adopts_costs_no_turn(scene: Scene, moment: s
     with scene.launcher(point=f"{moment} adopt") as second:
         assert second.wait(PATIENCE) == -signal.SIGKILL
     with scene.successor():
-        until(lambda: scene.hf.get(session_id).epoch == (2 if moment == "before" else 3))
+        until(lambda: scene.moor.get(session_id).epoch == (2 if moment == "before" else 3))
         scene.go_on()
         until(scene.is_over)
     check_story(scene, asked, ["completed"])
@@ -289,7 +289,7 @@ def test_a_store_that_is_away_for_a_while_costs_no_turn(scene: Scene) -> None:
             scene.go_on()
             until(lambda: not is_alive(agent))
             until(lambda: is_unresponsive(scene, session_id))
-            assert not scene.hf.get_run(asked[1].run_id).is_settled
+            assert not scene.moor.get_run(asked[1].run_id).is_settled
             locker.say("let go")
         until(scene.is_over)
     check_story(scene, asked, ["completed"])
@@ -314,20 +314,20 @@ def strike(who: str, launcher: int, scene: Scene) -> None:
 def see_through(scene: Scene, session_id: str, ends: list[str], *, is_adopted: bool = False) -> None:
     """Let all go on, once whoever came back has what there was, or the turn is given up; until nothing is left."""
     if is_adopted:
-        until(lambda: scene.hf.get(session_id).epoch == 2)
+        until(lambda: scene.moor.get(session_id).epoch == 2)
     if len(ends) > 1:
-        until(lambda: len(scene.hf.log(session_id, kinds=["turn_ended"])) > 0)
+        until(lambda: len(scene.moor.log(session_id, kinds=["turn_ended"])) > 0)
     scene.go_on()
     until(scene.is_over)
 
 
 def check_story(scene: Scene, asked: list[Run], ends: list[str]) -> None:
     """It ended as the rules say, was told once, and nobody is left."""
-    parent, run = (scene.hf.get_run(each.run_id) for each in asked)
-    log = scene.hf.log(run.session_id, limit=500)
+    parent, run = (scene.moor.get_run(each.run_id) for each in asked)
+    log = scene.moor.log(run.session_id, limit=500)
     assert (run.state.value, run.result) == ("completed", "done")
     assert [(entry.data or {})["outcome"] for entry in log if entry.kind == "turn_ended"] == ends
-    assert [entry.kind for entry in scene.hf.log(parent.session_id, limit=500)].count("callback") == 1
+    assert [entry.kind for entry in scene.moor.log(parent.session_id, limit=500)].count("callback") == 1
     agents = len(scene.pids())
     assert agents == len(ends)
     check_said_once(scene, Counter(entry.kind for entry in log), Counter(ends), agents)
@@ -348,5 +348,5 @@ def check_said_once(scene: Scene, kinds: Counter[str], ends: Counter[str], agent
     if scene.step == "asking":
         assert (kinds["approval_requested"], kinds["approval_withdrawn"]) == (agents, agents - 1)
     if scene.step == "delegating":
-        children = [run for run in scene.hf.runs().items if run.agent_name == "child"]
+        children = [run for run in scene.moor.runs().items if run.agent_name == "child"]
         assert len(children) == agents, "a child for each"

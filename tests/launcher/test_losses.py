@@ -9,13 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.agents.interface import Commands, Emit, Job
-from holdfast.core.errors import HoldLost, SessionRunning, TurnLost
-from holdfast.core.turn import Retry, TurnState
-from holdfast.core.work import TurnEnd
-from holdfast.ports import Claimed
-from holdfast.service.sessions import finalize_session, suspend_session
-from holdfast.service.turns import TurnDesk
+from moorage.agents.interface import Commands, Emit, Job
+from moorage.core.errors import HoldLost, SessionRunning, TurnLost
+from moorage.core.turn import Retry, TurnState
+from moorage.core.work import TurnEnd
+from moorage.ports import Claimed
+from moorage.service.sessions import finalize_session, suspend_session
+from moorage.service.turns import TurnDesk
 from tests.launcher.stage import Stage, echo, on
 
 SHORT = timedelta(milliseconds=1)
@@ -23,7 +23,7 @@ SHORT = timedelta(milliseconds=1)
 
 @pytest.fixture(params=["memory", "sqlite"])
 async def stage(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Stage]:
-    url = "memory://" if request.param == "memory" else f"sqlite:///{tmp_path / 'holdfast.db'}"
+    url = "memory://" if request.param == "memory" else f"sqlite:///{tmp_path / 'moorage.db'}"
     async with on(url, tmp_path) as made:
         made.plays("echo", echo)
         yield made

@@ -13,15 +13,15 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from holdfast.agents.interface import Commands, Emit, Job
-from holdfast.core.errors import ServerUnreachable, TurnLost
-from holdfast.core.turn import Launcher, Retry, TurnState
-from holdfast.core.work import TurnEnd
-from holdfast.ports import Claimed
-from holdfast.remote.desk import RemoteDesk
-from holdfast.remote.line import Line
-from holdfast.service.approvals import decide_approval
-from holdfast.testing.history import problems_in
+from moorage.agents.interface import Commands, Emit, Job
+from moorage.core.errors import ServerUnreachable, TurnLost
+from moorage.core.turn import Launcher, Retry, TurnState
+from moorage.core.work import TurnEnd
+from moorage.ports import Claimed
+from moorage.remote.desk import RemoteDesk
+from moorage.remote.line import Line
+from moorage.service.approvals import decide_approval
+from moorage.testing.history import problems_in
 from tests.launcher.stage import PATIENCE, Stage, echo, on
 
 LOSSES = 2  # of each kind
@@ -98,7 +98,7 @@ async def robbed(stage: Stage, kinds: frozenset[str] = KINDS) -> AsyncIterator[T
 
 @pytest.fixture
 async def stage(tmp_path: Path) -> AsyncIterator[Stage]:
-    async with on(f"sqlite:///{tmp_path / 'holdfast.db'}", tmp_path, over_http=True) as made:
+    async with on(f"sqlite:///{tmp_path / 'moorage.db'}", tmp_path, over_http=True) as made:
         made.plays("echo", echo)
         yield made
 

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.agents.interface import Commands, Emit, Job
-from holdfast.core.family import FamilyLimits
-from holdfast.service.deps import Settings
+from moorage.agents.interface import Commands, Emit, Job
+from moorage.core.family import FamilyLimits
+from moorage.service.deps import Settings
 from tests.launcher.stage import Stage, echo, on
 from tests.launcher.test_families import callbacks
 
@@ -18,7 +18,7 @@ MANY = 1000
 
 @pytest.mark.timeout(180)
 async def test_a_thousand_children_that_finish_together_are_all_heard_once(tmp_path: Path) -> None:
-    async with on(f"sqlite:///{tmp_path / 'holdfast.db'}", tmp_path) as stage:
+    async with on(f"sqlite:///{tmp_path / 'moorage.db'}", tmp_path) as stage:
         stage.deps.settings = Settings(family=FamilyLimits(open_children=2 * MANY))
         gate = asyncio.Event()
 
@@ -52,7 +52,7 @@ async def _settled(stage: Stage, run_id: str) -> bool:
 
 @pytest.mark.timeout(180)
 async def test_a_thousand_sessions_are_at_work_at_once(tmp_path: Path) -> None:
-    async with on(f"sqlite:///{tmp_path / 'holdfast.db'}", tmp_path) as stage:
+    async with on(f"sqlite:///{tmp_path / 'moorage.db'}", tmp_path) as stage:
         together = asyncio.Barrier(MANY)
 
         async def agent(stage: Stage, job: Job, emit: Emit, commands: Commands) -> str:

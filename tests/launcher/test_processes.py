@@ -13,10 +13,10 @@ from pathlib import Path
 
 import pytest
 
-from holdfast import sync
-from holdfast.core.errors import StoreUnavailable
-from holdfast.core.run import Run
-from holdfast.launcher.standalone import alone_in
+from moorage import sync
+from moorage.core.errors import StoreUnavailable
+from moorage.core.run import Run
+from moorage.launcher.standalone import alone_in
 
 PATIENCE = 60.0
 LEASE, LOST_AFTER, PATIENT = "0.6s", "3s", "60s"
@@ -51,7 +51,7 @@ class Works:
         (home / "agents").mkdir(parents=True)
         (home / "slow.py").write_text(AGENT.format(journal=str(self.journal), signal_file=str(self.go)))
         self.define("slow", "slow.py")
-        self.hf = sync.connect()
+        self.moor = sync.connect()
 
     def define(self, name: str, script: str, *, protocol: str = "text") -> None:
         """An agent that is a script in this home."""
@@ -68,7 +68,7 @@ class Works:
     @contextmanager
     def launcher(self, name: str = "one", lost_after: str = LOST_AFTER) -> Iterator[subprocess.Popen[bytes]]:
         """A launcher as a process; killed in the end if it still runs."""
-        command = [sys.executable, "-m", "holdfast", "launcher", "--name", name, "--lease", LEASE]
+        command = [sys.executable, "-m", "moorage", "launcher", "--name", name, "--lease", LEASE]
         process = subprocess.Popen([*command, "--lost-after", lost_after], stderr=subprocess.DEVNULL)
         try:
             yield process
@@ -79,36 +79,36 @@ class Works:
 
     def question(self, wanted: str) -> str:
         """The id of what is asked, as soon as it is that."""
-        until(lambda: wanted in [approval.question for approval in self.hf.approvals()])
-        return str(self.hf.approvals()[0].approval_id)
+        until(lambda: wanted in [approval.question for approval in self.moor.approvals()])
+        return str(self.moor.approvals()[0].approval_id)
 
     def ask(self, agent: str = "slow") -> Run:
         """Ask an agent, and leave it at that."""
         done = subprocess.run(
-            [sys.executable, "-m", "holdfast", "run", agent, "it", "--mode", "async_poll"],
+            [sys.executable, "-m", "moorage", "run", agent, "it", "--mode", "async_poll"],
             capture_output=True,
             text=True,
             check=True,
             timeout=PATIENCE,
         )
-        run: Run = self.hf.get_run(done.stdout.strip())
+        run: Run = self.moor.get_run(done.stdout.strip())
         return run
 
     def result(self, run: Run) -> Run:
         """The run, settled."""
-        over: Run = self.hf.result(run.run_id, wait=PATIENCE)
+        over: Run = self.moor.result(run.run_id, wait=PATIENCE)
         assert over.is_settled, over
         return over
 
 
 @pytest.fixture
 def works(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Works]:
-    for name in ("AGENT_SESSION_ID", "AGENT_SESSION_NAME", "AGENT_RUN_ID", "HOLDFAST_URL"):
+    for name in ("AGENT_SESSION_ID", "AGENT_SESSION_NAME", "AGENT_RUN_ID", "MOORAGE_URL"):
         monkeypatch.delenv(name, raising=False)
-    monkeypatch.setenv("HOLDFAST_HOME", str(tmp_path / "home"))
+    monkeypatch.setenv("MOORAGE_HOME", str(tmp_path / "home"))
     made = Works(tmp_path / "home")
     yield made
-    made.hf.close()
+    made.moor.close()
     for pid in made.agents:
         assert not is_alive(pid), f"agent {pid} was left behind"
 
@@ -154,11 +154,11 @@ def test_an_agent_outlives_its_launcher_and_is_adopted(works: Works) -> None:
         first.kill()
         first.wait()
         with works.launcher(lost_after=PATIENT):
-            until(lambda: works.hf.get(run.session_id).epoch == 2)
+            until(lambda: works.moor.get(run.session_id).epoch == 2)
             works.go.touch()
             assert works.result(run).result == "did it"
     assert len(works.agents) == 1
-    kinds = [entry.kind for entry in works.hf.log(run.session_id)]
+    kinds = [entry.kind for entry in works.moor.log(run.session_id)]
     assert (kinds.count("turn_started"), kinds.count("run_settled")) == (1, 1)
 
 
@@ -168,14 +168,14 @@ def test_an_answer_that_was_passed_on_is_not_one_to_the_next_question(works: Wor
     works.define("asker", "asker.py", protocol="jsonl")
     with works.launcher(lost_after=PATIENT) as first:
         run = works.ask("asker")
-        works.hf.approve(works.question("First?"))
+        works.moor.approve(works.question("First?"))
         second = works.question("Second?")
         first.kill()
         first.wait()
     with works.launcher(lost_after=PATIENT):
-        until(lambda: works.hf.get(run.session_id).epoch == 2)
-        assert works.hf.approvals()[0].approval_id == second
-        works.hf.reject(second)
+        until(lambda: works.moor.get(run.session_id).epoch == 2)
+        assert works.moor.approvals()[0].approval_id == second
+        works.moor.reject(second)
         assert works.result(run).result == "approve reject"
 
 
@@ -202,7 +202,7 @@ def test_a_launcher_told_once_or_twice_to_end_leaves_its_agents_at_work(works: W
         assert time.monotonic() - told < 10
     assert is_alive(works.agents[0])
     with works.launcher(lost_after=PATIENT):
-        until(lambda: works.hf.get(run.session_id).epoch == 2)
+        until(lambda: works.moor.get(run.session_id).epoch == 2)
         works.go.touch()
         assert works.result(run).result == "did it"
     assert len(works.agents) == 1
@@ -219,7 +219,7 @@ def test_an_agent_whose_launcher_never_comes_back_ends_and_another_turn_goes_on(
             until(lambda: len(works.agents) == 2)
             works.go.touch()
             assert "cut off" in str(works.result(run).result)
-    kinds = [(entry.kind, (entry.data or {}).get("outcome")) for entry in works.hf.log(run.session_id)]
+    kinds = [(entry.kind, (entry.data or {}).get("outcome")) for entry in works.moor.log(run.session_id)]
     assert ("turn_ended", "lost") in kinds
     assert kinds.count(("run_settled", "completed")) == 1
 
@@ -237,7 +237,7 @@ def test_a_launcher_that_wakes_up_late_is_refused(works: Works) -> None:
             first.send_signal(signal.SIGCONT)
             other = works.ask()
             works.result(other)
-    said = [entry.text for entry in works.hf.messages(run.session_id) if entry.role == "assistant"]
+    said = [entry.text for entry in works.moor.messages(run.session_id) if entry.role == "assistant"]
     assert len(said) == 1
 
 
@@ -252,12 +252,12 @@ def test_an_agent_or_supervisor_that_is_killed_costs_a_turn_not_the_run(works: W
         works.go.touch()
         assert works.result(run).state.value == "completed"
     assert not is_alive(agent)
-    outcomes = [(entry.data or {}).get("outcome") for entry in works.hf.log(run.session_id, kinds=["turn_ended"])]
+    outcomes = [(entry.data or {}).get("outcome") for entry in works.moor.log(run.session_id, kinds=["turn_ended"])]
     assert outcomes == ["failed", "completed"]
 
 
 def test_what_a_one_off_run_has_started_dies_with_it(works: Works) -> None:
-    process = subprocess.Popen([sys.executable, "-m", "holdfast", "run", "slow", "it"], stdout=subprocess.DEVNULL)
+    process = subprocess.Popen([sys.executable, "-m", "moorage", "run", "slow", "it"], stdout=subprocess.DEVNULL)
     until(lambda: len(works.agents) == 1)
     process.kill()
     process.wait()
@@ -268,6 +268,6 @@ def test_a_run_that_is_stopped_ends_its_agent(works: Works) -> None:
     run = works.ask()
     with works.launcher(lost_after=PATIENT):
         until(lambda: len(works.agents) == 1)
-        works.hf.stop_run(run.run_id)
+        works.moor.stop_run(run.run_id)
         assert works.result(run).state.value == "stopped"
         until(lambda: not is_alive(works.agents[0]))

@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
-from holdfast import sync
-from holdfast.core.session import Session
-from holdfast.service.family import TreeNode
+from moorage import sync
+from moorage.core.session import Session
+from moorage.service.family import TreeNode
 from tests.launcher.test_kills import running
 from tests.launcher.test_processes import PATIENCE, is_alive, until
 
@@ -27,7 +27,7 @@ if mode not in ("sync", "async_callback"):
 elif int(depth) == 0:
     print("leaf")
 else:
-    ask = [sys.executable, "-m", "holdfast", "run", "link", f"{mode} {int(depth) - 1}", "--mode", mode]
+    ask = [sys.executable, "-m", "moorage", "run", "link", f"{mode} {int(depth) - 1}", "--mode", mode]
     done = subprocess.run(ask, check=True, capture_output=True, text=True)
     print("above " + done.stdout.strip() if mode == "sync" else "waiting")
 """
@@ -42,8 +42,8 @@ ENDS: dict[str, tuple[str, dict[str, Any], tuple[str, str | None, str]]] = {
     "mute": ("sleep 600", {"idle_timeout": "0.2s"}, ("failed", "idle_timeout", "0.2 seconds")),
     "bytes": (r"printf 'caf\351 \377'", {}, ("completed", None, "caf\ufffd \ufffd")),
     "forks": (
-        "setsid sh -c 'echo $$ >> $HOLDFAST_HOME/forked; exec sleep 600' & "
-        "until [ -s $HOLDFAST_HOME/forked ]; do sleep 0.01; done; echo answer",
+        "setsid sh -c 'echo $$ >> $MOORAGE_HOME/forked; exec sleep 600' & "
+        "until [ -s $MOORAGE_HOME/forked ]; do sleep 0.01; done; echo answer",
         {},
         ("completed", None, "answer"),
     ),
@@ -57,7 +57,7 @@ class Home:
     def __init__(self, path: Path) -> None:
         self.path = path
         (path / "agents").mkdir(parents=True)
-        self.hf = sync.connect()
+        self.moor = sync.connect()
 
     def defines(self, name: str, command: list[str], **table: Any) -> None:
         """An agent that runs a program."""
@@ -67,22 +67,22 @@ class Home:
 
     @contextmanager
     def launcher(self) -> Iterator[None]:
-        command = [sys.executable, "-m", "holdfast", "launcher", "--slots", "4"]
+        command = [sys.executable, "-m", "moorage", "launcher", "--slots", "4"]
         with running(subprocess.Popen(command, stderr=subprocess.DEVNULL)):
             yield
 
     def is_quiet(self) -> bool:
-        return not self.hf.runs(open_only=True).items and not self.hf.inbox().items
+        return not self.moor.runs(open_only=True).items and not self.moor.inbox().items
 
 
 @pytest.fixture
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Home]:
-    for name in ("AGENT_SESSION_ID", "AGENT_SESSION_NAME", "AGENT_RUN_ID", "HOLDFAST_URL"):
+    for name in ("AGENT_SESSION_ID", "AGENT_SESSION_NAME", "AGENT_RUN_ID", "MOORAGE_URL"):
         monkeypatch.delenv(name, raising=False)
-    monkeypatch.setenv("HOLDFAST_HOME", str(tmp_path / "home"))
+    monkeypatch.setenv("MOORAGE_HOME", str(tmp_path / "home"))
     made = Home(tmp_path / "home")
     yield made
-    made.hf.close()
+    made.moor.close()
 
 
 @pytest.mark.timeout(120)
@@ -92,15 +92,15 @@ def test_orchestrator_child_and_grandchild_each_know_theirs(home: Home, mode: st
     script.write_text(LINK)
     home.defines("link", [sys.executable, str(script)])
     with home.launcher():
-        asked = home.hf.run("link", f"{mode} 2", mode="async_poll")
-        run = home.hf.result(asked.run.run_id, wait=PATIENCE)
+        asked = home.moor.run("link", f"{mode} 2", mode="async_poll")
+        run = home.moor.result(asked.run.run_id, wait=PATIENCE)
         until(home.is_quiet)
     assert run.result == ("above above leaf" if mode == "sync" else "heard")
-    top, child, grandchild = generations(home.hf.tree(run.session_id))
+    top, child, grandchild = generations(home.moor.tree(run.session_id))
     assert (top.parent_session_id, child.parent_session_id) == (None, top.session_id)
     assert grandchild.parent_session_id == child.session_id
     assert grandchild.root_session_id == top.session_id
-    assert home.hf.get(child.session_id).parent_session_id == top.session_id
+    assert home.moor.get(child.session_id).parent_session_id == top.session_id
 
 
 def generations(node: TreeNode) -> list[Session]:
@@ -113,13 +113,13 @@ def test_every_end_of_a_real_child_is_told_to_its_parent_once(home: Home) -> Non
     for name, (script, table, _) in ENDS.items():
         home.defines(name, **{"command": ["sh", "-c", script], "retry": "never", **table})
     with home.launcher():
-        parent = home.hf.run("echo-agent", "begin", mode="async_poll")
-        assert home.hf.result(parent.run.run_id, wait=PATIENCE).is_settled
+        parent = home.moor.run("echo-agent", "begin", mode="async_poll")
+        assert home.moor.result(parent.run.run_id, wait=PATIENCE).is_settled
         session_id = parent.session.session_id
-        asked = {name: home.hf.run(name, "go", mode="async_callback", parent=session_id).run for name in ENDS}
+        asked = {name: home.moor.run(name, "go", mode="async_callback", parent=session_id).run for name in ENDS}
         until(home.is_quiet)
-    told = {(entry.data or {})["run_id"]: entry.data or {} for entry in home.hf.log(session_id, kinds=["callback"])}
-    assert len(home.hf.log(session_id, kinds=["callback"])) == len(ENDS)
+    told = {(entry.data or {})["run_id"]: entry.data or {} for entry in home.moor.log(session_id, kinds=["callback"])}
+    assert len(home.moor.log(session_id, kinds=["callback"])) == len(ENDS)
     for name, (_, _, (outcome, reason, word)) in ENDS.items():
         callback = told[asked[name].run_id]
         assert (callback["outcome"], callback["reason"]) == (outcome, reason), name

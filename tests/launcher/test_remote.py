@@ -15,12 +15,12 @@ from typing import Any
 import httpx2
 import pytest
 
-from holdfast import config, sync
-from holdfast.core.errors import Forbidden, LauncherNotFound
-from holdfast.core.run import Run
-from holdfast.service.inline import drive
-from holdfast.service.keys import create_key
-from holdfast.testing.history import problems_in
+from moorage import config, sync
+from moorage.core.errors import Forbidden, LauncherNotFound
+from moorage.core.run import Run
+from moorage.service.inline import drive
+from moorage.service.keys import create_key
+from moorage.testing.history import problems_in
 from tests.launcher.serving import free_port, server_process
 from tests.launcher.test_processes import AGENT, is_alive, until
 
@@ -39,12 +39,12 @@ if "Callbacks" in prompt:
     print("heard " + ("the child" if "Echo Agent Response: from the parent" in prompt else prompt))
 else:
     body = {"agent_name": "echo-agent", "prompt": "from the parent", "mode": "async_callback"}
-    request = urllib.request.Request(os.environ["HOLDFAST_URL"] + "/runs", json.dumps(body).encode())
-    request.add_header("Authorization", "Bearer " + os.environ["HOLDFAST_TOKEN"])
+    request = urllib.request.Request(os.environ["MOORAGE_URL"] + "/runs", json.dumps(body).encode())
+    request.add_header("Authorization", "Bearer " + os.environ["MOORAGE_TOKEN"])
     request.add_header("X-Agent-Session-Id", os.environ["AGENT_SESSION_ID"])
     request.add_header("X-Agent-Run-Id", os.environ["AGENT_RUN_ID"])
     child = json.load(urllib.request.urlopen(request))
-    print("asked", sorted(name for name in os.environ if name.startswith("HOLDFAST_KEY")))
+    print("asked", sorted(name for name in os.environ if name.startswith("MOORAGE_KEY")))
 """
 
 
@@ -55,10 +55,10 @@ class Works:
         self.home, self.elsewhere = folder / "home", folder / "elsewhere"
         self.journal, self.go = folder / "journal", folder / "go"
         self.port = free_port()
-        self.url, self.store = f"http://127.0.0.1:{self.port}", f"sqlite:///{folder / 'holdfast.db'}"
+        self.url, self.store = f"http://127.0.0.1:{self.port}", f"sqlite:///{folder / 'moorage.db'}"
         (self.home / "agents").mkdir(parents=True)
         self.defines("slow", AGENT.format(journal=str(self.journal), signal_file=str(self.go)))
-        self.hf = sync.connect(self.store)
+        self.moor = sync.connect(self.store)
         self.key = self.key_for("launch")
 
     def key_for(self, *scopes: str) -> str:
@@ -85,8 +85,8 @@ class Works:
         self, key: str | None = None, name: str = "one", lost_after: str = "60s"
     ) -> Iterator[subprocess.Popen[str]]:
         """A launcher on another machine; killed in the end if it still runs."""
-        command = [sys.executable, "-m", "holdfast", "launcher", "--url", self.url, "--name", name, "--lease", "0.6s"]
-        env = {**os.environ, "HOLDFAST_HOME": str(self.elsewhere), "HOLDFAST_KEY": key or self.key}
+        command = [sys.executable, "-m", "moorage", "launcher", "--url", self.url, "--name", name, "--lease", "0.6s"]
+        env = {**os.environ, "MOORAGE_HOME": str(self.elsewhere), "MOORAGE_KEY": key or self.key}
         process = subprocess.Popen([*command, "--lost-after", lost_after], stderr=subprocess.PIPE, text=True, env=env)
         try:
             yield process
@@ -101,11 +101,11 @@ class Works:
         return [int(line) for line in self.journal.read_text().split()] if self.journal.exists() else []
 
     def ask(self, agent: str = "slow", prompt: str = "it") -> Run:
-        run: Run = self.hf.run(agent, prompt, mode="async_poll").run
+        run: Run = self.moor.run(agent, prompt, mode="async_poll").run
         return run
 
     def result(self, run: Run) -> Run:
-        over: Run = self.hf.result(run.run_id, wait=PATIENCE)
+        over: Run = self.moor.result(run.run_id, wait=PATIENCE)
         assert over.is_settled, over
         return over
 
@@ -119,12 +119,12 @@ class Works:
 
 @pytest.fixture
 def works(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Works]:
-    for name in ("AGENT_SESSION_ID", "AGENT_SESSION_NAME", "AGENT_RUN_ID", "HOLDFAST_URL", "HOLDFAST_KEY"):
+    for name in ("AGENT_SESSION_ID", "AGENT_SESSION_NAME", "AGENT_RUN_ID", "MOORAGE_URL", "MOORAGE_KEY"):
         monkeypatch.delenv(name, raising=False)
-    monkeypatch.setenv("HOLDFAST_HOME", str(tmp_path / "home"))
+    monkeypatch.setenv("MOORAGE_HOME", str(tmp_path / "home"))
     made = Works(tmp_path)
     yield made
-    made.hf.close()
+    made.moor.close()
     for pid in made.agents:
         assert not is_alive(pid), f"agent {pid} was left behind"
 
@@ -137,7 +137,7 @@ def test_a_launcher_elsewhere_runs_agents_of_every_kind_with_nothing_but_its_key
     asked = {agent: works.ask(agent) for agent in ("echo-agent", "slow", "greeter")}
     with works.server(), works.launcher():
         results = {agent: works.result(run).result for agent, run in asked.items()}
-        [launcher] = works.hf.launchers().items
+        [launcher] = works.moor.launchers().items
     assert results == {"echo-agent": "Echo Agent Response: it", "slow": "did it", "greeter": "hello it"}
     assert (launcher.name, launcher.owners) == ("one", ("local",))
     assert works.problems(*asked.values()) == []
@@ -155,9 +155,9 @@ def test_a_parent_hears_of_the_child_it_asked_through_the_server(works: Works) -
     with works.server(), works.launcher():
         run = works.ask("parent")
         assert works.result(run).result == "heard the child"
-        said = [entry.text for entry in works.hf.messages(run.session_id) if entry.role == "assistant"]
+        said = [entry.text for entry in works.moor.messages(run.session_id) if entry.role == "assistant"]
     assert said[0] == "asked []", "the launcher's key is not for its agents"
-    [child] = works.hf.children(run.session_id).items
+    [child] = works.moor.children(run.session_id).items
     assert child.agent_name == "echo-agent"
     assert works.problems(run) == []
 
@@ -169,9 +169,9 @@ def test_a_launcher_that_is_to_drain_finishes_what_it_has_takes_nothing_new_and_
         with sync.connect(works.url, key=works.key_for("admin")) as admin:
             assert admin.drain_launcher("one").drain
             waiting = works.ask("echo-agent")
-            seen = works.hf.launchers().items[0].seen_at
-            until(lambda: works.hf.launchers().items[0].seen_at > seen)  # it has heard of it, and goes on
-            assert works.hf.get_run(waiting.run_id).state == "queued"
+            seen = works.moor.launchers().items[0].seen_at
+            until(lambda: works.moor.launchers().items[0].seen_at > seen)  # it has heard of it, and goes on
+            assert works.moor.get_run(waiting.run_id).state == "queued"
             assert not admin.drain_launcher("one", drain=False).drain
             assert works.result(waiting).result == "Echo Agent Response: it"
             admin.drain_launcher("one")
@@ -179,8 +179,8 @@ def test_a_launcher_that_is_to_drain_finishes_what_it_has_takes_nothing_new_and_
             works.go.touch()
             assert works.result(running).result == "did it"
         assert process.wait(PATIENCE) == 0
-        assert works.hf.get_run(later.run_id).state == "queued"
-        assert works.hf.launchers().items == [], "it has said farewell"
+        assert works.moor.get_run(later.run_id).state == "queued"
+        assert works.moor.launchers().items == [], "it has said farewell"
         with works.launcher():  # the next start of it is another launcher
             works.result(later)
     assert works.problems(running, waiting, later) == []
@@ -211,7 +211,7 @@ def test_words_of_an_agent_elsewhere_are_heard_while_it_says_them(works: Works) 
 
 def test_only_an_admin_drains_a_launcher(works: Works) -> None:
     with works.server(), works.launcher():
-        until(lambda: len(works.hf.launchers()) == 1)
+        until(lambda: len(works.moor.launchers()) == 1)
         others = works.key_for("read", "write", "approve")
         with sync.connect(works.url, key=others) as other, pytest.raises(Forbidden):
             other.drain_launcher("one")
@@ -244,7 +244,7 @@ def test_an_agent_outlives_its_launcher_and_is_adopted(works: Works) -> None:
             first.kill()
             first.wait()
         with works.launcher():
-            until(lambda: works.hf.get(run.session_id).epoch == 2)
+            until(lambda: works.moor.get(run.session_id).epoch == 2)
             works.go.touch()
             assert works.result(run).result == "did it"
     assert len(works.agents) == 1
@@ -265,7 +265,7 @@ def test_a_launcher_that_comes_back_before_its_server_still_adopts(works: Works)
         until(lambda: "trying again" in second.stderr.readline())  # type: ignore[union-attr]  # seen above
         assert is_alive(works.agents[0]), "unreachable is not refusal"
         with works.server():
-            until(lambda: works.hf.get(run.session_id).epoch == 2)
+            until(lambda: works.moor.get(run.session_id).epoch == 2)
             works.go.touch()
             assert works.result(run).result == "did it"
     assert len(works.agents) == 1
@@ -284,7 +284,7 @@ def test_a_launcher_that_wakes_up_late_is_refused_and_its_agent_gone(works: Work
             works.result(run)
             first.send_signal(signal.SIGCONT)
             works.result(works.ask())
-    said = [entry.text for entry in works.hf.messages(run.session_id) if entry.role == "assistant"]
+    said = [entry.text for entry in works.moor.messages(run.session_id) if entry.role == "assistant"]
     assert len(said) == 1
     assert works.problems(run) == []
 
@@ -293,7 +293,7 @@ def test_a_run_that_is_stopped_ends_its_agent_soon(works: Works) -> None:
     with works.server(), works.launcher() as launcher:
         run = works.ask()
         until(lambda: len(works.agents) == 1)
-        works.hf.stop_run(run.run_id)
+        works.moor.stop_run(run.run_id)
         assert works.result(run).state.value == "stopped"
         until(lambda: not is_alive(works.agents[0]))
         assert launcher.poll() is None
@@ -302,9 +302,9 @@ def test_a_run_that_is_stopped_ends_its_agent_soon(works: Works) -> None:
 @pytest.mark.parametrize("scopes", [("read", "write", "approve"), ()])
 def test_a_launcher_whose_key_is_not_for_launchers_ends_and_says_so(works: Works, scopes: tuple[str, ...]) -> None:
     works.ask("echo-agent")
-    key = works.key_for(*scopes) if scopes else "hf_nobody_knows"
+    key = works.key_for(*scopes) if scopes else "moor_nobody_knows"
     with works.server(), works.launcher(key) as launcher:
         _, said = launcher.communicate(timeout=PATIENCE)
         assert launcher.returncode == 4
     assert ("'launch'" if scopes else "key") in said
-    assert works.hf.launchers().items == []
+    assert works.moor.launchers().items == []

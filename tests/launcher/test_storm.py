@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from holdfast import config, sync
-from holdfast.service.inline import drive
-from holdfast.testing.history import problems_in
+from moorage import config, sync
+from moorage.service.inline import drive
+from moorage.testing.history import problems_in
 from tests.launcher.test_processes import is_alive, until
 
 FAMILIES = 8
@@ -29,7 +29,7 @@ else:
     for number in range(3):
         key = os.environ["AGENT_RUN_ID"] + str(number)
         ask = ["run", "child", str(number), "--mode", "async_callback", "--idempotency-key", key]
-        subprocess.run([sys.executable, "-m", "holdfast", *ask], check=True, stdout=subprocess.DEVNULL)
+        subprocess.run([sys.executable, "-m", "moorage", *ask], check=True, stdout=subprocess.DEVNULL)
     print("waiting")
 """
 CHILD = """\
@@ -48,7 +48,7 @@ class Fleet:
         self._live: dict[str, subprocess.Popen[bytes]] = {}
 
     def start(self, name: str) -> None:
-        command = [sys.executable, "-m", "holdfast", "launcher", "--name", name, "--slots", "6"]
+        command = [sys.executable, "-m", "moorage", "launcher", "--name", name, "--slots", "6"]
         limits = ["--lease", "0.5s", "--lost-after", "3s"]
         self._live[name] = subprocess.Popen([*command, *limits], stderr=subprocess.DEVNULL)
 
@@ -79,17 +79,17 @@ class Fleet:
 
 @pytest.mark.timeout(240)
 def test_nothing_is_lost_and_nothing_done_twice_in_a_storm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("AGENT_SESSION_ID", "AGENT_SESSION_NAME", "AGENT_RUN_ID", "HOLDFAST_URL"):
+    for name in ("AGENT_SESSION_ID", "AGENT_SESSION_NAME", "AGENT_RUN_ID", "MOORAGE_URL"):
         monkeypatch.delenv(name, raising=False)
     home, journal = tmp_path / "home", tmp_path / "journal"
-    monkeypatch.setenv("HOLDFAST_HOME", str(home))
+    monkeypatch.setenv("MOORAGE_HOME", str(home))
     (home / "agents").mkdir(parents=True)
     for name, code in (("parent", PARENT), ("child", CHILD)):
         script = tmp_path / f"{name}.py"
         script.write_text(code.format(journal=str(journal)))
         definition = f'[agent]\nname = "{name}"\nkind = "command"\nretry = "always"\n'
         (home / "agents" / f"{name}.toml").write_text(f'{definition}command = ["{sys.executable}", "{script}"]\n')
-    chance, fleet, hf = random.Random(SEED), Fleet(), sync.connect()
+    chance, fleet, moor = random.Random(SEED), Fleet(), sync.connect()
     for name in ("one", "two", "three"):
         fleet.start(name)
     try:
@@ -97,11 +97,11 @@ def test_nothing_is_lost_and_nothing_done_twice_in_a_storm(tmp_path: Path, monke
         for _ in range(KILLS):
             time.sleep(chance.uniform(0.1, 0.8))
             fleet.strike(chance)
-        until(lambda: not hf.runs(open_only=True).items)
-        until(lambda: not hf.inbox().items)
+        until(lambda: not moor.runs(open_only=True).items)
+        until(lambda: not moor.inbox().items)
     finally:
         fleet.end()
-        hf.close()
+        moor.close()
     store = config.open_store(config.pick_url(), threaded=False)
     try:
         assert drive(problems_in(store, "local", asked)) == []
@@ -113,7 +113,7 @@ def test_nothing_is_lost_and_nothing_done_twice_in_a_storm(tmp_path: Path, monke
 
 def _ask(number: int) -> str:
     done = subprocess.run(
-        [sys.executable, "-m", "holdfast", "run", "parent", str(number), "--mode", "async_poll"],
+        [sys.executable, "-m", "moorage", "run", "parent", str(number), "--mode", "async_poll"],
         capture_output=True,
         text=True,
         check=True,

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from holdfast.agents.interface import Limits
-from holdfast.launcher import processes
+from moorage.agents.interface import Limits
+from moorage.launcher import processes
 from tests.launcher.turns import Turns, is_gone, job, launcher_script, python, read_pids, shell, survivors, wait_for
 
 # What goes in and what comes out ----------------------------------------------------------------
@@ -84,15 +84,15 @@ def test_bytes_that_are_no_text_are_replaced(turns: Turns) -> None:
 
 
 def test_the_program_knows_whom_it_works_for(turns: Turns, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("AGENT_SESSION_ID", "AGENT_RUN_ID", "HOLDFAST_TOKEN", "KEPT"):
+    for name in ("AGENT_SESSION_ID", "AGENT_RUN_ID", "MOORAGE_TOKEN", "KEPT"):
         monkeypatch.setenv(name, "inherited")
-    names = "$AGENT_SESSION_ID,$AGENT_SESSION_NAME,$AGENT_RUN_ID,$HOLDFAST_TOKEN,$KEPT,$COLOUR"
+    names = "$AGENT_SESSION_ID,$AGENT_SESSION_NAME,$AGENT_RUN_ID,$MOORAGE_TOKEN,$KEPT,$COLOUR"
     env = {"AGENT_SESSION_ID": "session-1", "AGENT_SESSION_NAME": "plan"}
     result = turns.begin(shell(f"echo {names}", env={"COLOUR": "blue"}), env=env).result()
     assert result["text"] == "session-1,plan,,,inherited,blue"
 
 
-def test_holdfast_can_be_called_by_the_program(turns: Turns) -> None:
+def test_moorage_can_be_called_by_the_program(turns: Turns) -> None:
     beside = Path(sys.executable).parent
     assert turns.begin(shell("echo $PATH")).result()["text"].endswith(f":{beside}")
 
@@ -446,7 +446,7 @@ def test_who_the_agent_is_stands_on_disk_before_it_runs(turns: Turns) -> None:
 def test_a_second_supervisor_is_sent_away(turns: Turns) -> None:
     running = turns.begin(shell("echo here; exec sleep 600"))
     running.heard("here")
-    command = [sys.executable, "-m", "holdfast.launcher.supervisor", running.folder.path]
+    command = [sys.executable, "-m", "moorage.launcher.supervisor", running.folder.path]
     second = subprocess.run(command, capture_output=True, text=True, check=False)
     assert (second.returncode, second.stderr) == (3, "supervisor: another supervisor works here\n")
     with pytest.raises(FileExistsError):
@@ -512,7 +512,7 @@ def test_on_a_full_disk_the_agent_is_still_ended(turns: Turns) -> None:
 
 FILLING = """
 import resource, signal
-from holdfast.launcher.outbox import Outbox
+from moorage.launcher.outbox import Outbox
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 outbox = Outbox("out.jsonl")
 limit = resource.getrlimit(resource.RLIMIT_FSIZE)
@@ -536,7 +536,7 @@ def test_a_bug_in_the_supervisor_does_not_leave_the_agent_behind(turns: Turns) -
     folder = turns.prepare(shell("echo here; sleep 600"))
     source = (
         "import sys\n"
-        "from holdfast.launcher import supervisor\n"
+        "from moorage.launcher import supervisor\n"
         "supervisor.Supervisor._obey_one = lambda *_: 1 / 0\n"
         f"supervisor.main({folder.path!r})\n"
     )
@@ -551,7 +551,7 @@ def test_a_bug_in_the_supervisor_does_not_leave_the_agent_behind(turns: Turns) -
 
 def test_a_supervisor_starts_lightly() -> None:
     source = (
-        "import sys, holdfast.launcher.supervisor, holdfast.launcher.drivers.acp, holdfast.launcher.drivers.python\n"
+        "import sys, moorage.launcher.supervisor, moorage.launcher.drivers.acp, moorage.launcher.drivers.python\n"
         "heavy = {'asyncio', 'msgspec', 'typing', 'subprocess', 'apsw', 'click', 'inspect'}\n"
         "print(sorted(heavy & sys.modules.keys()))"
     )

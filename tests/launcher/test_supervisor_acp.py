@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.agents.interface import Event
+from moorage.agents.interface import Event
 from tests.launcher.turns import Running, Turns, python, survivors
 
 AGENT = str(Path(__file__).parent / "agents" / "acp_agent.py")

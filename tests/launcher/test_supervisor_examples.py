@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from holdfast.agents.registry import read_definition
+from moorage.agents.registry import read_definition
 from tests.launcher.turns import Running, Turns, job, shell
 
 ROOT = Path(__file__).parents[2]
@@ -50,7 +50,7 @@ def test_the_function_greets(example: Any) -> None:
 
 def test_the_page_shows_the_examples_as_they_are() -> None:
     page = (ROOT / "docs" / "agents.md").read_text()
-    shown = dict(re.findall(r"\$ cat > \"\$HOLDFAST_HOME/agents/([\w.-]+)\" <<'END'\n((?:>.*\n)+?)> END\n", page))
+    shown = dict(re.findall(r"\$ cat > \"\$MOORAGE_HOME/agents/([\w.-]+)\" <<'END'\n((?:>.*\n)+?)> END\n", page))
     assert shown.keys() == {path.name for path in AGENTS.iterdir() if path.is_file()}
     for name, lines in shown.items():
         assert re.sub(r"^> ?", "", lines, flags=re.M) == (AGENTS / name).read_text(), name

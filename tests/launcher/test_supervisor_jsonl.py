@@ -8,13 +8,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from holdfast.agents.interface import Event
-from holdfast.core.entry import check_message
-from holdfast.launcher.drivers.acp import AcpDriver
-from holdfast.launcher.drivers.base import MAX_MESSAGE_BYTES, Exit
-from holdfast.launcher.drivers.jsonl import MAX_LINE, JsonlDriver
-from holdfast.launcher.drivers.text import TextDriver
-from holdfast.launcher.follow import Follower
+from moorage.agents.interface import Event
+from moorage.core.entry import check_message
+from moorage.launcher.drivers.acp import AcpDriver
+from moorage.launcher.drivers.base import MAX_MESSAGE_BYTES, Exit
+from moorage.launcher.drivers.jsonl import MAX_LINE, JsonlDriver
+from moorage.launcher.drivers.text import TextDriver
+from moorage.launcher.follow import Follower
 from tests.launcher.turns import Turns, python, shell
 
 
@@ -249,7 +249,7 @@ def test_a_flood_of_nonsense_is_counted_but_not_repeated() -> None:
 
 def test_a_character_that_is_none_does_not_spoil_the_line(tmp_path: Path) -> None:
     [event, _] = told(b'{"type": "chunk", "text": "half \\ud83d a pair"}')
-    from holdfast.launcher.outbox import Outbox
+    from moorage.launcher.outbox import Outbox
 
     outbox = Outbox(str(tmp_path / "out.jsonl"))
     outbox.put(event)

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-CALLBACKS, TURNS, RUNS = (f"src/holdfast/testing/contract/{name}.py" for name in ("callbacks", "turns", "runs"))
+CALLBACKS, TURNS, RUNS = (f"src/moorage/testing/contract/{name}.py" for name in ("callbacks", "turns", "runs"))
 FAMILIES, PROCESSES, KILLS, SUPERVISOR = (
     f"tests/launcher/test_{name}.py" for name in ("families", "processes", "kills", "supervisor")
 )

@@ -21,15 +21,15 @@ from typing import Any, TypeVar
 import apsw
 import pytest
 
-import holdfast
-from holdfast import sync
-from holdfast.core.errors import (
+import moorage
+from moorage import sync
+from moorage.core.errors import (
     HeldByAnother,
-    HoldfastError,
     HoldLost,
     IdTaken,
     InvalidId,
     InvalidImport,
+    MoorageError,
     SessionClosed,
     SessionCorrupt,
     SessionNotFound,
@@ -37,11 +37,11 @@ from holdfast.core.errors import (
     TooLarge,
     VersionConflict,
 )
-from holdfast.service.inline import drive
-from holdfast.stores.sqlite import access
-from holdfast.stores.sqlite.connection import Connection
-from holdfast.stores.sqlite.store import SqliteStore
-from holdfast.testing.faults import cut_to, file_contents, into_one_file, opened_raw, race, write_lock
+from moorage.service.inline import drive
+from moorage.stores.sqlite import access
+from moorage.stores.sqlite.connection import Connection
+from moorage.stores.sqlite.store import SqliteStore
+from moorage.testing.faults import cut_to, file_contents, into_one_file, opened_raw, race, write_lock
 from tests.service.doors import Place, Timed
 
 Test = TypeVar("Test", bound=Callable[..., object])
@@ -88,15 +88,15 @@ def in_threads(*jobs: Callable[[], object]) -> None:
         assert not thread.is_alive()
 
 
-def raw_connection(hf: sync.Holdfast) -> apsw.Connection:
-    store = drive(vars(hf)["_target"]._ready()).store
+def raw_connection(moor: sync.Moorage) -> apsw.Connection:
+    store = drive(vars(moor)["_target"]._ready()).store
     assert isinstance(store, SqliteStore)
     assert isinstance(store._access, access.Inline)
     return store._access._db.raw
 
 
 @contextmanager
-def counted_rows(hf: sync.Holdfast) -> Iterator[list[int]]:
+def counted_rows(moor: sync.Moorage) -> Iterator[list[int]]:
     """How many rows SQLite hands over meanwhile."""
     count = [0]
 
@@ -104,7 +104,7 @@ def counted_rows(hf: sync.Holdfast) -> Iterator[list[int]]:
         count[0] += 1
         return row
 
-    raw = raw_connection(hf)
+    raw = raw_connection(moor)
     raw.set_row_trace(trace)
     try:
         yield count
@@ -124,35 +124,35 @@ def a_result(call_id: str) -> dict[str, Any]:
 
 UPDATER = """
 import sys
-from holdfast import sync
-hf = sync.connect(sys.argv[1])
+from moorage import sync
+moor = sync.connect(sys.argv[1])
 print("ready", flush=True)
 sys.stdin.readline()
 for count in range(25):
-    hf.update("s-1", metadata={f"{sys.argv[2]}-{count}": count})
+    moor.update("s-1", metadata={f"{sys.argv[2]}-{count}": count})
 """
 
 
 @lesson(1)
 async def test_every_acknowledged_update_survives_from_threads_tasks_and_processes_at_once(path: Path) -> None:
-    with sync.connect(url_of(path)) as hf:
-        hf.create("agent", session_id="s-1")
+    with sync.connect(url_of(path)) as moor:
+        moor.create("agent", session_id="s-1")
 
         def in_thread(name: str) -> None:
             for count in range(25):
-                hf.update("s-1", metadata={f"{name}-{count}": count})
+                moor.update("s-1", metadata={f"{name}-{count}": count})
 
-        async def in_task(name: str, door: holdfast.Holdfast) -> None:
+        async def in_task(name: str, door: moorage.Moorage) -> None:
             for count in range(25):
                 await door.update("s-1", metadata={f"{name}-{count}": count})
 
-        async with holdfast.connect(url_of(path)) as door, asyncio.timeout(90):
+        async with moorage.connect(url_of(path)) as door, asyncio.timeout(90):
             await asyncio.gather(
                 asyncio.to_thread(race, UPDATER, [(url_of(path), f"process-{n}") for n in range(2)]),
                 *(asyncio.to_thread(in_thread, f"thread-{n}") for n in range(2)),
                 *(in_task(f"task-{n}", door) for n in range(2)),
             )
-        session = hf.get("s-1")
+        session = moor.get("s-1")
         assert len(session.metadata) == 6 * 25
         assert session.version == 1 + 6 * 25
 
@@ -178,12 +178,12 @@ def test_appends_by_several_writers_all_land_in_order_without_gaps(place: Place)
 
 @lesson(3)
 def test_staleness_is_judged_by_a_version_even_when_all_times_are_equal(timed: Timed) -> None:
-    session = timed.hf.create("agent")
-    changed = timed.hf.update(session.id, metadata={"a": 1})
+    session = timed.moor.create("agent")
+    changed = timed.moor.update(session.id, metadata={"a": 1})
     assert changed.updated_at == session.updated_at
     with pytest.raises(VersionConflict):
-        timed.hf.update(session.id, metadata={"b": 1}, version=session.version)
-    assert timed.hf.update(session.id, metadata={"b": 2}, version=changed.version).metadata == {"a": 1, "b": 2}
+        timed.moor.update(session.id, metadata={"b": 1}, version=session.version)
+    assert timed.moor.update(session.id, metadata={"b": 2}, version=changed.version).metadata == {"a": 1, "b": 2}
 
 
 @lesson(4)
@@ -232,34 +232,34 @@ def test_of_two_resumers_one_wins_and_the_other_is_told_who_and_until_when(place
 
 @lesson(7)
 def test_a_result_that_comes_after_the_hold_went_to_another_is_refused_where_it_is_committed(timed: Timed) -> None:
-    session = timed.hf.create("agent").id
-    late = str(timed.hf.resume(session).hold.token)
+    session = timed.moor.create("agent").id
+    late = str(timed.moor.resume(session).hold.token)
     timed.forward(minutes=11)
     timed.connect(holder="bob").resume(session)
-    before = list(timed.hf.export(session))
+    before = list(timed.moor.export(session))
     for write in (
-        lambda: timed.hf.append(session, a_result("c-1"), token=late),
-        lambda: timed.hf.update(session, metadata={"late": True}, token=late),
-        lambda: timed.hf.suspend(session, checkpoint={"late": True}, token=late),
-        lambda: timed.hf.finalize(session, "completed", token=late),
+        lambda: timed.moor.append(session, a_result("c-1"), token=late),
+        lambda: timed.moor.update(session, metadata={"late": True}, token=late),
+        lambda: timed.moor.suspend(session, checkpoint={"late": True}, token=late),
+        lambda: timed.moor.finalize(session, "completed", token=late),
     ):
         with pytest.raises(HoldLost):
             write()
-    assert list(timed.hf.export(session)) == before
+    assert list(timed.moor.export(session)) == before
 
 
 @lesson(8)
 def test_what_cannot_be_written_raises_and_never_gives_nothing_back(place: Place) -> None:
-    hf = place.connect()
-    hf.create("agent", session_id="s-1")
+    moor = place.connect()
+    moor.create("agent", session_id="s-1")
     with pytest.raises(IdTaken):
-        hf.create("agent", session_id="s-1")
+        moor.create("agent", session_id="s-1")
     for call in (
-        lambda: hf.update("nobody", metadata={"a": 1}),
-        lambda: hf.append("nobody", "x"),
-        lambda: hf.suspend("nobody"),
-        lambda: hf.finalize("nobody"),
-        lambda: hf.context.put("nobody", "k", 1),
+        lambda: moor.update("nobody", metadata={"a": 1}),
+        lambda: moor.append("nobody", "x"),
+        lambda: moor.suspend("nobody"),
+        lambda: moor.finalize("nobody"),
+        lambda: moor.context.put("nobody", "k", 1),
     ):
         with pytest.raises(SessionNotFound):
             call()
@@ -270,15 +270,15 @@ def test_what_cannot_be_written_raises_and_never_gives_nothing_back(place: Place
 
 @lesson(9)
 def test_references_are_enforced_and_deleting_a_tree_leaves_no_row_behind(path: Path) -> None:
-    with sync.connect(url_of(path)) as hf:
-        assert raw_connection(hf).pragma("foreign_keys") == 1
-        hf.create(session_id="root")
-        hf.create(session_id="child", parent="root")
+    with sync.connect(url_of(path)) as moor:
+        assert raw_connection(moor).pragma("foreign_keys") == 1
+        moor.create(session_id="root")
+        moor.create(session_id="child", parent="root")
         for ref in ("root", "child"):
-            hf.append(ref, "hello")
-            hf.context.put(ref, "k", 1)
-            hf.request_approval(ref, "Apply?")
-        hf.delete("root")
+            moor.append(ref, "hello")
+            moor.context.put(ref, "k", 1)
+            moor.request_approval(ref, "Apply?")
+        moor.delete("root")
     with opened_raw(path) as db:
         for table in ("sessions", "context", "approvals", "lineage"):
             assert db.execute(f"SELECT count(*) FROM {table}").fetchall() == [(0,)], table
@@ -287,27 +287,27 @@ def test_references_are_enforced_and_deleting_a_tree_leaves_no_row_behind(path: 
 
 OPENER = """
 import sys
-from holdfast import sync
+from moorage import sync
 print("ready", flush=True)
 sys.stdin.readline()
-with sync.connect(sys.argv[1]) as hf:
-    print(hf.create("agent").state)
+with sync.connect(sys.argv[1]) as moor:
+    print(moor.create("agent").state)
 """
 
 
 @lesson(10)
 def test_first_opens_race_without_an_error(path: Path) -> None:
     assert race(OPENER, [(url_of(path),)] * 6) == [["created"]] * 6
-    with sync.connect(url_of(path)) as hf:
-        assert len(hf.list()) == 6
+    with sync.connect(url_of(path)) as moor:
+        assert len(moor.list()) == 6
 
 
 @lesson(11)
 def test_a_writer_waits_for_the_lock_and_nobody_hears_of_it(path: Path) -> None:
-    with sync.connect(url_of(path)) as hf:
-        session = hf.create("agent").id
+    with sync.connect(url_of(path)) as moor:
+        session = moor.create("agent").id
         numbers: list[int] = []
-        waiting = threading.Thread(target=lambda: numbers.append(hf.append(session, "patient")[0].number))
+        waiting = threading.Thread(target=lambda: numbers.append(moor.append(session, "patient")[0].number))
         with write_lock(path) as locker:
             waiting.start()
             waiting.join(0.3)
@@ -323,12 +323,12 @@ def test_a_read_that_becomes_a_write_does_not_fail_when_another_wrote_meanwhile(
     session = doors[0].create("agent").id
     failures: list[BaseException] = []
 
-    def updating(hf: sync.Holdfast) -> Callable[[], None]:
+    def updating(moor: sync.Moorage) -> Callable[[], None]:
         def update() -> None:
             try:
                 for count in range(25):  # each reads the head, decides, and writes
-                    hf.update(session, metadata={"count": count})
-            except HoldfastError as error:
+                    moor.update(session, metadata={"count": count})
+            except MoorageError as error:
                 failures.append(error)
 
         return update
@@ -336,8 +336,8 @@ def test_a_read_that_becomes_a_write_does_not_fail_when_another_wrote_meanwhile(
     in_threads(*map(updating, doors))
     assert failures == []
     assert doors[0].get(session).version == 101
-    for hf in doors:
-        hf.close()
+    for moor in doors:
+        moor.close()
 
 
 @lesson(12)
@@ -352,26 +352,26 @@ async def test_big_messages_are_limited_and_do_not_make_one_long_transaction(
         commits.append(1)
 
     monkeypatch.setattr(Connection, "commit", commit)
-    async with holdfast.connect(url_of(path)) as hf, asyncio.timeout(60):
-        session = (await hf.create("agent", parent=None)).id
+    async with moorage.connect(url_of(path)) as moor, asyncio.timeout(60):
+        session = (await moor.create("agent", parent=None)).id
         with pytest.raises(TooLarge):
-            await hf.append(session, "x" * (1024 * 1024 + 1))
+            await moor.append(session, "x" * (1024 * 1024 + 1))
         commits.clear()
-        await asyncio.gather(*(hf.append(session, "x" * 900_000) for _ in range(8)))
+        await asyncio.gather(*(moor.append(session, "x" * 900_000) for _ in range(8)))
         assert len(commits) >= 4, "others get their turn in between"
 
 
 @lesson(13)
 async def test_the_event_loop_goes_on_while_a_write_waits(path: Path) -> None:
-    async with holdfast.connect(url_of(path)) as hf, asyncio.timeout(60):
-        session = (await hf.create("agent", parent=None)).id
+    async with moorage.connect(url_of(path)) as moor, asyncio.timeout(60):
+        session = (await moor.create("agent", parent=None)).id
         lock = write_lock(path)
         locker = await asyncio.to_thread(lock.__enter__)
-        waiting = asyncio.ensure_future(hf.append(session, "patient"))
+        waiting = asyncio.ensure_future(moor.append(session, "patient"))
         for _ in range(100):
             await asyncio.sleep(0.001)
         assert not waiting.done()
-        assert (await hf.get(session)).last_entry == 1, "and readers are answered"
+        assert (await moor.get(session)).last_entry == 1, "and readers are answered"
         locker.say("let go")
         assert (await waiting)[0].number == 2
         await asyncio.to_thread(lock.__exit__, None, None, None)
@@ -379,8 +379,8 @@ async def test_the_event_loop_goes_on_while_a_write_waits(path: Path) -> None:
 
 @lesson(14)
 def test_a_truncated_file_is_refused_and_left_as_it_is(path: Path) -> None:
-    with sync.connect(url_of(path)) as hf:
-        hf.append(hf.create("agent").id, ["x" * 500] * 50)
+    with sync.connect(url_of(path)) as moor:
+        moor.append(moor.create("agent").id, ["x" * 500] * 50)
     into_one_file(path)
     cut_to(path, path.stat().st_size // 2)
     before = file_contents(path)
@@ -390,26 +390,26 @@ def test_a_truncated_file_is_refused_and_left_as_it_is(path: Path) -> None:
     assert file_contents(path) == before
 
 
-def code_or_number(hf: sync.Holdfast, ref: str) -> str | int:
+def code_or_number(moor: sync.Moorage, ref: str) -> str | int:
     try:
-        return hf.append(ref, "x" * 8000)[0].number
+        return moor.append(ref, "x" * 8000)[0].number
     except StoreError as error:
         return error.code
 
 
 @lesson(14)
 def test_a_full_disk_is_a_clear_error_and_loses_nothing_that_was_acknowledged(path: Path) -> None:
-    with sync.connect(url_of(path)) as hf:
-        session = hf.create("agent").id
-        raw = raw_connection(hf)
+    with sync.connect(url_of(path)) as moor:
+        session = moor.create("agent").id
+        raw = raw_connection(moor)
         raw.execute(f"PRAGMA max_page_count = {raw.pragma('page_count') + 6}").fetchall()
-        answers = [code_or_number(hf, session) for _ in range(20)]
+        answers = [code_or_number(moor, session) for _ in range(20)]
         kept = len([answer for answer in answers if isinstance(answer, int)])
         assert 0 < kept < 20
         assert set(answers[kept:]) == {"store_full"}
-        assert len(hf.messages(session)) == kept
+        assert len(moor.messages(session)) == kept
         raw.execute("PRAGMA max_page_count = 1000000").fetchall()
-        assert hf.append(session, "now")[0].number == kept + 2
+        assert moor.append(session, "now")[0].number == kept + 2
 
 
 # Histories --------------------------------------------------------------------------------------
@@ -417,27 +417,27 @@ def test_a_full_disk_is_a_clear_error_and_loses_nothing_that_was_acknowledged(pa
 
 @lesson(20)
 def test_a_call_that_a_crash_left_open_is_answered_visibly_when_the_session_is_picked_up(place: Place) -> None:
-    hf = place.connect()
-    session = hf.create("agent").id
-    hf.append(session, ["go", a_call("c-1")])
-    messages = hf.resume(session).messages
+    moor = place.connect()
+    session = moor.create("agent").id
+    moor.append(session, ["go", a_call("c-1")])
+    messages = moor.resume(session).messages
     content = messages[-1].content
     assert isinstance(content, list)
     assert (content[0]["call_id"], content[0]["repaired"]) == ("c-1", True)
-    assert hf.log(session).items[-1] == messages[-1]
+    assert moor.log(session).items[-1] == messages[-1]
 
 
 @lesson(21)
 def test_neither_windows_nor_summaries_separate_a_call_from_its_result(place: Place) -> None:
-    hf = place.connect()
-    session = hf.create("agent").id
-    hf.append(session, ["m2", a_call("a"), a_call("b"), a_result("a"), a_result("b"), "m7"])
+    moor = place.connect()
+    session = moor.create("agent").id
+    moor.append(session, ["m2", a_call("a"), a_call("b"), a_result("a"), a_result("b"), "m7"])
     for last in range(1, 7):
-        shown = {entry.number for entry in hf.messages(session, last=last)}
+        shown = {entry.number for entry in moor.messages(session, last=last)}
         for pair in ({3, 5}, {4, 6}):
             assert pair <= shown or not pair & shown
     for upto in range(2, 8):
-        data = hf.compact(session, "so far", upto=upto).data
+        data = moor.compact(session, "so far", upto=upto).data
         assert data is not None
         assert not any(call <= data["upto"] < result for call, result in ((3, 5), (4, 6)))
 
@@ -445,22 +445,22 @@ def test_neither_windows_nor_summaries_separate_a_call_from_its_result(place: Pl
 @lesson(22)
 def test_a_write_torn_by_a_power_cut_costs_only_what_was_never_acknowledged(path: Path) -> None:
     log = Path(f"{path}-wal")
-    with sync.connect(url_of(path)) as hf:
-        session = hf.create("agent").id
-        hf.append(session, "kept")
+    with sync.connect(url_of(path)) as moor:
+        session = moor.create("agent").id
+        moor.append(session, "kept")
         acknowledged = log.stat().st_size
-        hf.append(session, "torn")
+        moor.append(session, "torn")
     cut_to(log, acknowledged + 1000)
-    with sync.connect(url_of(path)) as hf:
-        assert [entry.content for entry in hf.messages(session)] == ["kept"]
-        assert hf.check() == []
+    with sync.connect(url_of(path)) as moor:
+        assert [entry.content for entry in moor.messages(session)] == ["kept"]
+        assert moor.check() == []
 
 
 @lesson(22)
 def test_an_export_that_was_cut_short_is_noticed(timed: Timed) -> None:
-    session = timed.hf.create("agent").id
-    timed.hf.append(session, ["one", "two"])
-    text = "\n".join(timed.hf.export(session))
+    session = timed.moor.create("agent").id
+    timed.moor.append(session, ["one", "two"])
+    text = "\n".join(timed.moor.export(session))
     there = timed.connect(owner="elsewhere")
     with pytest.raises(InvalidImport):
         there.import_(text[: int(len(text) * 0.8)].splitlines())
@@ -479,17 +479,17 @@ def test_what_is_stored_is_json_and_anything_else_is_refused(
     path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    with sync.connect(url_of(path)) as hf:
-        hf.create("agent", session_id="s-1", metadata={"a": 1})
-        hf.append("s-1", {"role": "user", "content": [{"type": "text", "text": "hi"}]})
-        with pytest.raises(HoldfastError):
-            hf.update("s-1", metadata={"exploit": Exploit()})
+    with sync.connect(url_of(path)) as moor:
+        moor.create("agent", session_id="s-1", metadata={"a": 1})
+        moor.append("s-1", {"role": "user", "content": [{"type": "text", "text": "hi"}]})
+        with pytest.raises(MoorageError):
+            moor.update("s-1", metadata={"exploit": Exploit()})
     payload = pickle.dumps(Exploit(), protocol=0).decode()
     with opened_raw(path) as db:
         db.execute("UPDATE entries SET data = ? WHERE data IS NOT NULL", (payload,))
         db.execute("UPDATE sessions SET metadata = ?", (payload,))
-    with sync.connect(url_of(path)) as hf:
-        for read in (hf.get, hf.log, hf.resume):
+    with sync.connect(url_of(path)) as moor:
+        for read in (moor.get, moor.log, moor.resume):
             with pytest.raises(SessionCorrupt):
                 read("s-1")
     assert not (tmp_path / "exploited").exists()
@@ -497,29 +497,29 @@ def test_what_is_stored_is_json_and_anything_else_is_refused(
 
 @lesson(24)
 def test_the_last_twenty_of_many_messages_are_read_without_the_others(path: Path) -> None:
-    with sync.connect(url_of(path)) as hf:
-        session = hf.create("agent").id
+    with sync.connect(url_of(path)) as moor:
+        session = moor.create("agent").id
         for _ in range(10):
-            hf.append(session, ["x"] * 1000)
-        with counted_rows(hf) as rows:
-            assert [entry.number for entry in hf.messages(session, last=20)] == list(range(9982, 10002))
+            moor.append(session, ["x"] * 1000)
+        with counted_rows(moor) as rows:
+            assert [entry.number for entry in moor.messages(session, last=20)] == list(range(9982, 10002))
         assert rows[0] < 60
 
 
 @lesson(25)
 def test_a_list_comes_in_pages_and_a_page_reads_a_page(path: Path) -> None:
-    with sync.connect(url_of(path)) as hf:
+    with sync.connect(url_of(path)) as moor:
         for number in range(1200):
-            hf.create(f"agent-{number % 2}", session_id=f"s-{number:04}")
+            moor.create(f"agent-{number % 2}", session_id=f"s-{number:04}")
         for filters in ({}, {"agent": "agent-1"}, {"state": "created"}):
-            with counted_rows(hf) as rows:
-                page = hf.list(limit=50, **filters)  # type: ignore[arg-type]
+            with counted_rows(moor) as rows:
+                page = moor.list(limit=50, **filters)  # type: ignore[arg-type]
             assert len(page) == 50
             assert page.next is not None
             assert rows[0] < 120
         seen, cursor = 0, None
         while True:
-            page = hf.list(limit=500, cursor=cursor)
+            page = moor.list(limit=500, cursor=cursor)
             seen += len(page)
             cursor = page.next
             if cursor is None:
@@ -529,14 +529,14 @@ def test_a_list_comes_in_pages_and_a_page_reads_a_page(path: Path) -> None:
 
 @lesson(26)
 def test_a_checkpoint_costs_the_same_however_long_the_history(path: Path) -> None:
-    with sync.connect(url_of(path)) as hf:
-        session = hf.create("agent").id
-        sizes = [raw_connection(hf).pragma("page_count")]
+    with sync.connect(url_of(path)) as moor:
+        session = moor.create("agent").id
+        sizes = [raw_connection(moor).pragma("page_count")]
         for _ in range(4):
             for step in range(50):
-                hf.append(session, "x" * 500)
-                hf.save_checkpoint(session, {"step": step, "notes": "y" * 500})
-            sizes.append(raw_connection(hf).pragma("page_count"))
+                moor.append(session, "x" * 500)
+                moor.save_checkpoint(session, {"step": step, "notes": "y" * 500})
+            sizes.append(raw_connection(moor).pragma("page_count"))
         growth = [after - before for before, after in pairwise(sizes)]
         assert max(growth[1:]) <= 1.5 * growth[0] + 2
 
@@ -549,21 +549,21 @@ def entries_in(path: Path) -> int:
 
 @lesson(26)
 def test_a_fork_copies_no_history(path: Path) -> None:
-    with sync.connect(url_of(path)) as hf:
-        session = hf.create("agent").id
-        hf.append(session, ["x" * 500] * 500)
+    with sync.connect(url_of(path)) as moor:
+        session = moor.create("agent").id
+        moor.append(session, ["x" * 500] * 500)
         before = entries_in(path)
-        forks = [hf.fork(session).id for _ in range(5)]
+        forks = [moor.fork(session).id for _ in range(5)]
         assert entries_in(path) == before + 5, "where each comes from, and nothing else"
-        assert all(len(hf.messages(fork, limit=1000)) == 500 for fork in forks)
+        assert all(len(moor.messages(fork, limit=1000)) == 500 for fork in forks)
 
 
 @lesson(27)
 def test_suspending_keeps_the_conversation(place: Place) -> None:
-    hf = place.connect()
-    session = hf.create("agent").id
-    hf.append(session, ["hi", {"role": "assistant", "content": "ho"}])
-    hf.suspend(session, checkpoint={"step": 1}, reason="lunch")
+    moor = place.connect()
+    session = moor.create("agent").id
+    moor.append(session, ["hi", {"role": "assistant", "content": "ho"}])
+    moor.suspend(session, checkpoint={"step": 1}, reason="lunch")
     packet = place.connect().resume(session)
     assert [entry.content for entry in packet.messages] == ["hi", "ho"]
     assert packet.checkpoint == {"step": 1}
@@ -574,64 +574,66 @@ def test_suspending_keeps_the_conversation(place: Place) -> None:
 
 @lesson(28)
 def test_a_finalized_session_is_not_reopened_by_a_plain_update(place: Place) -> None:
-    hf = place.connect()
-    session = hf.create("agent").id
-    closed = hf.finalize(session, "completed")
+    moor = place.connect()
+    session = moor.create("agent").id
+    closed = moor.finalize(session, "completed")
     for change in (
-        lambda: hf.update(session, phase="planning"),
-        lambda: hf.update(session, metadata={"a": 1}),
-        lambda: hf.append(session, "more"),
-        lambda: hf.resume(session),
-        lambda: hf.suspend(session),
+        lambda: moor.update(session, phase="planning"),
+        lambda: moor.update(session, metadata={"a": 1}),
+        lambda: moor.append(session, "more"),
+        lambda: moor.resume(session),
+        lambda: moor.suspend(session),
     ):
         with pytest.raises(SessionClosed):
             change()
-    assert hf.get(session) == closed
+    assert moor.get(session) == closed
 
 
 @lesson(29)
 def test_success_is_finalized_and_failure_is_not_guessed_from_prose(place: Place) -> None:
-    hf = place.connect()
-    session = hf.create("agent").id
-    hf.append(session, {"role": "assistant", "content": "Error: failed! The error handling failed with an exception."})
-    now = hf.get(session)
+    moor = place.connect()
+    session = moor.create("agent").id
+    moor.append(
+        session, {"role": "assistant", "content": "Error: failed! The error handling failed with an exception."}
+    )
+    now = moor.get(session)
     assert (now.state, now.error_count, now.last_error) == ("active", 0, None)
-    done = hf.finalize(session, "completed", summary="No error after all")
+    done = moor.finalize(session, "completed", summary="No error after all")
     assert (done.state, done.phase, done.finalized_at is not None) == ("completed", "completed", True)
 
 
 @lesson(30)
 def test_an_approval_may_come_the_next_morning(timed: Timed) -> None:
-    session = timed.hf.create("agent").id
-    timed.hf.request_approval(session, "Apply?")
+    session = timed.moor.create("agent").id
+    timed.moor.request_approval(session, "Apply?")
     timed.forward(hours=16)
-    assert timed.hf.should_resume(session).decision
+    assert timed.moor.should_resume(session).decision
     timed.forward(days=7)
-    assert timed.hf.should_resume(session).reason == "idle_too_long"
+    assert timed.moor.should_resume(session).reason == "idle_too_long"
 
 
 @lesson(31)
 def test_a_metadata_write_does_not_extend_the_window(timed: Timed) -> None:
-    session = timed.hf.create("agent").id
-    timed.hf.update(session, phase="planning")
+    session = timed.moor.create("agent").id
+    timed.moor.update(session, phase="planning")
     for _ in range(4):
         timed.forward(minutes=8)
-        timed.hf.update(session, metadata={"touched": True})
-        timed.hf.context.put(session, "touched", True)
-    assert timed.hf.should_resume(session).reason == "idle_too_long"
+        timed.moor.update(session, metadata={"touched": True})
+        timed.moor.context.put(session, "touched", True)
+    assert timed.moor.should_resume(session).reason == "idle_too_long"
 
 
 @lesson(32)
 def test_commands_exit_with_a_code_that_says_what_went_wrong(path: Path) -> None:
     def code_of(*arguments: str) -> int:
-        command = [sys.executable, "-m", "holdfast", *arguments]
-        sources = str(Path(holdfast.__file__).parents[1])
-        environment = {**os.environ, "HOLDFAST_URL": url_of(path), "PYTHONPATH": sources}
+        command = [sys.executable, "-m", "moorage", *arguments]
+        sources = str(Path(moorage.__file__).parents[1])
+        environment = {**os.environ, "MOORAGE_URL": url_of(path), "PYTHONPATH": sources}
         return subprocess.run(command, env=environment, capture_output=True, check=False, timeout=60).returncode
 
-    with sync.connect(url_of(path)) as hf:
-        hf.create("agent", session_id="s-001")
-        hf.finalize("s-001", "completed")
+    with sync.connect(url_of(path)) as moor:
+        moor.create("agent", session_id="s-001")
+        moor.finalize("s-001", "completed")
     assert code_of("get", "s-001") == 0
     assert code_of("should-resume", "s-001") == 1
     assert code_of("no-such-command") == 2
@@ -647,16 +649,16 @@ def test_commands_exit_with_a_code_that_says_what_went_wrong(path: Path) -> None
 def test_an_id_is_never_used_as_a_path(
     place: Place, tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    hf = place.connect()
+    moor = place.connect()
     deep = tmp_path / "two" / "below"
     deep.mkdir(parents=True)
     monkeypatch.chdir(deep)
     before = sorted(tmp_path.rglob("*"))
     with pytest.raises(InvalidId):
-        hf.create("agent", session_id=name)
+        moor.create("agent", session_id=name)
     with pytest.raises(InvalidId):
-        hf.create("agent", name=name)
-    for read in (hf.get, hf.log, hf.resume, hf.delete):
+        moor.create("agent", name=name)
+    for read in (moor.get, moor.log, moor.resume, moor.delete):
         with pytest.raises(SessionNotFound):
             read(name)
     assert sorted(tmp_path.rglob("*")) == before
@@ -664,33 +666,33 @@ def test_an_id_is_never_used_as_a_path(
 
 @lesson(34)
 def test_a_corrupt_session_is_not_treated_as_absent(path: Path) -> None:
-    with sync.connect(url_of(path)) as hf:
-        hf.create("agent", session_id="s-1")
-        hf.create("agent", session_id="s-2")
+    with sync.connect(url_of(path)) as moor:
+        moor.create("agent", session_id="s-1")
+        moor.create("agent", session_id="s-2")
     with opened_raw(path) as db:
         db.execute("UPDATE sessions SET metadata = '{broken' WHERE id = 's-1'")
-    with sync.connect(url_of(path)) as hf:
+    with sync.connect(url_of(path)) as moor:
         with pytest.raises(SessionCorrupt):
-            hf.get("s-1")
-        assert hf.should_resume("s-1").reason == "session_corrupt"
+            moor.get("s-1")
+        assert moor.should_resume("s-1").reason == "session_corrupt"
         with pytest.raises(IdTaken):
-            hf.create("agent", session_id="s-1")
-        assert any("s-1" in problem for problem in hf.check())
-        assert hf.get("s-2").id == "s-2"
+            moor.create("agent", session_id="s-1")
+        assert any("s-1" in problem for problem in moor.check())
+        assert moor.get("s-2").id == "s-2"
 
 
 @lesson(35)
 def test_nothing_expires_silently_it_is_previewed_audited_and_only_what_was_asked_for(timed: Timed) -> None:
-    hf = timed.hf
+    moor = timed.moor
     for number in range(3):
-        hf.create("agent", session_id=f"plain-{number}")
-    hf.create("agent", session_id="brief", ttl=60)
+        moor.create("agent", session_id=f"plain-{number}")
+    moor.create("agent", session_id="brief", ttl=60)
     timed.forward(days=400)
-    assert {session.id for session in hf.list()} == {"plain-0", "plain-1", "plain-2"}, "no TTL, no expiry"
-    assert [(stone.session_id, stone.reason) for stone in hf.deleted()] == [("brief", "expired")]
-    preview = hf.cleanup(24, dry_run=True)
+    assert {session.id for session in moor.list()} == {"plain-0", "plain-1", "plain-2"}, "no TTL, no expiry"
+    assert [(stone.session_id, stone.reason) for stone in moor.deleted()] == [("brief", "expired")]
+    preview = moor.cleanup(24, dry_run=True)
     assert preview.removed == 3
-    assert len(hf.list()) == 3
-    assert hf.cleanup(24, states=["failed"]).removed == 0
-    assert set(hf.cleanup(24).session_ids) == set(preview.session_ids)
-    assert [stone.reason for stone in hf.deleted()] == ["retention"] * 3 + ["expired"]
+    assert len(moor.list()) == 3
+    assert moor.cleanup(24, states=["failed"]).removed == 0
+    assert set(moor.cleanup(24).session_ids) == set(preview.session_ids)
+    assert [stone.reason for stone in moor.deleted()] == ["retention"] * 3 + ["expired"]

@@ -14,9 +14,9 @@ from functools import partial
 from pathlib import Path
 from types import TracebackType
 
-import holdfast.sync
-from holdfast.core.errors import HoldfastError
-from holdfast.testing.proxy import Proxy
+import moorage.sync
+from moorage.core.errors import MoorageError
+from moorage.testing.proxy import Proxy
 
 PATIENCE = 120.0
 PARENT = """\
@@ -29,7 +29,7 @@ else:
     for number in range({children}):
         key = os.environ["AGENT_RUN_ID"] + str(number)
         ask = ["run", "child", str(number), "--mode", "async_callback", "--idempotency-key", key]
-        subprocess.run([sys.executable, "-m", "holdfast", *ask], check=True, stdout=subprocess.DEVNULL)
+        subprocess.run([sys.executable, "-m", "moorage", *ask], check=True, stdout=subprocess.DEVNULL)
     print("waiting")
 """
 CHILD = """\
@@ -51,7 +51,7 @@ class Machine:
     def start(self) -> None:
         with self._log.open("ab") as log:
             self.process = subprocess.Popen(
-                [sys.executable, "-m", "holdfast", *self._command], env=self._environment, stdout=log, stderr=log
+                [sys.executable, "-m", "moorage", *self._command], env=self._environment, stdout=log, stderr=log
             )
 
     def kill(self) -> None:
@@ -141,11 +141,11 @@ class Fleet:
         """Ask whichever server answers for a run of a family; its id, once somebody has acknowledged it."""
         deadline, server = time.monotonic() + PATIENCE, number
         while True:
-            with holdfast.sync.connect(self.urls[server % len(self.urls)], deadline=5) as hf:
+            with moorage.sync.connect(self.urls[server % len(self.urls)], deadline=5) as moor:
                 try:
                     key = f"family-{number}"
-                    return hf.run("parent", str(number), mode="async_poll", idempotency_key=key).run.run_id
-                except HoldfastError:
+                    return moor.run("parent", str(number), mode="async_poll", idempotency_key=key).run.run_id
+                except MoorageError:
                     server += 1
                     if time.monotonic() > deadline:
                         raise
@@ -153,8 +153,8 @@ class Fleet:
     def is_quiet(self) -> bool:
         """Whether nothing is asked for and nothing waits any more."""
         for url in self.urls:
-            with suppress(HoldfastError), holdfast.sync.connect(url, deadline=5) as hf:
-                return not hf.runs(open_only=True).items and not hf.inbox().items
+            with suppress(MoorageError), moorage.sync.connect(url, deadline=5) as moor:
+                return not moor.runs(open_only=True).items and not moor.inbox().items
         return False
 
     def left_behind(self) -> list[int]:
@@ -193,8 +193,8 @@ def until(holds: Callable[[], bool], within: float = PATIENCE) -> None:
 
 
 def _environment(home: Path) -> dict[str, str]:
-    kept = {name: value for name, value in os.environ.items() if not name.startswith(("HOLDFAST_", "AGENT_"))}
-    return {**kept, "HOLDFAST_HOME": str(home), "PYTHONDONTWRITEBYTECODE": "1"}
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(("MOORAGE_", "AGENT_"))}
+    return {**kept, "MOORAGE_HOME": str(home), "PYTHONDONTWRITEBYTECODE": "1"}
 
 
 def _free_port() -> int:

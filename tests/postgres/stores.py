@@ -8,17 +8,17 @@ from typing import Any
 
 import asyncpg
 
-from holdfast.stores.postgres.store import PostgresStore
-from holdfast.stores.sealing import Sealer
-from holdfast.testing.postgres import Databases
+from moorage.stores.postgres.store import PostgresStore
+from moorage.stores.sealing import Sealer
+from moorage.testing.postgres import Databases
 
 # Tables are small here: to delete rows takes a fiftieth of what TRUNCATE takes to make new files.
 _EMPTY = """
 DO $$ DECLARE each text; BEGIN
-    FOR each IN SELECT relname FROM pg_class WHERE relnamespace = 'holdfast'::regnamespace AND relkind = 'r'
+    FOR each IN SELECT relname FROM pg_class WHERE relnamespace = 'moorage'::regnamespace AND relkind = 'r'
         AND relname NOT IN ('migrations', 'secrets')
-    LOOP EXECUTE format('DELETE FROM holdfast.%I', each); END LOOP;
-    DELETE FROM holdfast.secrets WHERE purpose <> 'encryption at rest';
+    LOOP EXECUTE format('DELETE FROM moorage.%I', each); END LOOP;
+    DELETE FROM moorage.secrets WHERE purpose <> 'encryption at rest';
 END $$
 """
 
@@ -83,7 +83,7 @@ async def empty(url: str) -> None:
     """Delete everything but the schema, and how it is sealed."""
     raw = await asyncpg.connect(url)
     try:
-        if await raw.fetchval("SELECT to_regclass('holdfast.migrations')") is not None:
+        if await raw.fetchval("SELECT to_regclass('moorage.migrations')") is not None:
             await raw.execute(_EMPTY)
     finally:
         await raw.close()

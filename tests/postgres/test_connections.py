@@ -10,14 +10,14 @@ from collections.abc import AsyncIterator, Iterator
 import asyncpg
 import pytest
 
-import holdfast.sync
-from holdfast.core.errors import InvalidField, OutcomeUnknown, StoreBusy, StoreTooNew, StoreUnavailable
-from holdfast.stores.postgres.connection import Connection
-from holdfast.stores.postgres.migrate import LATEST, migrations
-from holdfast.stores.postgres.options import read_url
-from holdfast.stores.postgres.store import PostgresStore
-from holdfast.testing.builders import OWNER, a_session, a_stamp, said, updated, whole_log
-from holdfast.testing.postgres import PostgresServer
+import moorage.sync
+from moorage.core.errors import InvalidField, OutcomeUnknown, StoreBusy, StoreTooNew, StoreUnavailable
+from moorage.stores.postgres.connection import Connection
+from moorage.stores.postgres.migrate import LATEST, migrations
+from moorage.stores.postgres.options import read_url
+from moorage.stores.postgres.store import PostgresStore
+from moorage.testing.builders import OWNER, a_session, a_stamp, said, updated, whole_log
+from moorage.testing.postgres import PostgresServer
 
 
 @pytest.fixture
@@ -102,7 +102,7 @@ async def test_servers_that_start_together_make_one_schema(postgres_url: str, ra
     stores = [PostgresStore(postgres_url) for _ in range(8)]
     await asyncio.gather(*(store.create(OWNER, a_session(f"s-{n}")) for n, store in enumerate(stores)))
 
-    applied = await raw.fetch("SELECT number FROM holdfast.migrations ORDER BY number")
+    applied = await raw.fetch("SELECT number FROM moorage.migrations ORDER BY number")
     assert [row[0] for row in applied] == list(range(1, LATEST + 1))
     assert await stores[0].check() == []
     for store in stores:
@@ -112,7 +112,7 @@ async def test_servers_that_start_together_make_one_schema(postgres_url: str, ra
 async def test_a_long_migration_elsewhere_is_waited_for(postgres_url: str, raw: asyncpg.Connection) -> None:
     store = PostgresStore(f"{postgres_url}&statement_timeout=0.2")
     async with raw.transaction():
-        await raw.execute("SELECT pg_advisory_xact_lock(hashtextextended('holdfast \"holdfast\".', 0))")
+        await raw.execute("SELECT pg_advisory_xact_lock(hashtextextended('moorage \"moorage\".', 0))")
         starting = asyncio.create_task(store.create(OWNER, a_session("s-1")))
         await asyncio.sleep(0.5)  # longer than any other statement may take
     await starting
@@ -152,7 +152,7 @@ async def test_schema_of_a_newer_release_is_refused(postgres_url: str, raw: asyn
     store = PostgresStore(postgres_url)
     await store.owners()
     await store.close()
-    await raw.execute("INSERT INTO holdfast.migrations VALUES (9999, 'later', 0, 0)")
+    await raw.execute("INSERT INTO moorage.migrations VALUES (9999, 'later', 0, 0)")
 
     newer = PostgresStore(postgres_url)
     with pytest.raises(StoreTooNew):
@@ -163,7 +163,7 @@ async def test_schema_of_a_newer_release_is_refused(postgres_url: str, raw: asyn
 async def test_an_edited_migration_is_noticed(postgres_url: str, raw: asyncpg.Connection) -> None:
     store = PostgresStore(postgres_url)
     await store.owners()
-    await raw.execute("UPDATE holdfast.migrations SET checksum = 1 WHERE number = 2")
+    await raw.execute("UPDATE moorage.migrations SET checksum = 1 WHERE number = 2")
 
     assert await store.check() == ["migration work was edited after it was applied"]
     await store.close()
@@ -180,7 +180,7 @@ async def test_a_database_that_is_not_there_is_waited_for_and_then_given_up() ->
 
 
 async def test_a_wrong_database_is_said_at_once(postgres_url: str) -> None:
-    store = PostgresStore(postgres_url.replace("holdfast_test", "no_such"))
+    store = PostgresStore(postgres_url.replace("moorage_test", "no_such"))
     async with asyncio.timeout(10):
         with pytest.raises(StoreUnavailable, match="does not exist"):
             await store.owners()
@@ -253,13 +253,13 @@ async def test_a_wait_goes_on_through_a_restart(restarting: tuple[PostgresServer
 def test_without_the_driver_it_says_what_to_install() -> None:
     code = (
         "import sys; sys.modules['asyncpg'] = None\n"
-        "import holdfast.sync\n"
-        "try: holdfast.sync.connect('postgresql://u:secret@h/d')\n"
-        "except holdfast.HoldfastError as error: print(error.code, error)\n"
+        "import moorage.sync\n"
+        "try: moorage.sync.connect('postgresql://u:secret@h/d')\n"
+        "except moorage.MoorageError as error: print(error.code, error)\n"
     )
     done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
     assert done.stdout.startswith("unsupported ")
-    assert "pip install 'holdfast[postgres]'" in done.stdout
+    assert "pip install 'moorage[postgres]'" in done.stdout
     assert "secret" not in done.stdout
 
 
@@ -267,9 +267,9 @@ def test_without_the_driver_it_says_what_to_install() -> None:
 
 
 def test_scripts_need_no_event_loop(postgres_url: str) -> None:
-    with holdfast.sync.connect(postgres_url) as hf:
-        session = hf.create(agent="tester")
-        hf.append(session.id, "hello")
-        assert [hit.session_id for hit in hf.search("hello")] == [session.id]
-        reply = hf.run("echo-agent", "hi")
+    with moorage.sync.connect(postgres_url) as moor:
+        session = moor.create(agent="tester")
+        moor.append(session.id, "hello")
+        assert [hit.session_id for hit in moor.search("hello")] == [session.id]
+        reply = moor.run("echo-agent", "hi")
     assert (reply.status, "hi" in str(reply.result)) == ("completed", True)

@@ -13,12 +13,12 @@ from typing import Any
 
 import pytest
 
-from holdfast.config import open_store
-from holdfast.ports import Store
-from holdfast.testing.builders import OWNER, a_stamp, said
-from holdfast.testing.contract.records import a_full_store, everything
-from holdfast.testing.faults import Worker
-from holdfast.testing.postgres import GivenServer, PostgresServer
+from moorage.config import open_store
+from moorage.ports import Store
+from moorage.testing.builders import OWNER, a_stamp, said
+from moorage.testing.contract.records import a_full_store, everything
+from moorage.testing.faults import Worker
+from moorage.testing.postgres import GivenServer, PostgresServer
 
 Migrate = Callable[..., dict[str, Any]]
 
@@ -38,14 +38,14 @@ def on(url: str, work: Callable[[Store], Coroutine[Any, Any, Any]]) -> Any:
 
 @pytest.fixture
 def environment(tmp_path: Path) -> dict[str, str]:
-    kept = {name: value for name, value in os.environ.items() if not name.startswith(("HOLDFAST_", "AGENT_"))}
-    return {**kept, "HOLDFAST_HOME": str(tmp_path / "home")}
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(("MOORAGE_", "AGENT_"))}
+    return {**kept, "MOORAGE_HOME": str(tmp_path / "home")}
 
 
 @pytest.fixture
 def migrate(environment: dict[str, str]) -> Migrate:
     def run(source: str, target: str, *flags: str) -> dict[str, Any]:
-        command = [sys.executable, "-m", "holdfast", "migrate", "--from", source, "--to", target, *flags, "--json"]
+        command = [sys.executable, "-m", "moorage", "migrate", "--from", source, "--to", target, *flags, "--json"]
         done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=60)
         answer: dict[str, Any] = json.loads(done.stdout)
         return answer
@@ -94,8 +94,8 @@ def test_a_table_called_sessions_is_left_alone(
 
 COPIER = """
 import os, signal, sys
-from holdfast.doors.cli.app import run
-from holdfast.stores.postgres.store import PostgresStore
+from moorage.doors.cli.app import run
+from moorage.stores.postgres.store import PostgresStore
 real, left = PostgresStore.load, int(sys.argv[3])
 
 async def load(self, records, mark):

@@ -11,10 +11,10 @@ from pathlib import Path
 import grpc
 import pytest
 
-from holdfast import connect
-from holdfast.protobuf import agent_platform_pb2 as pb
-from holdfast.protobuf import sessions_pb2 as sp
-from holdfast.testing.postgres import GivenServer, PostgresServer
+from moorage import connect
+from moorage.protobuf import agent_platform_pb2 as pb
+from moorage.protobuf import sessions_pb2 as sp
+from moorage.testing.postgres import GivenServer, PostgresServer
 from tests.doors.grpc.serving import Stubs, sample_process, server_process, until
 from tests.doors.grpc.test_platform import refused, task, trailing
 from tests.doors.mcp.ways import WAYS, client, text_of
@@ -65,10 +65,10 @@ async def test_what_registers_at_one_server_is_asked_through_the_other_and_vanis
         assert (await one.agents.RegisterAgent(offer)).success
         answer = await other.agents.ExecuteTask(task("hi", "guest", session_id="far-1"))
         assert answer.output == "Echo Agent Response: hi"
-        async with connect(servers[0].url) as hf:  # asked here, taken by the launcher there
-            run = await hf.run("guest", "and as a run", timeout=30)
+        async with connect(servers[0].url) as moor:  # asked here, taken by the launcher there
+            run = await moor.run("guest", "and as a run", timeout=30)
             assert run.result == "Echo Agent Response: and as a run"
-            assert "guest" in [each["name"] for each in (await hf.agents()).items]
+            assert "guest" in [each["name"] for each in (await moor.agents()).items]
         await one.agents.RegisterAgent(offer)  # renewed
         again = await other.agents.ExecuteTask(task("what did I say?", "guest", session_id="far-1"))
         assert again.output.endswith("Remembered: hi")
@@ -119,7 +119,7 @@ async def test_a_session_goes_on_at_the_other_server_and_at_the_other_door(
             assert "Remembered: hello; what did I say?" in text_of(said)
             found = await mcp.call_tool("start_agent_session", {"agent": "echo-agent", "prompt": "hi"})
             assert found.structured_content["run"]["result"] == "Echo Agent Response: hi"
-            log = await mcp.read_resource("holdfast://sessions/s-1/log")
+            log = await mcp.read_resource("moorage://sessions/s-1/log")
             assert json.loads(log.contents[0].text)["entries"][0]["kind"] == "created"  # type: ignore[union-attr]
 
 

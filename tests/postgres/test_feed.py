@@ -8,17 +8,17 @@ from collections.abc import AsyncIterator
 import asyncpg
 import pytest
 
-from holdfast.core.query import SessionQuery
-from holdfast.stores.postgres.store import PostgresStore
-from holdfast.testing.builders import OWNER, a_session, a_stamp, said, whole_feed
+from moorage.core.query import SessionQuery
+from moorage.stores.postgres.store import PostgresStore
+from moorage.testing.builders import OWNER, a_session, a_stamp, said, whole_feed
 
 # What a commit of ours leaves, by hand, so that its transaction can be kept open.
 _LATE = """
-INSERT INTO holdfast.entries (owner, root, segment, number, kind, at, role, content)
-SELECT owner, pk, pk, last_entry + 1, 'message', 0, 'user', 'late' FROM holdfast.sessions WHERE id = 'slow';
-INSERT INTO holdfast.arrivals (owner, subject, root, last, count)
-SELECT owner, pk, pk, last_entry + 1, 1 FROM holdfast.sessions WHERE id = 'slow';
-UPDATE holdfast.sessions SET last_entry = last_entry + 1, revision = revision + 1 WHERE id = 'slow';
+INSERT INTO moorage.entries (owner, root, segment, number, kind, at, role, content)
+SELECT owner, pk, pk, last_entry + 1, 'message', 0, 'user', 'late' FROM moorage.sessions WHERE id = 'slow';
+INSERT INTO moorage.arrivals (owner, subject, root, last, count)
+SELECT owner, pk, pk, last_entry + 1, 1 FROM moorage.sessions WHERE id = 'slow';
+UPDATE moorage.sessions SET last_entry = last_entry + 1, revision = revision + 1 WHERE id = 'slow';
 """
 
 
@@ -58,7 +58,7 @@ async def test_a_list_by_update_walks_a_part_of_the_feed_and_goes_on_from_there(
     for number in range(12):
         await store.create(OWNER, a_session(f"s-{number:02}", agent_name="rare" if number % 6 == 0 else "often"))
         await store.append(OWNER, "s-00", said(str(number)), a_stamp())
-    monkeypatch.setattr("holdfast.stores.postgres.find.WALK", 5)
+    monkeypatch.setattr("moorage.stores.postgres.find.WALK", 5)
     pages = [await store.find(OWNER, SessionQuery(agent="rare", sort="updated", limit=2))]
     while pages[-1].next:
         query = SessionQuery(agent="rare", sort="updated", limit=2, cursor=pages[-1].next)

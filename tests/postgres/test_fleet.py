@@ -14,17 +14,17 @@ from pathlib import Path
 import httpx2
 import pytest
 
-import holdfast
-import holdfast.sync
-from holdfast.core.errors import HoldfastError, StoreTooNew
-from holdfast.service.servers import BEAT_EVERY
-from holdfast.stores.postgres.migrate import LATEST
-from holdfast.stores.postgres.store import PostgresStore
-from holdfast.testing.postgres import GivenServer, PostgresServer
+import moorage
+import moorage.sync
+from moorage.core.errors import MoorageError, StoreTooNew
+from moorage.service.servers import BEAT_EVERY
+from moorage.stores.postgres.migrate import LATEST
+from moorage.stores.postgres.store import PostgresStore
+from moorage.testing.postgres import GivenServer, PostgresServer
 from tests.postgres.fleet import Fleet, answers, until
 
 Server = GivenServer | PostgresServer
-SOURCE = Path(holdfast.__file__).parent
+SOURCE = Path(moorage.__file__).parent
 
 
 @pytest.fixture
@@ -46,7 +46,7 @@ def fleet(postgres_url: str, tmp_path: Path) -> Iterator[Callable[..., Fleet]]:
 
 def test_a_stream_at_one_server_tells_what_was_written_at_the_other(fleet: Callable[..., Fleet]) -> None:
     one, other = fleet().urls
-    with holdfast.sync.connect(one) as reader, holdfast.sync.connect(other) as writer:
+    with moorage.sync.connect(one) as reader, moorage.sync.connect(other) as writer:
         session = writer.create(agent="talker").id
         heard = reader.events(session, after=0)
         assert next(heard).type == "created"
@@ -69,12 +69,12 @@ def test_a_request_under_one_key_is_done_once_whoever_hears_it(fleet: Callable[.
     with ThreadPoolExecutor(12) as together:
         made = list(together.map(create, range(24)))
     assert [len(set(made[start : start + 6])) for start in range(0, 24, 6)] == [1, 1, 1, 1]
-    with holdfast.sync.connect(urls[0]) as hf:
-        assert len(hf.list().items) == 4
+    with moorage.sync.connect(urls[0]) as moor:
+        assert len(moor.list().items) == 4
 
 
 def test_two_servers_allow_a_key_no_more_than_one(fleet: Callable[..., Fleet], postgres_url: str) -> None:
-    with holdfast.sync.connect(postgres_url) as store:
+    with moorage.sync.connect(postgres_url) as store:
         key = store.create_key(scopes=["read"]).text
     urls = fleet(settings="[server]\nrate = 1\nburst = 30\n").urls
     time.sleep(BEAT_EVERY.total_seconds() + 1)  # so the first knows of the second
@@ -95,7 +95,7 @@ class Writer(threading.Thread):
         super().__init__(daemon=True)
         self._urls, self._session = urls, session
         self.acknowledged: list[str] = []
-        self.problems: list[HoldfastError] = []
+        self.problems: list[MoorageError] = []
         self.stop = threading.Event()
 
     def run(self) -> None:
@@ -109,23 +109,23 @@ class Writer(threading.Thread):
         message = {"role": "user", "content": content, "client_key": content}
         for url in [*self._urls, *self._urls, *self._urls]:
             try:
-                with holdfast.sync.connect(url, deadline=3) as hf:
-                    hf.append(self._session, [message])
+                with moorage.sync.connect(url, deadline=3) as moor:
+                    moor.append(self._session, [message])
                     self.acknowledged.append(content)
                     return
-            except HoldfastError as error:
+            except MoorageError as error:
                 self.problems.append(error)
 
 
 def _said(url: str, session: str) -> list[str]:
-    with holdfast.sync.connect(url) as hf:
-        return [str(entry.content) for entry in hf.log(session, kinds=["message"], limit=1000)]
+    with moorage.sync.connect(url) as moor:
+        return [str(entry.content) for entry in moor.log(session, kinds=["message"], limit=1000)]
 
 
 def test_a_rolling_restart_loses_nothing(fleet: Callable[..., Fleet]) -> None:
     servers = fleet()
-    with holdfast.sync.connect(servers.urls[0]) as hf:
-        session = hf.create(agent="talker").id
+    with moorage.sync.connect(servers.urls[0]) as moor:
+        session = moor.create(agent="talker").id
     writer = Writer(servers.urls, session)
     writer.start()
     until(lambda: len(writer.acknowledged) >= 3)
@@ -140,15 +140,15 @@ def test_a_rolling_restart_loses_nothing(fleet: Callable[..., Fleet]) -> None:
 
 
 EXPANDS = f"""-- needs {LATEST}
-ALTER TABLE hf.sessions ADD COLUMN colour text;
-CREATE INDEX sessions_by_colour ON hf.sessions (owner, colour) WHERE colour IS NOT NULL;
+ALTER TABLE moor.sessions ADD COLUMN colour text;
+CREATE INDEX sessions_by_colour ON moor.sessions (owner, colour) WHERE colour IS NOT NULL;
 """
-CONTRACTS = "ALTER TABLE hf.sessions DROP COLUMN IF EXISTS colour;\n"
+CONTRACTS = "ALTER TABLE moor.sessions DROP COLUMN IF EXISTS colour;\n"
 
 
 def newer_release(folder: Path, *migrations: str) -> Path:
     """The next release of the package, with more migrations; the folder to import it from."""
-    package = folder / "newer" / "holdfast"
+    package = folder / "newer" / "moorage"
     shutil.copytree(SOURCE, package, ignore=shutil.ignore_patterns("__pycache__"))
     for number, sql in enumerate(migrations, LATEST + 1):
         (package / "stores" / "postgres" / "migrations" / f"{number:04}_next.sql").write_text(sql)
@@ -163,8 +163,8 @@ def test_an_older_and_a_newer_release_work_side_by_side(
     fleet: Callable[..., Fleet], postgres: Server, postgres_url: str, tmp_path: Path
 ) -> None:
     servers = fleet()
-    with holdfast.sync.connect(servers.urls[0]) as hf:
-        session = hf.create(agent="talker").id
+    with moorage.sync.connect(servers.urls[0]) as moor:
+        session = moor.create(agent="talker").id
     writer = Writer(servers.urls, session)
     writer.start()
     until(lambda: len(writer.acknowledged) >= 2)
@@ -173,7 +173,7 @@ def test_an_older_and_a_newer_release_work_side_by_side(
     servers.servers[1].start()
     until(lambda: answers(servers.ports[1]))
     name = postgres_url.partition("?")[0].rpartition("/")[2]
-    assert postgres.sql("SELECT max(number) FROM holdfast.migrations", name) == [str(LATEST + 1)]
+    assert postgres.sql("SELECT max(number) FROM moorage.migrations", name) == [str(LATEST + 1)]
 
     servers.servers[0].restart()  # the older one starts on the newer schema
     until(lambda: answers(servers.ports[0]))
@@ -182,7 +182,7 @@ def test_an_older_and_a_newer_release_work_side_by_side(
     writer.stop.set()
     writer.join(30)
     assert _said(servers.urls[0], session) == _said(servers.urls[1], session) == writer.acknowledged
-    with holdfast.sync.connect(servers.urls[0]) as older, holdfast.sync.connect(servers.urls[1]) as newer:
+    with moorage.sync.connect(servers.urls[0]) as older, moorage.sync.connect(servers.urls[1]) as newer:
         assert newer.get(older.create(agent="from the older").id).agent == "from the older"
         assert older.get(newer.create(agent="from the newer").id).agent == "from the newer"
 
@@ -195,7 +195,7 @@ async def test_an_older_release_is_refused_once_something_was_taken_away(
     await store.close()
     name = postgres_url.partition("?")[0].rpartition("/")[2]
     row = f"({LATEST + 2}, 'contracts', 0, 0, {LATEST + 2})"
-    postgres.sql(f"INSERT INTO holdfast.migrations VALUES {row}", name)
+    postgres.sql(f"INSERT INTO moorage.migrations VALUES {row}", name)
 
     store = PostgresStore(postgres_url)
     with pytest.raises(StoreTooNew):
@@ -207,22 +207,22 @@ async def test_an_older_release_is_refused_once_something_was_taken_away(
 
 
 async def test_a_transaction_left_open_elsewhere_neither_hides_nor_delays_anything(postgres_url: str) -> None:
-    """Short here; HOLDFAST_OPEN_TRANSACTION says how many seconds it may last: 70 is the promise."""
+    """Short here; MOORAGE_OPEN_TRANSACTION says how many seconds it may last: 70 is the promise."""
     import os
 
     import asyncpg
 
-    from holdfast.testing.builders import OWNER, a_session, a_stamp, said, whole_feed
-    from holdfast.testing.work import carry, launch
+    from moorage.testing.builders import OWNER, a_session, a_stamp, said, whole_feed
+    from moorage.testing.work import carry, launch
 
-    seconds = float(os.environ.get("HOLDFAST_OPEN_TRANSACTION", "2"))
+    seconds = float(os.environ.get("MOORAGE_OPEN_TRANSACTION", "2"))
     one, other = PostgresStore(postgres_url), PostgresStore(postgres_url)
     await one.create(OWNER, a_session("s-1"))
     forgotten = await asyncpg.connect(postgres_url)
     began, rounds, seen = time.monotonic(), 0, [event.id for event in await other.feed(OWNER, 0, 1000)]
     try:
         await forgotten.execute("BEGIN ISOLATION LEVEL REPEATABLE READ")
-        await forgotten.execute("SELECT count(*) FROM holdfast.sessions")
+        await forgotten.execute("SELECT count(*) FROM moorage.sessions")
         await forgotten.execute("CREATE TABLE IF NOT EXISTS scratch (n int)")  # it has an id of its own now
         while time.monotonic() - began < seconds:
             rounds += 1
@@ -244,17 +244,17 @@ async def test_a_transaction_left_open_elsewhere_neither_hides_nor_delays_anythi
 
 def test_a_page_of_a_stream_is_the_same_at_every_server(fleet: Callable[..., Fleet]) -> None:
     urls = fleet(3).urls
-    with holdfast.sync.connect(urls[0]) as hf:
-        sessions = [hf.create(agent="talker").id for _ in range(5)]
+    with moorage.sync.connect(urls[0]) as moor:
+        sessions = [moor.create(agent="talker").id for _ in range(5)]
     with ThreadPoolExecutor(6) as together:
         list(together.map(lambda n: _append(urls[n % 3], sessions[n % 5], n), range(30)))
     told = []
     for url in urls:
-        with holdfast.sync.connect(url) as hf:
-            told.append([(event.id, event.session_id) for event in islice(hf.events(after=0), 35)])
+        with moorage.sync.connect(url) as moor:
+            told.append([(event.id, event.session_id) for event in islice(moor.events(after=0), 35)])
     assert told[0] == told[1] == told[2]
 
 
 def _append(url: str, session: str, number: int) -> None:
-    with holdfast.sync.connect(url) as hf:
-        hf.append(session, f"number {number}")
+    with moorage.sync.connect(url) as moor:
+        moor.append(session, f"number {number}")

@@ -1,4 +1,4 @@
-"""holdfast migrate on a PostgreSQL store: its schema, and sealing what is there."""
+"""moorage migrate on a PostgreSQL store: its schema, and sealing what is there."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
-import holdfast.sync
-from holdfast.doors.cli import app
-from holdfast.stores.postgres.migrate import LATEST
-from holdfast.testing.postgres import GivenServer, PostgresServer
+import moorage.sync
+from moorage.doors.cli import app
+from moorage.stores.postgres.migrate import LATEST
+from moorage.testing.postgres import GivenServer, PostgresServer
 from tests.doors.cli.running import Done
 
-KEYS = "HOLDFAST_ENCRYPTION_KEYS"
+KEYS = "MOORAGE_ENCRYPTION_KEYS"
 ALL = list(range(1, LATEST + 1))
 
 Command = Callable[..., Done]
@@ -24,8 +24,8 @@ def command(
     postgres_url: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> Command:
     """With the keys that it is given, and no others."""
-    monkeypatch.setenv("HOLDFAST_HOME", str(tmp_path))
-    monkeypatch.setenv("HOLDFAST_URL", postgres_url)
+    monkeypatch.setenv("MOORAGE_HOME", str(tmp_path))
+    monkeypatch.setenv("MOORAGE_URL", postgres_url)
 
     def run(*arguments: str, keys: str = "") -> Done:
         monkeypatch.setenv(KEYS, keys)
@@ -49,9 +49,9 @@ def test_migrate_says_what_is_missing_and_what_it_did(command: Command, postgres
 def test_seal_says_what_it_would_do_and_what_it_did(command: Command, postgres_url: str) -> None:
     key = command("encryption-key", "k-1").out.strip()
     assert command("migrate", "--seal", "--dry-run", "--json", keys=key).json["to_seal"] == 0, "there is no schema yet"
-    with holdfast.sync.connect(postgres_url) as hf:
-        plan = hf.create(agent="tester", name="plan")
-        hf.append(plan.id, "a-needle")
+    with moorage.sync.connect(postgres_url) as moor:
+        plan = moor.create(agent="tester", name="plan")
+        moor.append(plan.id, "a-needle")
 
     to_seal = command("migrate", "--seal", "--dry-run", "--json", keys=key).json["to_seal"]
     assert command("send", "plan", "still plain").code == 0, "to rehearse it seals nothing"
@@ -66,12 +66,12 @@ def test_seal_says_what_it_would_do_and_what_it_did(command: Command, postgres_u
 
 
 def test_seal_without_a_key_says_how_to_get_one_and_keeps_the_index(command: Command, postgres_url: str) -> None:
-    with holdfast.sync.connect(postgres_url) as hf:
-        plan = hf.create(agent="tester")
-        hf.append(plan.id, "a-needle")
-        assert hf.search("a-needle")
+    with moorage.sync.connect(postgres_url) as moor:
+        plan = moor.create(agent="tester")
+        moor.append(plan.id, "a-needle")
+        assert moor.search("a-needle")
     refused = command("migrate", "--seal", "--json")
-    assert (refused.code, "holdfast encryption-key" in refused.err) == (2, True)
+    assert (refused.code, "moorage encryption-key" in refused.err) == (2, True)
 
 
 def test_damage_is_told_and_makes_it_fail(
@@ -81,13 +81,13 @@ def test_damage_is_told_and_makes_it_fail(
     assert command("create", "--name", "plan", keys=old).code == 0
     assert command("send", "plan", "hello", keys=old).code == 0
     name = postgres_url.partition("?")[0].rpartition("/")[2]
-    postgres.sql("UPDATE holdfast.entries SET data = '~sealed1:k-1:AAAA' WHERE number = 2", name)
+    postgres.sql("UPDATE moorage.entries SET data = '~sealed1:k-1:AAAA' WHERE number = 2", name)
     done = command("migrate", "--seal", keys=f"{new},{old}")
     assert (done.code, "left as it is: entries" in done.err) == (1, True), done
 
 
 def test_passwords_are_not_shown(command: Command, postgres_url: str) -> None:
-    with_password = postgres_url.replace("holdfast@", "holdfast:secret@")
+    with_password = postgres_url.replace("moorage@", "moorage:secret@")
     assert with_password != postgres_url
     done = command("--url", with_password, "migrate", "--json")
     assert (done.code, "secret" in done.out) == (0, False), done

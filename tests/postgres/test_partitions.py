@@ -5,11 +5,11 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from holdfast.stores.memory.store import MemoryStore
-from holdfast.stores.postgres.store import PostgresStore
-from holdfast.testing.builders import OWNER, a_session, a_stamp, may_delete, said
-from holdfast.testing.contract.records import a_full_store, everything
-from holdfast.testing.postgres import GivenServer, PostgresServer
+from moorage.stores.memory.store import MemoryStore
+from moorage.stores.postgres.store import PostgresStore
+from moorage.testing.builders import OWNER, a_session, a_stamp, may_delete, said
+from moorage.testing.contract.records import a_full_store, everything
+from moorage.testing.postgres import GivenServer, PostgresServer
 
 PAGE = Path(__file__).parents[2] / "docs" / "scale.md"
 
@@ -41,5 +41,5 @@ async def test_everything_goes_on_when_the_log_and_the_feed_are_partitioned(
     assert await everything(store) == await everything(model)
     assert await store.check() == []
     await store.close()
-    kinds = postgres.sql("SELECT relkind FROM pg_class WHERE oid = 'holdfast.entries'::regclass", name)
+    kinds = postgres.sql("SELECT relkind FROM pg_class WHERE oid = 'moorage.entries'::regclass", name)
     assert kinds == ["p"]

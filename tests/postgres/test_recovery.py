@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from holdfast.testing.faults import eventually
-from holdfast.testing.postgres import PostgresServer
+from moorage.testing.faults import eventually
+from moorage.testing.postgres import PostgresServer
 
 
 def archiving(folder: str) -> dict[str, str]:

@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.testing.faults import Worker, eventually
-from holdfast.testing.postgres import GIVEN, GivenServer, PostgresServer, installations
+from moorage.testing.faults import Worker, eventually
+from moorage.testing.postgres import GIVEN, GivenServer, PostgresServer, installations
 
 KEEPER = """
 import sys
-from holdfast.testing.postgres import PostgresServer
+from moorage.testing.postgres import PostgresServer
 server = PostgresServer()
 print(server.folder, flush=True)
 print((server.data / "postmaster.pid").read_text().split()[0], flush=True)

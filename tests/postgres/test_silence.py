@@ -8,14 +8,14 @@ from collections.abc import AsyncIterator, Iterator
 import asyncpg
 import pytest
 
-from holdfast.core.errors import HoldfastError, OutcomeUnknown, StoreUnavailable
-from holdfast.core.family import Member
-from holdfast.stores.postgres import bus, connection
-from holdfast.stores.postgres.connection import Connection, LostConnection
-from holdfast.stores.postgres.store import PostgresStore
-from holdfast.testing.builders import OWNER, a_session, a_stamp, said, updated, whole_log
-from holdfast.testing.postgres import PostgresServer
-from holdfast.testing.proxy import Proxy
+from moorage.core.errors import MoorageError, OutcomeUnknown, StoreUnavailable
+from moorage.core.family import Member
+from moorage.stores.postgres import bus, connection
+from moorage.stores.postgres.connection import Connection, LostConnection
+from moorage.stores.postgres.store import PostgresStore
+from moorage.testing.builders import OWNER, a_session, a_stamp, said, updated, whole_log
+from moorage.testing.postgres import PostgresServer
+from moorage.testing.proxy import Proxy
 
 IN_TIME = 20  # seconds for what ends after two
 
@@ -108,7 +108,7 @@ async def test_a_commit_that_is_cut_off_is_unknown_and_not_repeated(url: str) ->
     await store.create(OWNER, a_session("s-1"))
     in_the_way = raw.transaction()
     await in_the_way.start()
-    await raw.execute("SELECT 1 FROM holdfast.sessions FOR UPDATE")
+    await raw.execute("SELECT 1 FROM moorage.sessions FOR UPDATE")
     changing = asyncio.create_task(store.apply(OWNER, "s-1", updated(error="e")))
     async with asyncio.timeout(IN_TIME):
         await _until(raw, _END_THOSE_WHO_WAIT, 1)
@@ -135,13 +135,13 @@ async def test_a_transaction_that_idled_for_too_long_is_done_again(url: str) -> 
     async def dawdle(db: Connection) -> None:
         nonlocal tries
         tries += 1
-        await db.run("INSERT INTO hf.servers (id, beat_at) VALUES (?, 0)", (f"try-{tries}",))
+        await db.run("INSERT INTO moor.servers (id, beat_at) VALUES (?, 0)", (f"try-{tries}",))
         await asyncio.sleep(1.5 if tries == 1 else 0)
-        await db.run("INSERT INTO hf.servers (id, beat_at) VALUES ('done', 1)")
+        await db.run("INSERT INTO moor.servers (id, beat_at) VALUES ('done', 1)")
 
     async with asyncio.timeout(IN_TIME):
         await store._access.transact(dawdle)
-    rows = await store._access.read(lambda db: db.all("SELECT id FROM hf.servers ORDER BY id"))
+    rows = await store._access.read(lambda db: db.all("SELECT id FROM moor.servers ORDER BY id"))
     assert [row[0] for row in rows] == ["done", "try-2"]
     await store.close()
 
@@ -201,7 +201,7 @@ async def test_callers_who_give_up_at_any_moment_take_no_connection_with_them(ur
             for task in work:
                 task.cancel()
             done = await asyncio.gather(*work, return_exceptions=True)
-            assert not [each for each in done if isinstance(each, HoldfastError)]
+            assert not [each for each in done if isinstance(each, MoorageError)]
         await asyncio.gather(*(store.get(OWNER, "s-1") for _ in range(8)))
     pool = store._access.pool
     assert pool._count == len(pool._idle) <= 2
@@ -211,7 +211,7 @@ async def test_callers_who_give_up_at_any_moment_take_no_connection_with_them(ur
 
 _OURS = """
 SELECT count(*) FROM pg_stat_activity
-WHERE application_name = 'holdfast' AND datname = current_database() AND backend_type = 'client backend'
+WHERE application_name = 'moorage' AND datname = current_database() AND backend_type = 'client backend'
 """
 
 

@@ -1,6 +1,6 @@
 """A storm over servers, launchers, their network and the database itself; then the history must be whole.
 
-HOLDFAST_STORM makes it that many times as long: `HOLDFAST_STORM=20 python -m pytest tests/postgres/test_storm.py`.
+MOORAGE_STORM makes it that many times as long: `MOORAGE_STORM=20 python -m pytest tests/postgres/test_storm.py`.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.stores.postgres.store import PostgresStore
-from holdfast.testing.history import problems_in
-from holdfast.testing.postgres import PostgresServer
-from holdfast.testing.proxy import Proxy
+from moorage.stores.postgres.store import PostgresStore
+from moorage.testing.history import problems_in
+from moorage.testing.postgres import PostgresServer
+from moorage.testing.proxy import Proxy
 from tests.postgres.fleet import Fleet, until
 
-LENGTH = int(os.environ.get("HOLDFAST_STORM", "1"))
+LENGTH = int(os.environ.get("MOORAGE_STORM", "1"))
 SEED = 20261117
 
 

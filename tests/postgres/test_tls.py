@@ -18,11 +18,11 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 from cryptography.x509.oid import NameOID
 
-from holdfast.core.errors import InvalidField, StoreUnavailable
-from holdfast.stores.postgres.connection import Connection
-from holdfast.stores.postgres.store import PostgresStore
-from holdfast.testing.builders import OWNER, a_session, a_stamp, said, whole_log
-from holdfast.testing.postgres import Installation, PostgresServer, installations
+from moorage.core.errors import InvalidField, StoreUnavailable
+from moorage.stores.postgres.connection import Connection
+from moorage.stores.postgres.store import PostgresStore
+from moorage.testing.builders import OWNER, a_session, a_stamp, said, whole_log
+from moorage.testing.postgres import Installation, PostgresServer, installations
 
 IN_TIME = 15  # seconds: half of what a caller would wait for a database that is away
 

@@ -10,8 +10,8 @@ from functools import partial
 import asyncpg
 import pytest
 
-from holdfast.core import work
-from holdfast.core.errors import (
+from moorage.core import work
+from moorage.core.errors import (
     Conflict,
     EncryptionKeyMissing,
     EncryptionKeyWrong,
@@ -21,14 +21,14 @@ from holdfast.core.errors import (
     StoreUnavailable,
     Unsupported,
 )
-from holdfast.core.family import FamilyLimits, NewSession, born
-from holdfast.core.run import Join
-from holdfast.ports import BirthDecision
-from holdfast.stores.postgres import family
-from holdfast.stores.postgres.connection import Connection
-from holdfast.stores.postgres.store import PostgresStore
-from holdfast.stores.sealing import Sealer
-from holdfast.testing.builders import (
+from moorage.core.family import FamilyLimits, NewSession, born
+from moorage.core.run import Join
+from moorage.ports import BirthDecision
+from moorage.stores.postgres import family
+from moorage.stores.postgres.connection import Connection
+from moorage.stores.postgres.store import PostgresStore
+from moorage.stores.sealing import Sealer
+from moorage.testing.builders import (
     NOON,
     OWNER,
     a_fork,
@@ -40,7 +40,7 @@ from holdfast.testing.builders import (
     updated,
     whole_log,
 )
-from holdfast.testing.work import a_child_run, finish, launch, start, take, taken
+from moorage.testing.work import a_child_run, finish, launch, start, take, taken
 
 KEYS = {"k-1": b"1" * 32}
 
@@ -146,7 +146,7 @@ async def test_a_source_and_its_fork_that_are_deleted_at_once_leave_nothing_behi
             await asyncio.sleep(0.01)
         may_commit.set()
         await asyncio.gather(slow, other)
-    assert await stores[0]._access.read(lambda db: db.all("SELECT segment, number FROM hf.entries")) == []
+    assert await stores[0]._access.read(lambda db: db.all("SELECT segment, number FROM moor.entries")) == []
 
 
 async def _somebody_waits(store: PostgresStore) -> bool:
@@ -194,7 +194,7 @@ async def test_a_claim_waits_for_nobody_who_changes_a_session(stores: list[Postg
     stores[0]._hands.note(has_collided=True)  # from then on it locks what it takes
     raw = await asyncpg.connect(postgres_url)
     async with asyncio.timeout(5), raw.transaction():
-        await raw.execute("SELECT 1 FROM holdfast.sessions WHERE id = 's-1' FOR NO KEY UPDATE")
+        await raw.execute("SELECT 1 FROM moorage.sessions WHERE id = 's-1' FOR NO KEY UPDATE")
         assert (await taken(stores[0])).session.session_id == "s-2"
         assert await take(stores[0]) is None
     await raw.close()
@@ -296,7 +296,7 @@ async def test_everything_that_is_there_can_be_sealed_and_sealed_with_another_ke
 
     async def everything(db: Connection) -> str:
         tables = ("sessions", "entries", "context", "runs", "turns", "inbox", "search")
-        return "".join([str(await db.all(f"SELECT t::text FROM hf.{table} t")) for table in tables])
+        return "".join([str(await db.all(f"SELECT t::text FROM moor.{table} t")) for table in tables])
 
     assert "hidden" not in await only_newer._access.read(everything)
     await only_newer.close()
@@ -321,7 +321,7 @@ async def test_a_turn_that_another_is_about_to_take_is_passed_by(stores: list[Po
     is_locked, may_go = asyncio.Event(), asyncio.Event()
 
     async def keep(db: Connection) -> None:
-        await db.all("SELECT 1 FROM hf.turns ORDER BY n LIMIT 1 FOR UPDATE")
+        await db.all("SELECT 1 FROM moor.turns ORDER BY n LIMIT 1 FOR UPDATE")
         is_locked.set()
         await may_go.wait()
 
@@ -343,7 +343,7 @@ async def test_the_database_refuses_a_second_turn_that_is_live(stores: list[Post
     columns = "owner, session, root, agent, state, body"
 
     async def double(db: Connection) -> None:
-        await db.run(f"INSERT INTO hf.turns (id, {columns}) SELECT 'another', {columns} FROM hf.turns")
+        await db.run(f"INSERT INTO moor.turns (id, {columns}) SELECT 'another', {columns} FROM moor.turns")
 
     with pytest.raises(StoreUnavailable, match=f"turns_{state}"):
         await stores[0]._access.transact(double)

@@ -9,10 +9,10 @@ from typing import Any
 import asyncpg
 import pytest
 
-from holdfast.stores.postgres.statistics import AFTER
-from holdfast.stores.postgres.store import PostgresStore
-from holdfast.testing.builders import OWNER, a_stamp, said
-from holdfast.testing.work import carry, launch
+from moorage.stores.postgres.statistics import AFTER
+from moorage.stores.postgres.store import PostgresStore
+from moorage.testing.builders import OWNER, a_stamp, said
+from moorage.testing.work import carry, launch
 from tests.postgres.stores import with_options
 
 SESSIONS = 2 * AFTER[0]
@@ -33,7 +33,7 @@ async def young(postgres_url: str, raw: asyncpg.Connection[Any]) -> str:
     store = PostgresStore(url := with_options(postgres_url, "pool=1"))
     await store.get_many(OWNER, [])
     for table in ("sessions", "entries", "arrivals", "runs", "turns", "inbox"):
-        await raw.execute(f"ALTER TABLE holdfast.{table} SET (autovacuum_enabled = off)")
+        await raw.execute(f"ALTER TABLE moorage.{table} SET (autovacuum_enabled = off)")
     for number in range(SESSIONS):
         await launch(store, f"s-{number}", f"run-{number}")
     if (counting := store._access._statistics._counting) is not None:
@@ -43,7 +43,7 @@ async def young(postgres_url: str, raw: asyncpg.Connection[Any]) -> str:
 
 
 async def test_whoever_fills_a_store_has_it_counted(young: str, raw: asyncpg.Connection[Any]) -> None:
-    known = await raw.fetchval("SELECT reltuples FROM pg_class WHERE oid = 'holdfast.sessions'::regclass")
+    known = await raw.fetchval("SELECT reltuples FROM pg_class WHERE oid = 'moorage.sessions'::regclass")
     assert known >= AFTER[0] / 2
 
 
@@ -59,7 +59,7 @@ async def test_a_turn_touches_its_own_rows(young: str, raw: asyncpg.Connection[A
 
 _CONNECTIONS = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()"
 _TOUCHED = """
-SELECT sum(seq_tup_read + coalesce(idx_tup_fetch, 0))::bigint FROM pg_stat_user_tables WHERE schemaname = 'holdfast'
+SELECT sum(seq_tup_read + coalesce(idx_tup_fetch, 0))::bigint FROM pg_stat_user_tables WHERE schemaname = 'moorage'
 """
 
 

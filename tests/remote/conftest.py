@@ -9,7 +9,7 @@ import pytest
 
 from tests.remote.server import Doors
 
-OURS = ("AGENT_SESSION_ID", "AGENT_SESSION_NAME", "AGENT_RUN_ID", "HOLDFAST_URL", "HOLDFAST_KEY", "HOLDFAST_TOKEN")
+OURS = ("AGENT_SESSION_ID", "AGENT_SESSION_NAME", "AGENT_RUN_ID", "MOORAGE_URL", "MOORAGE_KEY", "MOORAGE_TOKEN")
 
 
 @pytest.fixture(scope="session")
@@ -31,4 +31,4 @@ def address(doors: Doors, tmp_path: Path) -> Iterator[str]:
 def nobody_started_us(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     for name in OURS:
         monkeypatch.delenv(name, raising=False)
-    monkeypatch.setenv("HOLDFAST_HOME", str(tmp_path / "home"))
+    monkeypatch.setenv("MOORAGE_HOME", str(tmp_path / "home"))

@@ -15,15 +15,15 @@ from typing import Any, TypeVar
 
 import uvicorn
 
-from holdfast import config
-from holdfast.doors.http.app import Door
-from holdfast.doors.http.exchange import App, Receive, Scope, Send
-from holdfast.doors.http.gate import Asking, Gate
-from holdfast.doors.http.serve import make_door
-from holdfast.doors.http.visit import Visitor
-from holdfast.launcher.embedded import Embedded
-from holdfast.service.deps import Caller, Deps
-from holdfast.testing.faults import PATIENCE
+from moorage import config
+from moorage.doors.http.app import Door
+from moorage.doors.http.exchange import App, Receive, Scope, Send
+from moorage.doors.http.gate import Asking, Gate
+from moorage.doors.http.serve import make_door
+from moorage.doors.http.visit import Visitor
+from moorage.launcher.embedded import Embedded
+from moorage.service.deps import Caller, Deps
+from moorage.testing.faults import PATIENCE
 
 T = TypeVar("T")
 OWNER = "X-Test-Owner"

@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
-import holdfast
-from holdfast.doors.cli import app
+import moorage
+from moorage.doors.cli import app
 from tests.doors.cli.running import Cli, Done, a_terminal
 from tests.doors.cli.running import run as run_apart
 from tests.remote.server import Doors
@@ -23,7 +23,7 @@ from tests.remote.server import Doors
 @pytest.fixture
 def cli(address: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Cli:
     """Run a command line in this process, on the server."""
-    monkeypatch.setenv("HOLDFAST_URL", address)
+    monkeypatch.setenv("MOORAGE_URL", address)
 
     def run(*args: str, stdin: bytes = b"") -> Done:
         monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(stdin)))
@@ -79,7 +79,7 @@ def test_resume_with_a_prompt_asks_an_agent_that_only_the_server_knows(
     defined = '[agent]\nname = "counter"\nkind = "command"\ncommand = ["wc", "-w"]\n'
     assert cli("agents", "add", "-", stdin=defined.encode()).code == 0
     session, stranger = cli("create", "--agent", "counter").id, cli("create", "--agent", "nobody").id
-    elsewhere = {"HOLDFAST_HOME": str(tmp_path / "elsewhere")}
+    elsewhere = {"MOORAGE_HOME": str(tmp_path / "elsewhere")}
     done = run_apart("resume", session, "one two three", "--url", address, env=elsewhere)
     assert (done.code, done.out.strip()) == (0, "3"), done
     assert run_apart("resume", stranger, "hello", "--url", address, env=elsewhere).code == 3
@@ -88,8 +88,8 @@ def test_resume_with_a_prompt_asks_an_agent_that_only_the_server_knows(
 async def test_whoever_hears_a_run_hears_what_is_said_in_it(address: str, doors: Doors) -> None:
     await asyncio.to_thread(doors.launching, address)
     heard: list[tuple[str, str]] = []
-    async with holdfast.connect(address) as hf, asyncio.timeout(60):
-        reply = await hf.run(
+    async with moorage.connect(address) as moor, asyncio.timeout(60):
+        reply = await moor.run(
             "echo-agent",
             "hello",
             parent=None,
@@ -103,23 +103,23 @@ async def test_whoever_hears_a_run_hears_what_is_said_in_it(address: str, doors:
 def test_nobody_there_is_exit_code_5_and_a_line_that_helps(monkeypatch: pytest.MonkeyPatch) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
-    monkeypatch.setattr("holdfast.remote.transport.DEADLINE", 0.2)
-    monkeypatch.setattr("holdfast.remote.client.DEADLINE", 0.2)
+    monkeypatch.setattr("moorage.remote.transport.DEADLINE", 0.2)
+    monkeypatch.setattr("moorage.remote.client.DEADLINE", 0.2)
     assert app.run(["list", "--url", f"http://127.0.0.1:{port}"]) == 5
     assert app.run(["doctor", "--url", f"http://127.0.0.1:{port}"]) == 5
 
 
 def test_keys_are_made_listed_and_revoked(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
     made = cli("--json", "keys", "create", "--scope", "admin", "--scope", "read").json
-    monkeypatch.setenv("HOLDFAST_KEY", made["text"])
+    monkeypatch.setenv("MOORAGE_KEY", made["text"])
     assert [line.split("\t")[0] for line in cli("keys", "list").lines] == [made["key_id"]]
     other = cli("--json", "keys", "create").json["key_id"]
-    monkeypatch.setenv("HOLDFAST_KEY", made["text"])  # each command takes it out of its environment
+    monkeypatch.setenv("MOORAGE_KEY", made["text"])  # each command takes it out of its environment
     assert cli("keys", "revoke", other).code == 0
 
 
 def test_ctrl_c_ends_a_watch_as_it_does_on_a_store(address: str) -> None:
-    command = [sys.executable, "-m", "holdfast", "--url", address, "watch", "s-1", "--after", "0"]
+    command = [sys.executable, "-m", "moorage", "--url", address, "watch", "s-1", "--after", "0"]
     assert run_apart("--url", address, "create", "--session-id", "s-1").code == 0
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as watch:
         assert watch.stdout is not None
@@ -183,9 +183,9 @@ def test_a_plain_question_is_answered_by_a_process(cli: Cli, address: str) -> No
 
 def test_a_store_on_this_machine_needs_no_http_client(tmp_path: Path) -> None:
     code = (
-        "import sys\nfrom holdfast.doors.cli.app import run\n"
+        "import sys\nfrom moorage.doors.cli.app import run\n"
         f"run(['list', '--url', 'sqlite:///{tmp_path}/x.db'])\n"
-        "print(sorted({'httpx2', 'asyncio', 'holdfast.remote.client'} & sys.modules.keys()))"
+        "print(sorted({'httpx2', 'asyncio', 'moorage.remote.client'} & sys.modules.keys()))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"

@@ -15,16 +15,16 @@ from typing import Any
 
 import pytest
 
-import holdfast
-from holdfast import sync
-from holdfast.client import Holdfast, caller_for
-from holdfast.core import errors
-from holdfast.core.errors import HoldfastError, ServerUnreachable, edge_of
-from holdfast.core.event import Event
-from holdfast.remote.background import Background
-from holdfast.remote.client import RemoteHoldfast
-from holdfast.remote.transport import Ask, check_url
-from holdfast.testing.faults import PATIENCE
+import moorage
+from moorage import sync
+from moorage.client import Moorage, caller_for
+from moorage.core import errors
+from moorage.core.errors import MoorageError, ServerUnreachable, edge_of
+from moorage.core.event import Event
+from moorage.remote.background import Background
+from moorage.remote.client import RemoteMoorage
+from moorage.remote.transport import Ask, check_url
+from moorage.testing.faults import PATIENCE
 from tests.remote.server import Doors, Loop, Server, a_door
 
 SOON = 2.0  # seconds that are long enough for whoever is there
@@ -68,56 +68,56 @@ class Proxy:
 
 
 @pytest.fixture
-async def proxy(address: str) -> AsyncIterator[tuple[Proxy, Holdfast]]:
+async def proxy(address: str) -> AsyncIterator[tuple[Proxy, Moorage]]:
     """A connection whose answers may get lost."""
     between = Proxy(address)
-    async with between.listening() as url, holdfast.connect(url, deadline=10) as hf, asyncio.timeout(60):
-        yield between, hf
+    async with between.listening() as url, moorage.connect(url, deadline=10) as moor, asyncio.timeout(60):
+        yield between, moor
 
 
-async def test_what_is_repeated_is_done_once(proxy: tuple[Proxy, Holdfast]) -> None:
-    between, hf = proxy
-    session = await hf.create("echo-agent", session_id="s-1", parent=None)
+async def test_what_is_repeated_is_done_once(proxy: tuple[Proxy, Moorage]) -> None:
+    between, moor = proxy
+    session = await moor.create("echo-agent", session_id="s-1", parent=None)
     writes: list[Callable[[], Awaitable[object]]] = [
-        lambda: hf.create("agent", parent=None),
-        lambda: hf.append("s-1", ["one", "two"]),
-        lambda: hf.send("s-1", "three", token=None),
-        lambda: hf.fork("s-1"),
-        lambda: hf.save_checkpoint("s-1", {"step": 1}),
-        lambda: hf.compact("s-1", "we talked"),
-        lambda: hf.run("echo-agent", "four", mode="async_poll", parent=None),
-        lambda: hf.request_approval("s-1", "Sure?"),
+        lambda: moor.create("agent", parent=None),
+        lambda: moor.append("s-1", ["one", "two"]),
+        lambda: moor.send("s-1", "three", token=None),
+        lambda: moor.fork("s-1"),
+        lambda: moor.save_checkpoint("s-1", {"step": 1}),
+        lambda: moor.compact("s-1", "we talked"),
+        lambda: moor.run("echo-agent", "four", mode="async_poll", parent=None),
+        lambda: moor.request_approval("s-1", "Sure?"),
     ]
     for write in writes:
         between.lose, asked_before = 2, len(between.passed)
         await write()
         assert between.lose == 0
         assert len(between.passed) - asked_before >= 3, "asked until an answer came"
-    assert len((await hf.list(limit=100)).items) == 1 + 3  # created, forked, and the run's own
-    said = [entry.content for entry in await hf.messages("s-1", limit=100)]
+    assert len((await moor.list(limit=100)).items) == 1 + 3  # created, forked, and the run's own
+    said = [entry.content for entry in await moor.messages("s-1", limit=100)]
     assert said == ["one", "two", "three"]
-    assert len((await hf.checkpoints("s-1")).items) == len(await hf.approvals("s-1")) == 1
-    assert len(await hf.log("s-1", kinds=["summary"])) == 1
-    assert len((await hf.runs(open_only=True)).items) == 2
-    assert (await hf.get("s-1")).created_at == session.created_at
+    assert len((await moor.checkpoints("s-1")).items) == len(await moor.approvals("s-1")) == 1
+    assert len(await moor.log("s-1", kinds=["summary"])) == 1
+    assert len((await moor.runs(open_only=True)).items) == 2
+    assert (await moor.get("s-1")).created_at == session.created_at
 
 
-async def test_what_cannot_be_repeated_is_told_as_unsure_and_not_asked_twice(proxy: tuple[Proxy, Holdfast]) -> None:
-    between, hf = proxy
-    await hf.create(session_id="s-1", parent=None)
+async def test_what_cannot_be_repeated_is_told_as_unsure_and_not_asked_twice(proxy: tuple[Proxy, Moorage]) -> None:
+    between, moor = proxy
+    await moor.create(session_id="s-1", parent=None)
     between.lose, before = 1, len(between.passed)
     with pytest.raises(ServerUnreachable) as lost:
-        await hf.update("s-1", error="counted")
+        await moor.update("s-1", error="counted")
     assert lost.value.is_unsure
     assert len(between.passed) == before + 1
-    assert (await hf.get("s-1")).error_count == 1
+    assert (await moor.get("s-1")).error_count == 1
 
 
-async def test_reading_is_repeated(proxy: tuple[Proxy, Holdfast]) -> None:
-    between, hf = proxy
-    await hf.create(session_id="s-1", parent=None)
+async def test_reading_is_repeated(proxy: tuple[Proxy, Moorage]) -> None:
+    between, moor = proxy
+    await moor.create(session_id="s-1", parent=None)
     between.lose = 3
-    assert (await hf.get("s-1")).session_id == "s-1"
+    assert (await moor.get("s-1")).session_id == "s-1"
     assert between.lose == 0
 
 
@@ -125,9 +125,9 @@ async def test_nobody_there_is_told_in_time_and_says_what_to_check() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
     began = time.monotonic()
-    async with holdfast.connect(f"http://127.0.0.1:{port}", deadline=0.5) as hf:
-        with pytest.raises(ServerUnreachable, match="holdfast serve") as nobody:
-            await hf.create()
+    async with moorage.connect(f"http://127.0.0.1:{port}", deadline=0.5) as moor:
+        with pytest.raises(ServerUnreachable, match="moorage serve") as nobody:
+            await moor.create()
     assert time.monotonic() - began < 30
     assert not nobody.value.is_unsure
     assert edge_of(nobody.value).exit_code == 5
@@ -136,11 +136,11 @@ async def test_nobody_there_is_told_in_time_and_says_what_to_check() -> None:
 async def test_whoever_has_to_wait_is_told_once(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr("holdfast.remote.transport.QUIET_FOR", 0.0)
-    async with holdfast.connect("http://127.0.0.1:9", deadline=0.5) as hf:
+    monkeypatch.setattr("moorage.remote.transport.QUIET_FOR", 0.0)
+    async with moorage.connect("http://127.0.0.1:9", deadline=0.5) as moor:
         with pytest.raises(ServerUnreachable):
-            await hf.list()
-    [told] = [record.getMessage() for record in caplog.records if record.name.startswith("holdfast")]
+            await moor.list()
+    [told] = [record.getMessage() for record in caplog.records if record.name.startswith("moorage")]
     assert told.startswith("no answer from http://127.0.0.1:9")
 
 
@@ -154,9 +154,9 @@ async def test_whoever_else_answers_is_no_server_of_ours() -> None:
     server = await asyncio.start_server(other, "127.0.0.1", 0)
     async with server, asyncio.timeout(30):
         url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
-        async with holdfast.connect(url, deadline=1) as hf:
+        async with moorage.connect(url, deadline=1) as moor:
             with pytest.raises(ServerUnreachable, match="something else answers"):
-                await hf.get("s-1")
+                await moor.get("s-1")
 
 
 async def test_too_many_requests_are_asked_again_when_the_server_says(address: str) -> None:
@@ -177,8 +177,8 @@ async def test_too_many_requests_are_asked_again_when_the_server_says(address: s
     server = await asyncio.start_server(busy, "127.0.0.1", 0)
     async with server, asyncio.timeout(30):
         url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
-        async with holdfast.connect(url, deadline=5) as hf:
-            assert (await hf.list()).items == []
+        async with moorage.connect(url, deadline=5) as moor:
+            assert (await moor.list()).items == []
     assert len(asked) == 3
 
 
@@ -198,17 +198,17 @@ async def test_a_stream_goes_on_where_it_was_when_the_server_comes_back(loop: Lo
     server = await asyncio.to_thread(Server, door, loop)
     port = server.port
     heard: list[tuple[int, Event]] = []
-    async with holdfast.connect(server.url) as hf, asyncio.timeout(60):
-        await hf.create(session_id="s-1", parent=None)
-        streams = [hf.events("s-1"), hf.events()]
+    async with moorage.connect(server.url) as moor, asyncio.timeout(60):
+        await moor.create(session_id="s-1", parent=None)
+        streams = [moor.events("s-1"), moor.events()]
         for round_ in range(3):
-            await hf.append("s-1", [f"{round_}-{number}" for number in range(3)])
+            await moor.append("s-1", [f"{round_}-{number}" for number in range(3)])
             wanted = 1 + 3 * (round_ + 1)
             while len(heard) < 2 * wanted:
                 heard += [(which, await anext(stream)) for which, stream in enumerate(streams)]
             await asyncio.to_thread(server.stop)
             server = await asyncio.to_thread(Server, door, loop, port)
-        await hf.delete("s-1")
+        await moor.delete("s-1")
         assert [(await anext(stream)).type for stream in streams] == ["session_deleted"] * 2
         with pytest.raises(StopAsyncIteration):
             await anext(streams[0])
@@ -221,19 +221,19 @@ async def test_a_stream_goes_on_where_it_was_when_the_server_comes_back(loop: Lo
 
 
 async def test_a_stream_from_the_end_knows_where_it_began_before_anything_happens(address: str) -> None:
-    async with holdfast.connect(address) as hf, asyncio.timeout(60):
-        assert isinstance(hf, RemoteHoldfast)
-        await hf.append((await hf.create(parent=None)).id, ["one", "two"])
-        async with hf._event_stream("/events", "end") as stream:
+    async with moorage.connect(address) as moor, asyncio.timeout(60):
+        assert isinstance(moor, RemoteMoorage)
+        await moor.append((await moor.create(parent=None)).id, ["one", "two"])
+        async with moor._event_stream("/events", "end") as stream:
             assert await anext(stream) == ("3", b"")
 
 
 async def test_a_stream_gives_up_on_a_server_that_stays_away(loop: Loop, tmp_path: Path) -> None:
     door = loop.run(a_door(f"sqlite:///{tmp_path / 'kept.db'}"))
     server = await asyncio.to_thread(Server, door, loop)
-    async with holdfast.connect(server.url, deadline=0.5) as hf, asyncio.timeout(60):
-        await hf.create(session_id="s-1", parent=None)
-        stream = hf.events("s-1")
+    async with moorage.connect(server.url, deadline=0.5) as moor, asyncio.timeout(60):
+        await moor.create(session_id="s-1", parent=None)
+        stream = moor.events("s-1")
         assert (await anext(stream)).type == "created"
         await asyncio.to_thread(server.stop)
         with pytest.raises(ServerUnreachable):
@@ -245,34 +245,34 @@ async def test_a_stream_gives_up_on_a_server_that_stays_away(loop: Loop, tmp_pat
 
 
 def ours() -> list[str]:
-    return [thread.name for thread in threading.enumerate() if thread.name == "holdfast-remote"]
+    return [thread.name for thread in threading.enumerate() if thread.name == "moorage-remote"]
 
 
 def test_the_sync_door_has_a_thread_until_it_is_closed(address: str) -> None:
     before = len(ours())
-    with sync.connect(address) as hf:
+    with sync.connect(address) as moor:
         assert len(ours()) == before + 1
-        hf.create(session_id="s-1")
-        for event in hf.events("s-1"):
+        moor.create(session_id="s-1")
+        for event in moor.events("s-1"):
             assert event.type == "created"
             break
-        assert [event.type for event in hf.events(follow=False)] == ["created"]
-        assert "".join(hf.export("s-1")).startswith('{"type":"holdfast"')
+        assert [event.type for event in moor.events(follow=False)] == ["created"]
+        assert "".join(moor.export("s-1")).startswith('{"type":"moorage"')
     assert len(ours()) == before
-    hf.close()
-    with pytest.raises(HoldfastError) as closed:
-        hf.get("s-1")
+    moor.close()
+    with pytest.raises(MoorageError) as closed:
+        moor.get("s-1")
     assert closed.value.code == "store_unavailable"
 
 
 def test_a_stream_that_is_left_open_is_closed_with_the_connection(
     address: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    with sync.connect(address) as hf:
-        hf.create(session_id="s-1")
+    with sync.connect(address) as moor:
+        moor.create(session_id="s-1")
         for number in range(40):
-            hf.append("s-1", f"{number}" * 10_000)
-        events, lines = hf.events("s-1"), hf.export("s-1")
+            moor.append("s-1", f"{number}" * 10_000)
+        events, lines = moor.events("s-1"), moor.export("s-1")
         next(events)
         next(lines)
     ours = [record.getMessage() for record in caplog.records if record.threadName != "server"]
@@ -281,20 +281,20 @@ def test_a_stream_that_is_left_open_is_closed_with_the_connection(
 
 def test_whoever_waits_for_a_stream_is_told_that_the_connection_was_closed(address: str) -> None:
     told: queue.SimpleQueue[BaseException] = queue.SimpleQueue()
-    hf = sync.connect(address)
-    hf.create(session_id="s-1")
-    stream = hf.events("s-1")
+    moor = sync.connect(address)
+    moor.create(session_id="s-1")
+    stream = moor.events("s-1")
     next(stream)
 
     def wait() -> None:
         try:
             next(stream)
-        except HoldfastError as error:
+        except MoorageError as error:
             told.put(error)
 
     thread = threading.Thread(target=wait)
     thread.start()
-    hf.close()
+    moor.close()
     thread.join(60)
     assert not thread.is_alive()
     assert isinstance(told.get(timeout=60), errors.StoreUnavailable)
@@ -306,20 +306,20 @@ def test_a_callback_that_would_wait_for_itself_is_refused(address: str, doors: D
 
     def hear(_: str, event: dict[str, Any]) -> None:
         try:
-            hf.list()
-        except HoldfastError as error:
+            moor.list()
+        except MoorageError as error:
             refused.append(error)
 
-    with sync.connect(address) as hf:
-        assert hf.run("echo-agent", "hello", on_event=hear, timeout=60).status == "completed"
+    with sync.connect(address) as moor:
+        assert moor.run("echo-agent", "hello", on_event=hear, timeout=60).status == "completed"
     assert refused
     assert {error.code for error in refused} == {"unsupported"}  # type: ignore[attr-defined]
 
 
 def test_the_sync_door_works_inside_a_running_loop(address: str) -> None:
     async def notebook() -> str:
-        with sync.connect(address) as hf:
-            return hf.create(session_id="s-1").session_id
+        with sync.connect(address) as moor:
+            return moor.create(session_id="s-1").session_id
 
     assert asyncio.run(notebook()) == "s-1"
 
@@ -328,35 +328,35 @@ def test_the_sync_door_works_inside_a_running_loop(address: str) -> None:
 
 
 async def test_inside_an_agent_its_session_is_the_parent(address: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    async with holdfast.connect(address) as hf:
-        await hf.create(session_id="agent", parent=None)
-        await hf.create(session_id="other", parent=None)
+    async with moorage.connect(address) as moor:
+        await moor.create(session_id="agent", parent=None)
+        await moor.create(session_id="other", parent=None)
         monkeypatch.setenv("AGENT_SESSION_ID", "agent")
-        assert (await hf.create()).parent_session_id == "agent"
-        assert (await hf.create(parent="other")).parent_session_id == "other"
-        assert (await hf.create(parent=None)).parent_session_id is None
-        made = await hf.delegate("planner", create=True)
+        assert (await moor.create()).parent_session_id == "agent"
+        assert (await moor.create(parent="other")).parent_session_id == "other"
+        assert (await moor.create(parent=None)).parent_session_id is None
+        made = await moor.delegate("planner", create=True)
         assert made.session is not None
         assert made.session.parent_session_id == "agent"
         monkeypatch.setenv("AGENT_SESSION_ID", "${AGENT_SESSION_ID}")
         with pytest.warns(UserWarning, match="nobody filled it in"):
-            assert (await hf.create()).parent_session_id is None
+            assert (await moor.create()).parent_session_id is None
 
 
 async def test_who_asks_travels_too(address: str) -> None:
-    async with holdfast.connect(address, by="josé", holder="somebody", interface="cli") as hf:
-        session = await hf.create(session_id="s-1", parent=None)
+    async with moorage.connect(address, by="josé", holder="somebody", interface="cli") as moor:
+        session = await moor.create(session_id="s-1", parent=None)
         assert session.interface == "cli"
-        assert [entry.by for entry in await hf.log("s-1")] == ["josé"]
-        assert (await hf.resume("s-1")).hold.holder == "somebody"
+        assert [entry.by for entry in await moor.log("s-1")] == ["josé"]
+        assert (await moor.resume("s-1")).hold.holder == "somebody"
 
 
 @pytest.mark.parametrize(
     ("given", "sent"),
     [
         ({}, None),
-        ({"HOLDFAST_KEY": "k"}, "k"),
-        ({"HOLDFAST_KEY": "k", "HOLDFAST_TOKEN": "t"}, "t"),
+        ({"MOORAGE_KEY": "k"}, "k"),
+        ({"MOORAGE_KEY": "k", "MOORAGE_TOKEN": "t"}, "t"),
     ],
 )
 def test_a_key_is_the_argument_else_the_token_else_the_key(
@@ -364,12 +364,12 @@ def test_a_key_is_the_argument_else_the_token_else_the_key(
 ) -> None:
     for name, value in given.items():
         monkeypatch.setenv(name, value)
-    assert bearer(holdfast.connect("http://127.0.0.1:1")) == sent
-    assert bearer(holdfast.connect("http://127.0.0.1:1", key="mine")) == "mine"
+    assert bearer(moorage.connect("http://127.0.0.1:1")) == sent
+    assert bearer(moorage.connect("http://127.0.0.1:1", key="mine")) == "mine"
 
 
-def bearer(hf: Any) -> str | None:
-    request = hf._transport._request(Ask(verb="GET", path="/x"))
+def bearer(moor: Any) -> str | None:
+    request = moor._transport._request(Ask(verb="GET", path="/x"))
     told = request.headers.get("authorization")
     return None if told is None else told.removeprefix("Bearer ")
 
@@ -384,20 +384,20 @@ def test_an_address_that_is_none_is_refused_without_telling_its_password(url: st
 
 def test_another_owner_is_the_keys_to_say() -> None:
     with pytest.raises(errors.InvalidField, match="key"):
-        holdfast.connect("http://127.0.0.1:1", owner="ann")
+        moorage.connect("http://127.0.0.1:1", owner="ann")
 
 
 async def test_a_running_session_says_so(address: str, doors: Doors) -> None:
-    async with holdfast.connect(address) as hf:
-        await hf.run("echo-agent", "hello", mode="async_poll", session_id="s-1", parent=None)
-        session = await hf.get("s-1")
+    async with moorage.connect(address) as moor:
+        await moor.run("echo-agent", "hello", mode="async_poll", session_id="s-1", parent=None)
+        session = await moor.get("s-1")
     import msgspec
 
-    from holdfast.core.query import Page
-    from holdfast.core.render import to_json
-    from holdfast.core.session import Session
-    from holdfast.remote.asking import read
-    from holdfast.service.family import TreeNode
+    from moorage.core.query import Page
+    from moorage.core.render import to_json
+    from moorage.core.session import Session
+    from moorage.remote.asking import read
+    from moorage.service.family import TreeNode
 
     running = msgspec.structs.replace(session, live_turn="t-1", state=type(session.state)("active"))
     assert running.status == "running"
@@ -414,9 +414,9 @@ async def test_headers_that_cannot_travel_are_left_out() -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         caller = caller_for(owner="local", by="two\nlines", interface="python", holder="h")
-        hf = RemoteHoldfast("http://127.0.0.1:1", caller)
-    assert "x-holdfast-by" not in hf._transport._request(Ask(verb="GET", path="/x")).headers
-    await hf.close()
+        moor = RemoteMoorage("http://127.0.0.1:1", caller)
+    assert "x-moorage-by" not in moor._transport._request(Ask(verb="GET", path="/x")).headers
+    await moor.close()
 
 
 # Without an event loop --------------------------------------------------------------------------

@@ -7,7 +7,7 @@ import json
 import httpx2
 import pytest
 
-from holdfast import sync
+from moorage import sync
 from tests.service.histories import HOST, PROJECT, STATE
 from tests.service.test_histories_messages import CHAT, EXPECTED, lines, said
 
@@ -18,8 +18,8 @@ def test_a_list_of_messages_can_be_posted(address: str, body: str) -> None:
     assert would["entries"] == 7
     report = httpx2.post(f"{address}/import", content=body).json()
     assert report["imported"] == would["imported"]
-    with sync.connect(address) as hf:
-        assert said(hf, report["imported"][0]) == EXPECTED
+    with sync.connect(address) as moor:
+        assert said(moor, report["imported"][0]) == EXPECTED
     again = httpx2.post(f"{address}/import", content=body).json()
     assert (again["imported"], again["already_there"]) == ([], report["imported"])
 

@@ -11,149 +11,152 @@ from typing import Any
 
 import pytest
 
-import holdfast
-from holdfast.client import ContextDoor, Holdfast
-from holdfast.core.errors import HoldfastError
-from holdfast.core.render import to_json
-from holdfast.remote.client import RemoteContext, RemoteHoldfast
-from holdfast.remote.operations import OPERATIONS
+import moorage
+from moorage.client import ContextDoor, Moorage
+from moorage.core.errors import MoorageError
+from moorage.core.render import to_json
+from moorage.remote.client import RemoteContext, RemoteMoorage
+from moorage.remote.operations import OPERATIONS
 
-Call = Callable[[Holdfast, dict[str, str]], Any]
+Call = Callable[[Moorage, dict[str, str]], Any]
 LONG_AGO, FAR_AHEAD = datetime(2001, 2, 3, tzinfo=UTC), datetime(2101, 2, 3, tzinfo=UTC)
 CAT = '[agent]\nname = "cat"\nkind = "command"\ncommand = ["cat"]\n'
 HIDDEN = ("client_key", "holder", "source")  # made each time, or shown to nobody outside
 NOT_CALLED = {"close", "run", "import_files"}  # they have tests of their own
 
 CALLS: list[tuple[str, Call]] = [
-    ("create", lambda hf, _: hf.create("planner", session_id="s-1", name="plan", metadata={"a": [1, "é"]}, ttl=3600)),
-    ("create", lambda hf, _: hf.create("helper", session_id="child", parent="s-1", ttl=timedelta(hours=2))),
-    ("create", lambda hf, _: hf.create(parent=None, purpose="none", task_id="T1", project_dir="/work")),
-    ("create", lambda hf, _: hf.create(metadata={"bad": float("nan")})),
-    ("create", lambda hf, _: hf.create(session_id="no good")),
-    ("create", lambda hf, _: hf.create(session_id="s-1")),
-    ("create", lambda hf, _: hf.create(ttl=-1)),
-    ("create", lambda hf, _: hf.create(parent="nobody")),
-    ("get", lambda hf, _: hf.get("plan")),
-    ("get", lambda hf, _: hf.get("a/b ?#%.é")),
-    ("get", lambda hf, _: hf.get("..")),
-    ("get", lambda hf, _: hf.get("")),
-    ("resolve", lambda hf, _: hf.resolve("chil")),
-    ("list", lambda hf, _: hf.list()),
-    ("list", lambda hf, _: hf.list(metadata_key="a", metadata_value=[1, "é"], created_after=LONG_AGO, limit=1)),
-    ("list", lambda hf, _: hf.list(active_only=True, resume_ready=False, created_before=FAR_AHEAD, sort="created")),
-    ("list", lambda hf, _: hf.list(created_after=datetime(2001, 2, 3))),  # noqa: DTZ001  # that is what is refused
-    ("list", lambda hf, _: hf.list(cursor="rubbish")),
-    ("update", lambda hf, _: hf.update("s-1", phase="planning", metadata={"b": 1}, error="once")),
-    ("update", lambda hf, _: hf.update("s-1", phase="no phase")),
-    ("update", lambda hf, _: hf.update("s-1", phase="planning", version=99)),
+    (
+        "create",
+        lambda moor, _: moor.create("planner", session_id="s-1", name="plan", metadata={"a": [1, "é"]}, ttl=3600),
+    ),
+    ("create", lambda moor, _: moor.create("helper", session_id="child", parent="s-1", ttl=timedelta(hours=2))),
+    ("create", lambda moor, _: moor.create(parent=None, purpose="none", task_id="T1", project_dir="/work")),
+    ("create", lambda moor, _: moor.create(metadata={"bad": float("nan")})),
+    ("create", lambda moor, _: moor.create(session_id="no good")),
+    ("create", lambda moor, _: moor.create(session_id="s-1")),
+    ("create", lambda moor, _: moor.create(ttl=-1)),
+    ("create", lambda moor, _: moor.create(parent="nobody")),
+    ("get", lambda moor, _: moor.get("plan")),
+    ("get", lambda moor, _: moor.get("a/b ?#%.é")),
+    ("get", lambda moor, _: moor.get("..")),
+    ("get", lambda moor, _: moor.get("")),
+    ("resolve", lambda moor, _: moor.resolve("chil")),
+    ("list", lambda moor, _: moor.list()),
+    ("list", lambda moor, _: moor.list(metadata_key="a", metadata_value=[1, "é"], created_after=LONG_AGO, limit=1)),
+    ("list", lambda moor, _: moor.list(active_only=True, resume_ready=False, created_before=FAR_AHEAD, sort="created")),
+    ("list", lambda moor, _: moor.list(created_after=datetime(2001, 2, 3))),  # noqa: DTZ001  # that is what is refused
+    ("list", lambda moor, _: moor.list(cursor="rubbish")),
+    ("update", lambda moor, _: moor.update("s-1", phase="planning", metadata={"b": 1}, error="once")),
+    ("update", lambda moor, _: moor.update("s-1", phase="no phase")),
+    ("update", lambda moor, _: moor.update("s-1", phase="planning", version=99)),
     (
         "append",
-        lambda hf, _: hf.append("s-1", ["Plan the change", {"role": "assistant", "content": "1\u20282"}]),
+        lambda moor, _: moor.append("s-1", ["Plan the change", {"role": "assistant", "content": "1\u20282"}]),
     ),
-    ("append", lambda hf, _: hf.append("s-1", {"role": "nobody", "content": "x"})),
-    ("append", lambda hf, _: hf.append("s-1", [])),
-    ("append", lambda hf, _: hf.append("nobody", "x")),
-    ("send", lambda hf, _: hf.send("s-1", "Go on", client_key="k-1")),
-    ("send", lambda hf, _: hf.send("s-1", "Something else", client_key="k-1")),
-    ("messages", lambda hf, _: hf.messages("s-1", last=2)),
-    ("messages", lambda hf, _: hf.messages("s-1", after=0, limit=2)),
-    ("messages", lambda hf, _: hf.messages("s-1", before="x")),
-    ("log", lambda hf, _: hf.log("s-1", kinds=["message", "phase"], newest_first=True)),
-    ("log", lambda hf, _: hf.log("s-1", kinds=["no kind"])),
-    ("search", lambda hf, _: hf.search("change")),
-    ("compact", lambda hf, _: hf.compact("s-1", "We planned", upto=3)),
-    ("compact", lambda hf, _: hf.compact("s-1", "Too far", upto=999)),
-    ("events", lambda hf, _: each(hf.events("s-1", follow=False))),
-    ("events", lambda hf, _: each(hf.events(after=3, follow=False))),
-    ("events", lambda hf, _: each(hf.events("nobody", follow=False))),
-    ("context.put", lambda hf, _: hf.context.put("s-1", "a/b", {"deep": [None, True, 1.5]}, ttl=60)),
-    ("context.put", lambda hf, _: hf.context.put("s-1", "", "no key")),
-    ("context.put", lambda hf, _: hf.context.put("s-1", "k", object())),
-    ("context.merge", lambda hf, _: hf.context.merge("s-1", {"x": 1, "y": "two"})),
-    ("context.get", lambda hf, _: hf.context.get("s-1")),
-    ("context.get", lambda hf, _: hf.context.get("s-1", "a/b")),
-    ("context.get", lambda hf, _: hf.context.get("s-1", "absent")),
-    ("context.items", lambda hf, _: hf.context.items("s-1")),
-    ("context.delete", lambda hf, _: hf.context.delete("s-1", "x", version=99)),
-    ("context.delete", lambda hf, _: hf.context.delete("s-1", "x")),
-    ("context.delete", lambda hf, _: hf.context.delete("s-1", "")),
-    ("context.replace", lambda hf, _: hf.context.replace("s-1", {"z": []})),
-    ("context.delete", lambda hf, _: hf.context.delete("s-1")),
-    ("save_checkpoint", lambda hf, _: hf.save_checkpoint("s-1", {"step": 3})),
-    ("save_checkpoint", lambda hf, _: hf.save_checkpoint("s-1", "no object")),  # type: ignore[arg-type]
-    ("checkpoint", lambda hf, _: hf.checkpoint("s-1")),
-    ("checkpoint", lambda hf, _: hf.checkpoint("s-1", 1)),
-    ("checkpoints", lambda hf, _: hf.checkpoints("s-1")),
-    ("should_resume", lambda hf, _: hf.should_resume("s-1")),
-    ("should_resume", lambda hf, _: hf.should_resume(agent="planner", task_id="none")),
-    ("delegate", lambda hf, _: hf.delegate("planner", session_id="s-1", delegation_id="d-1")),
-    ("delegate", lambda hf, _: hf.delegate("newcomer", create=True, new_id="new", delegation_id="d-2")),
-    ("delegations", lambda hf, _: hf.delegations(agent="planner")),
-    ("resumable", lambda hf, _: hf.resumable()),
-    ("suspend", lambda hf, _: hf.suspend("s-1", checkpoint={"step": 4}, reason="lunch")),
-    ("resume", lambda hf, told: noted(told, hf.resume("s-1", holder="ann"))),
-    ("resume", lambda hf, _: hf.resume("s-1", holder="bob")),
-    ("update", lambda hf, told: hf.update("s-1", phase="executing", token=told["token"])),
-    ("release", lambda hf, told: hf.release("s-1", token=told["token"])),
-    ("release", lambda hf, _: hf.release("s-1", token="another")),
-    ("fork", lambda hf, _: hf.fork("s-1", at=3, session_id="fork")),
-    ("fork", lambda hf, _: hf.fork("s-1", at=999)),
-    ("children", lambda hf, _: hf.children("s-1")),
-    ("count_children", lambda hf, _: hf.count_children("s-1")),
-    ("ancestors", lambda hf, _: hf.ancestors("child")),
-    ("tree", lambda hf, _: hf.tree("s-1")),
-    ("request_approval", lambda hf, told: asked(told, hf.request_approval("s-1", "Sure?", plan={"a": 1}))),
-    ("request_approval", lambda hf, told: asked(told, hf.request_approval("fork", "And?", options=("a", "b")))),
-    ("approvals", lambda hf, _: hf.approvals()),
-    ("approvals", lambda hf, _: hf.approvals("s-1", pending_only=False)),
-    ("approval", lambda hf, told: hf.approval(told["Sure?"])),
-    ("approval", lambda hf, _: hf.approval("none")),
-    ("decide", lambda hf, told: hf.decide(told["Sure?"], "maybe")),
-    ("approve", lambda hf, told: hf.approve(told["Sure?"], note="fine", by="carl")),
-    ("reject", lambda hf, told: hf.reject(told["Sure?"])),
-    ("decide", lambda hf, told: hf.decide(told["And?"], "b")),
-    ("runs", lambda hf, _: hf.runs(session="s-1")),
-    ("get_run", lambda hf, _: hf.get_run("none")),
-    ("result", lambda hf, _: hf.result("none")),
-    ("stop", lambda hf, _: hf.stop("s-1")),
-    ("stop_run", lambda hf, _: hf.stop_run("none")),
-    ("inbox", lambda hf, _: hf.inbox()),
-    ("send_again", lambda hf, _: hf.send_again("none")),
-    ("launchers", lambda hf, _: hf.launchers()),
-    ("drain_launcher", lambda hf, _: hf.drain_launcher("nobody")),
-    ("export", lambda hf, _: each(hf.export("s-1", tree=True))),
-    ("export", lambda hf, _: whole(hf.export("s-1", format="markdown"))),
-    ("export", lambda hf, _: each(hf.export("s-1", format="tar"))),
-    ("export", lambda hf, _: each(hf.export("nobody"))),
-    ("import_", lambda hf, _: brought_back(hf)),
-    ("import_", lambda hf, _: hf.import_(["{}"])),
-    ("import_", lambda hf, _: hf.import_([])),
-    ("stats", lambda hf, _: without_storage(hf.stats(by="agent", created_after=LONG_AGO))),
-    ("check", lambda hf, _: hf.check()),
-    ("agents", lambda hf, _: hf.agents()),
-    ("agent", lambda hf, _: hf.agent("echo-agent")),
-    ("agent", lambda hf, _: hf.agent("")),
-    ("define_agent", lambda hf, _: hf.define_agent(CAT, replace=True)),
-    ("define_agent", lambda hf, _: hf.define_agent("[agent]\nname = 1\n")),
-    ("agent", lambda hf, _: hf.agent("cat")),
-    ("remove_agent", lambda hf, _: hf.remove_agent("nobody")),
-    ("keys", lambda hf, _: hf.keys()),
-    ("tools", lambda hf, _: hf.tools()),
-    ("call_tool", lambda hf, _: hf.call_tool("weather-tool", "get_forecast", {"location": "Rome", "days": 2})),
-    ("call_tool", lambda hf, _: hf.call_tool("no-tool")),
-    ("revoke_key", lambda hf, _: hf.revoke_key("")),
-    ("revoke_key", lambda hf, _: hf.revoke_key("none")),
-    ("create_key", lambda hf, _: hf.create_key(scopes=["no scope"])),
-    ("finalize", lambda hf, _: hf.finalize("fork", "completed", summary="done")),
-    ("finalize", lambda hf, _: hf.finalize("fork", "failed")),
-    ("update", lambda hf, _: hf.update("fork", phase="planning")),
-    ("cleanup", lambda hf, _: hf.cleanup(1, states=["completed"], dry_run=True)),
-    ("delete", lambda hf, _: hf.delete("s-1", cascade=False)),
-    ("delete", lambda hf, _: hf.delete("s-1", dry_run=True)),
-    ("delete", lambda hf, _: hf.delete("s-1", reason="tested")),
-    ("delete", lambda hf, _: hf.delete("s-1")),
-    ("get", lambda hf, _: hf.get("child")),
-    ("deleted", lambda hf, _: hf.deleted(reason="tested", since=LONG_AGO)),
+    ("append", lambda moor, _: moor.append("s-1", {"role": "nobody", "content": "x"})),
+    ("append", lambda moor, _: moor.append("s-1", [])),
+    ("append", lambda moor, _: moor.append("nobody", "x")),
+    ("send", lambda moor, _: moor.send("s-1", "Go on", client_key="k-1")),
+    ("send", lambda moor, _: moor.send("s-1", "Something else", client_key="k-1")),
+    ("messages", lambda moor, _: moor.messages("s-1", last=2)),
+    ("messages", lambda moor, _: moor.messages("s-1", after=0, limit=2)),
+    ("messages", lambda moor, _: moor.messages("s-1", before="x")),
+    ("log", lambda moor, _: moor.log("s-1", kinds=["message", "phase"], newest_first=True)),
+    ("log", lambda moor, _: moor.log("s-1", kinds=["no kind"])),
+    ("search", lambda moor, _: moor.search("change")),
+    ("compact", lambda moor, _: moor.compact("s-1", "We planned", upto=3)),
+    ("compact", lambda moor, _: moor.compact("s-1", "Too far", upto=999)),
+    ("events", lambda moor, _: each(moor.events("s-1", follow=False))),
+    ("events", lambda moor, _: each(moor.events(after=3, follow=False))),
+    ("events", lambda moor, _: each(moor.events("nobody", follow=False))),
+    ("context.put", lambda moor, _: moor.context.put("s-1", "a/b", {"deep": [None, True, 1.5]}, ttl=60)),
+    ("context.put", lambda moor, _: moor.context.put("s-1", "", "no key")),
+    ("context.put", lambda moor, _: moor.context.put("s-1", "k", object())),
+    ("context.merge", lambda moor, _: moor.context.merge("s-1", {"x": 1, "y": "two"})),
+    ("context.get", lambda moor, _: moor.context.get("s-1")),
+    ("context.get", lambda moor, _: moor.context.get("s-1", "a/b")),
+    ("context.get", lambda moor, _: moor.context.get("s-1", "absent")),
+    ("context.items", lambda moor, _: moor.context.items("s-1")),
+    ("context.delete", lambda moor, _: moor.context.delete("s-1", "x", version=99)),
+    ("context.delete", lambda moor, _: moor.context.delete("s-1", "x")),
+    ("context.delete", lambda moor, _: moor.context.delete("s-1", "")),
+    ("context.replace", lambda moor, _: moor.context.replace("s-1", {"z": []})),
+    ("context.delete", lambda moor, _: moor.context.delete("s-1")),
+    ("save_checkpoint", lambda moor, _: moor.save_checkpoint("s-1", {"step": 3})),
+    ("save_checkpoint", lambda moor, _: moor.save_checkpoint("s-1", "no object")),  # type: ignore[arg-type]
+    ("checkpoint", lambda moor, _: moor.checkpoint("s-1")),
+    ("checkpoint", lambda moor, _: moor.checkpoint("s-1", 1)),
+    ("checkpoints", lambda moor, _: moor.checkpoints("s-1")),
+    ("should_resume", lambda moor, _: moor.should_resume("s-1")),
+    ("should_resume", lambda moor, _: moor.should_resume(agent="planner", task_id="none")),
+    ("delegate", lambda moor, _: moor.delegate("planner", session_id="s-1", delegation_id="d-1")),
+    ("delegate", lambda moor, _: moor.delegate("newcomer", create=True, new_id="new", delegation_id="d-2")),
+    ("delegations", lambda moor, _: moor.delegations(agent="planner")),
+    ("resumable", lambda moor, _: moor.resumable()),
+    ("suspend", lambda moor, _: moor.suspend("s-1", checkpoint={"step": 4}, reason="lunch")),
+    ("resume", lambda moor, told: noted(told, moor.resume("s-1", holder="ann"))),
+    ("resume", lambda moor, _: moor.resume("s-1", holder="bob")),
+    ("update", lambda moor, told: moor.update("s-1", phase="executing", token=told["token"])),
+    ("release", lambda moor, told: moor.release("s-1", token=told["token"])),
+    ("release", lambda moor, _: moor.release("s-1", token="another")),
+    ("fork", lambda moor, _: moor.fork("s-1", at=3, session_id="fork")),
+    ("fork", lambda moor, _: moor.fork("s-1", at=999)),
+    ("children", lambda moor, _: moor.children("s-1")),
+    ("count_children", lambda moor, _: moor.count_children("s-1")),
+    ("ancestors", lambda moor, _: moor.ancestors("child")),
+    ("tree", lambda moor, _: moor.tree("s-1")),
+    ("request_approval", lambda moor, told: asked(told, moor.request_approval("s-1", "Sure?", plan={"a": 1}))),
+    ("request_approval", lambda moor, told: asked(told, moor.request_approval("fork", "And?", options=("a", "b")))),
+    ("approvals", lambda moor, _: moor.approvals()),
+    ("approvals", lambda moor, _: moor.approvals("s-1", pending_only=False)),
+    ("approval", lambda moor, told: moor.approval(told["Sure?"])),
+    ("approval", lambda moor, _: moor.approval("none")),
+    ("decide", lambda moor, told: moor.decide(told["Sure?"], "maybe")),
+    ("approve", lambda moor, told: moor.approve(told["Sure?"], note="fine", by="carl")),
+    ("reject", lambda moor, told: moor.reject(told["Sure?"])),
+    ("decide", lambda moor, told: moor.decide(told["And?"], "b")),
+    ("runs", lambda moor, _: moor.runs(session="s-1")),
+    ("get_run", lambda moor, _: moor.get_run("none")),
+    ("result", lambda moor, _: moor.result("none")),
+    ("stop", lambda moor, _: moor.stop("s-1")),
+    ("stop_run", lambda moor, _: moor.stop_run("none")),
+    ("inbox", lambda moor, _: moor.inbox()),
+    ("send_again", lambda moor, _: moor.send_again("none")),
+    ("launchers", lambda moor, _: moor.launchers()),
+    ("drain_launcher", lambda moor, _: moor.drain_launcher("nobody")),
+    ("export", lambda moor, _: each(moor.export("s-1", tree=True))),
+    ("export", lambda moor, _: whole(moor.export("s-1", format="markdown"))),
+    ("export", lambda moor, _: each(moor.export("s-1", format="tar"))),
+    ("export", lambda moor, _: each(moor.export("nobody"))),
+    ("import_", lambda moor, _: brought_back(moor)),
+    ("import_", lambda moor, _: moor.import_(["{}"])),
+    ("import_", lambda moor, _: moor.import_([])),
+    ("stats", lambda moor, _: without_storage(moor.stats(by="agent", created_after=LONG_AGO))),
+    ("check", lambda moor, _: moor.check()),
+    ("agents", lambda moor, _: moor.agents()),
+    ("agent", lambda moor, _: moor.agent("echo-agent")),
+    ("agent", lambda moor, _: moor.agent("")),
+    ("define_agent", lambda moor, _: moor.define_agent(CAT, replace=True)),
+    ("define_agent", lambda moor, _: moor.define_agent("[agent]\nname = 1\n")),
+    ("agent", lambda moor, _: moor.agent("cat")),
+    ("remove_agent", lambda moor, _: moor.remove_agent("nobody")),
+    ("keys", lambda moor, _: moor.keys()),
+    ("tools", lambda moor, _: moor.tools()),
+    ("call_tool", lambda moor, _: moor.call_tool("weather-tool", "get_forecast", {"location": "Rome", "days": 2})),
+    ("call_tool", lambda moor, _: moor.call_tool("no-tool")),
+    ("revoke_key", lambda moor, _: moor.revoke_key("")),
+    ("revoke_key", lambda moor, _: moor.revoke_key("none")),
+    ("create_key", lambda moor, _: moor.create_key(scopes=["no scope"])),
+    ("finalize", lambda moor, _: moor.finalize("fork", "completed", summary="done")),
+    ("finalize", lambda moor, _: moor.finalize("fork", "failed")),
+    ("update", lambda moor, _: moor.update("fork", phase="planning")),
+    ("cleanup", lambda moor, _: moor.cleanup(1, states=["completed"], dry_run=True)),
+    ("delete", lambda moor, _: moor.delete("s-1", cascade=False)),
+    ("delete", lambda moor, _: moor.delete("s-1", dry_run=True)),
+    ("delete", lambda moor, _: moor.delete("s-1", reason="tested")),
+    ("delete", lambda moor, _: moor.delete("s-1")),
+    ("get", lambda moor, _: moor.get("child")),
+    ("deleted", lambda moor, _: moor.deleted(reason="tested", since=LONG_AGO)),
 ]
 
 
@@ -181,10 +184,10 @@ async def without_storage(counting: Any) -> Any:
     return {**to_json(await counting), "storage": None}
 
 
-async def brought_back(hf: Holdfast) -> Any:
-    lines = await each(hf.export("child"))
-    await hf.delete("child")
-    return [await hf.import_([line.replace('"child"', '"other"') for line in lines]), await hf.get("other")]
+async def brought_back(moor: Moorage) -> Any:
+    lines = await each(moor.export("child"))
+    await moor.delete("child")
+    return [await moor.import_([line.replace('"child"', '"other"') for line in lines]), await moor.get("other")]
 
 
 class Normal:
@@ -212,10 +215,10 @@ class Normal:
         return self._seen.setdefault(found[0], f"id {len(self._seen)}")
 
 
-async def answered(hf: Holdfast, call: Call, told: dict[str, str]) -> tuple[type, Any]:
+async def answered(moor: Moorage, call: Call, told: dict[str, str]) -> tuple[type, Any]:
     try:
-        value = await call(hf, told)
-    except HoldfastError as error:
+        value = await call(moor, told)
+    except MoorageError as error:
         return type(error), error.to_dict()
     return type(value), to_json(value)
 
@@ -224,8 +227,8 @@ async def test_every_call_gives_the_same_answer_embedded_and_remote(address: str
     here: tuple[Normal, dict[str, str]] = (Normal(), {})
     there: tuple[Normal, dict[str, str]] = (Normal(), {})
     async with (
-        holdfast.connect(f"sqlite:///{tmp_path / 'here.db'}", by="ann") as embedded,
-        holdfast.connect(address, by="ann") as remote,
+        moorage.connect(f"sqlite:///{tmp_path / 'here.db'}", by="ann") as embedded,
+        moorage.connect(address, by="ann") as remote,
     ):
         for number, (name, call) in enumerate(CALLS):
             kind, value = await answered(embedded, call, here[1])
@@ -235,11 +238,11 @@ async def test_every_call_gives_the_same_answer_embedded_and_remote(address: str
 
 
 def test_every_operation_is_compared() -> None:
-    methods = [name for name, _ in inspect.getmembers(Holdfast, inspect.isfunction) if not name.startswith("_")]
+    methods = [name for name, _ in inspect.getmembers(Moorage, inspect.isfunction) if not name.startswith("_")]
     assert {name for name, _ in CALLS} | NOT_CALLED >= {*methods, *(operation.name for operation in OPERATIONS)}
 
 
-@pytest.mark.parametrize(("remote", "embedded"), [(RemoteHoldfast, Holdfast), (RemoteContext, ContextDoor)])
+@pytest.mark.parametrize(("remote", "embedded"), [(RemoteMoorage, Moorage), (RemoteContext, ContextDoor)])
 def test_no_method_reaches_for_a_store(remote: type, embedded: type) -> None:
     for name, method in inspect.getmembers(embedded, inspect.isfunction):
         if not name.startswith("_"):
@@ -248,7 +251,7 @@ def test_no_method_reaches_for_a_store(remote: type, embedded: type) -> None:
 
 @pytest.mark.parametrize("name", ["append", "send", "run", "events", "cleanup", "export", "import_", "import_files"])
 def test_what_is_written_out_takes_the_same_arguments(name: str) -> None:
-    own, theirs = (inspect.signature(getattr(kind, name)).parameters for kind in (RemoteHoldfast, Holdfast))
+    own, theirs = (inspect.signature(getattr(kind, name)).parameters for kind in (RemoteMoorage, Moorage))
     if name == "run":
         assert own.keys() - {"options"} <= theirs.keys()
     else:

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.service.deps import Settings
-from holdfast.testing.builders import FakeClock
+from moorage.service.deps import Settings
+from moorage.testing.builders import FakeClock
 from tests.contract.files import new_file
 from tests.remote.server import Doors
 from tests.service.doors import Place, Served, ServedTimed, Timed, timed_on
@@ -58,6 +58,6 @@ def timed_store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Time
 @pytest.fixture(autouse=True)
 def nobody_started_us(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """No agent's environment, and a home of its own."""
-    for name in ("AGENT_SESSION_ID", "AGENT_SESSION_NAME", "HOLDFAST_URL"):
+    for name in ("AGENT_SESSION_ID", "AGENT_SESSION_NAME", "MOORAGE_URL"):
         monkeypatch.delenv(name, raising=False)
-    monkeypatch.setenv("HOLDFAST_HOME", str(tmp_path / "home"))
+    monkeypatch.setenv("MOORAGE_HOME", str(tmp_path / "home"))

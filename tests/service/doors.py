@@ -8,16 +8,16 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from holdfast import sync
-from holdfast.client import Holdfast as AsyncHoldfast
-from holdfast.client import caller_for
-from holdfast.ports import Store
-from holdfast.remote.client import RemoteHoldfast
-from holdfast.service.deps import Caller, Deps, Settings
-from holdfast.service.inline import drive
-from holdfast.stores.memory.store import MemoryStore
-from holdfast.stores.sqlite.store import SqliteStore
-from holdfast.testing.builders import FakeClock
+from moorage import sync
+from moorage.client import Moorage as AsyncMoorage
+from moorage.client import caller_for
+from moorage.ports import Store
+from moorage.remote.client import RemoteMoorage
+from moorage.service.deps import Caller, Deps, Settings
+from moorage.service.inline import drive
+from moorage.stores.memory.store import MemoryStore
+from moorage.stores.sqlite.store import SqliteStore
+from moorage.testing.builders import FakeClock
 from tests.remote.server import OWNER, Doors
 
 
@@ -42,7 +42,7 @@ class Place:
         """Whether other processes can reach it."""
         return not self.url.startswith("memory")
 
-    def connect(self, **who: Any) -> sync.Holdfast:
+    def connect(self, **who: Any) -> sync.Moorage:
         """A connection of its own, closed after the test."""
         return self._connections.enter_context(sync.connect(self.url, **who))
 
@@ -50,10 +50,10 @@ class Place:
 class Served(Place):
     """A store behind a server."""
 
-    def connect(self, *, owner: str = "local", **who: Any) -> sync.Holdfast:
+    def connect(self, *, owner: str = "local", **who: Any) -> sync.Moorage:
         """A connection of its own, closed after the test; the server believes whose it is."""
         caller = caller_for(owner=owner, by=who.get("by"), interface="python", holder=who.get("holder"))
-        return self._connections.enter_context(sync.on_server(RemoteHoldfast(self.url, caller, headers={OWNER: owner})))
+        return self._connections.enter_context(sync.on_server(RemoteMoorage(self.url, caller, headers={OWNER: owner})))
 
 
 class Timed:
@@ -64,13 +64,13 @@ class Timed:
     def __init__(self, store: Store, settings: Settings, connections: ExitStack) -> None:
         self.store, self.settings, self._connections = store, settings, connections
         self.clock = FakeClock()
-        self.hf = self.connect()
+        self.moor = self.connect()
 
-    def connect(self, *, owner: str = "local", by: str = "ann", holder: str = "ann") -> sync.Holdfast:
+    def connect(self, *, owner: str = "local", by: str = "ann", holder: str = "ann") -> sync.Moorage:
         """A connection for somebody."""
         deps = self.deps = Deps(self.store, self.clock, os.urandom, self.settings)
         caller = Caller(owner=owner, by=by, interface=self.interface, holder=holder)
-        return sync.Holdfast(AsyncHoldfast(lambda: deps, caller, threaded=False))
+        return sync.Moorage(AsyncMoorage(lambda: deps, caller, threaded=False))
 
     def forward(self, **by: float) -> datetime:
         """Move the clock on."""
@@ -94,11 +94,11 @@ class ServedTimed(Timed):
         self._address = doors.open_on(lambda: Deps(SqliteStore.serve(path), clock, os.urandom, settings))
         connections.callback(doors.shut, self._address)
         self.deps = doors.deps(self._address)
-        self.hf = self.connect()
+        self.moor = self.connect()
 
-    def connect(self, *, owner: str = "local", by: str = "ann", holder: str = "ann") -> sync.Holdfast:
+    def connect(self, *, owner: str = "local", by: str = "ann", holder: str = "ann") -> sync.Moorage:
         caller = Caller(owner=owner, by=by, interface=self.interface, holder=holder)
-        remote = RemoteHoldfast(self._address, caller, headers={OWNER: owner})
+        remote = RemoteMoorage(self._address, caller, headers={OWNER: owner})
         return self._connections.enter_context(sync.on_server(remote))
 
     def with_settings(self, settings: Settings) -> Timed:
@@ -107,6 +107,6 @@ class ServedTimed(Timed):
 
 def timed_on(kind: str, folder: Path, connections: ExitStack) -> Timed:
     """A timed store of one of the two kinds, closed after the test."""
-    store: Store = SqliteStore.open(folder / "holdfast.db") if kind == "sqlite" else MemoryStore()
+    store: Store = SqliteStore.open(folder / "moorage.db") if kind == "sqlite" else MemoryStore()
     connections.callback(lambda: drive(store.close()))
     return Timed(store, Settings(), connections)

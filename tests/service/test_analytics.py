@@ -13,14 +13,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import holdfast
-from holdfast.core.delegation import Delegation, Span
-from holdfast.core.errors import InvalidField
-from holdfast.core.session import FINAL_STATES, Stamp, State
-from holdfast.ports import Store
-from holdfast.service import analytics as module
-from holdfast.service.analytics import Analytics, Callbacks, Counts, Measure, start_of
-from holdfast.testing.builders import MANY, NOON, all_sessions, all_tombstones, drive, whole_log
+import moorage
+from moorage.core.delegation import Delegation, Span
+from moorage.core.errors import InvalidField
+from moorage.core.session import FINAL_STATES, Stamp, State
+from moorage.ports import Store
+from moorage.service import analytics as module
+from moorage.service.analytics import Analytics, Callbacks, Counts, Measure, start_of
+from moorage.testing.builders import MANY, NOON, all_sessions, all_tombstones, drive, whole_log
 from tests.service.doors import Timed, timed_on
 
 OWNER = "local"
@@ -35,9 +35,9 @@ def delegated(timed: Timed, session_id: str | None = None, *, owner: str = OWNER
 
 def finished(timed: Timed, session_id: str, outcome: str = "completed", **after: float) -> None:
     """Create a session that is closed after a while; the clock moves on."""
-    timed.hf.create("builder", session_id=session_id)
+    timed.moor.create("builder", session_id=session_id)
     timed.forward(**after)
-    timed.hf.finalize(session_id, outcome)
+    timed.moor.finalize(session_id, outcome)
 
 
 def value(measure: Measure) -> tuple[float | None, bool | None]:
@@ -48,7 +48,7 @@ def value(measure: Measure) -> tuple[float | None, bool | None]:
 
 
 def test_nothing_counted_is_nothing_measured(timed: Timed) -> None:
-    found = timed.hf.stats()
+    found = timed.moor.stats()
 
     assert found.total == Counts(
         key=None,
@@ -75,13 +75,13 @@ def test_nothing_counted_is_nothing_measured(timed: Timed) -> None:
 
 def test_sessions_are_counted_by_state(timed: Timed) -> None:
     for name in ("new", "busy", "paused"):
-        timed.hf.create(session_id=name)
-    timed.hf.append("busy", "hello")
-    timed.hf.suspend("paused")
+        timed.moor.create(session_id=name)
+    timed.moor.append("busy", "hello")
+    timed.moor.suspend("paused")
     finished(timed, "done")
     finished(timed, "broken", "failed")
 
-    total = timed.hf.stats().total
+    total = timed.moor.stats().total
 
     assert (total.sessions, total.ended) == (5, 2)
     assert total.states == {"created": 1, "active": 1, "suspended": 1, "completed": 1, "failed": 1}
@@ -94,11 +94,11 @@ def test_sessions_are_counted_by_state(timed: Timed) -> None:
 def test_resume_rate_is_the_share_of_delegations_that_picked_work_up(
     timed: Timed, resumed: int, asked: int, expected: tuple[float, bool]
 ) -> None:
-    timed.hf.create(session_id="s-1")
+    timed.moor.create(session_id="s-1")
     for number in range(asked):
         delegated(timed, "s-1" if number < resumed else None)
 
-    total = timed.hf.stats().total
+    total = timed.moor.stats().total
 
     assert (total.delegations, total.resumed) == (asked, resumed)
     assert value(total.resume_rate) == expected
@@ -107,14 +107,14 @@ def test_resume_rate_is_the_share_of_delegations_that_picked_work_up(
 def test_resume_success_counts_each_session_once_and_leaves_open_ones_apart(timed: Timed) -> None:
     finished(timed, "completed")
     finished(timed, "failed", "failed")
-    timed.hf.create(session_id="open")
-    timed.hf.create(session_id="never-resumed")
+    timed.moor.create(session_id="open")
+    timed.moor.create(session_id="never-resumed")
     for session_id in ("completed", "completed", "completed", "failed", "open"):
         delegated(timed, session_id)
     delegated(timed, "never-was")
     delegated(timed, "never-resumed", resumed=False)
 
-    total = timed.hf.stats().total
+    total = timed.moor.stats().total
 
     assert (total.resumed, total.resumed_sessions) == (6, 4)
     assert (total.resumed_completed, total.resumed_ended, total.resumed_open) == (1, 2, 1)
@@ -123,12 +123,12 @@ def test_resume_success_counts_each_session_once_and_leaves_open_ones_apart(time
 
 def test_what_became_of_a_resumed_session_is_known_after_its_deletion(timed: Timed) -> None:
     finished(timed, "completed")
-    timed.hf.create(session_id="given-up")
+    timed.moor.create(session_id="given-up")
     for session_id in ("completed", "given-up"):
         delegated(timed, session_id)
-        timed.hf.delete(session_id)
+        timed.moor.delete(session_id)
 
-    total = timed.hf.stats().total
+    total = timed.moor.stats().total
 
     assert (total.sessions, total.resumed_sessions) == (0, 2)
     assert (total.resumed_completed, total.resumed_ended, total.resumed_open) == (1, 2, 0)
@@ -139,7 +139,7 @@ def test_a_resumed_session_counts_whenever_it_was_created(timed: Timed) -> None:
     since = timed.forward(days=3)
     delegated(timed, "old")
 
-    total = timed.hf.stats(created_after=since).total
+    total = timed.moor.stats(created_after=since).total
 
     assert (total.sessions, total.resumed_completed) == (0, 1)
     assert value(total.resume_success) == (1.0, True)
@@ -148,10 +148,10 @@ def test_a_resumed_session_counts_whenever_it_was_created(timed: Timed) -> None:
 def test_durations_are_those_of_sessions_that_ended(timed: Timed) -> None:
     for number in range(1, 21):
         finished(timed, f"s-{number}", "completed" if number % 2 else "abandoned", minutes=number)
-    timed.hf.create(session_id="goes-on")
+    timed.moor.create(session_id="goes-on")
     timed.forward(days=9)
 
-    total = timed.hf.stats().total
+    total = timed.moor.stats().total
 
     assert value(total.duration_median) == (10.5 * 60, False)
     assert value(total.duration_p95) == (19.05 * 60, True)
@@ -164,7 +164,7 @@ def test_durations_are_those_of_sessions_that_ended(timed: Timed) -> None:
 def test_a_duration_must_stay_below_its_target(timed: Timed, seconds: int, median_met: bool, p95_met: bool) -> None:
     finished(timed, "s-1", seconds=seconds)
 
-    total = timed.hf.stats().total
+    total = timed.moor.stats().total
 
     assert value(total.duration_median) == (seconds, median_met)
     assert value(total.duration_p95) == (seconds, p95_met)
@@ -172,38 +172,38 @@ def test_a_duration_must_stay_below_its_target(timed: Timed, seconds: int, media
 
 def test_error_rate_is_the_share_of_sessions_with_errors_forgiven_or_not(timed: Timed) -> None:
     for number in range(20):
-        timed.hf.create(session_id=f"s-{number}")
-    timed.hf.update("s-1", error="oops")
-    timed.hf.update("s-1", error="and again")
-    assert value(timed.hf.stats().total.error_rate) == (0.05, True)
+        timed.moor.create(session_id=f"s-{number}")
+    timed.moor.update("s-1", error="oops")
+    timed.moor.update("s-1", error="and again")
+    assert value(timed.moor.stats().total.error_rate) == (0.05, True)
 
-    timed.hf.update("s-2", error="oops")
+    timed.moor.update("s-2", error="oops")
     stamp = Stamp(timed.clock.now(), "ann", "test")
     drive(timed.store.apply(OWNER, "s-2", lambda view: view.session.end_turn(stamp)))
-    assert timed.hf.get("s-2").error_count == 0
+    assert timed.moor.get("s-2").error_count == 0
 
-    total = timed.hf.stats().total
+    total = timed.moor.stats().total
     assert total.with_errors == 2
     assert value(total.error_rate) == (0.1, False)
 
 
 def test_tokens_are_summed_where_sessions_tell_of_them(timed: Timed) -> None:
-    timed.hf.create(metadata={"usage": {"input_tokens": 100, "output_tokens": 10}})
-    timed.hf.create(metadata={"usage": {"input_tokens": 11}})
-    timed.hf.create(metadata={"usage": "a lot"})
-    timed.hf.create()
+    timed.moor.create(metadata={"usage": {"input_tokens": 100, "output_tokens": 10}})
+    timed.moor.create(metadata={"usage": {"input_tokens": 11}})
+    timed.moor.create(metadata={"usage": "a lot"})
+    timed.moor.create()
 
-    tokens = timed.hf.stats().total.tokens
+    tokens = timed.moor.stats().total.tokens
 
     assert tokens is not None
     assert (tokens.input, tokens.output, tokens.sessions) == (111, 10, 2)
 
 
 def test_storage_is_that_of_the_whole_store(timed: Timed) -> None:
-    timed.hf.create("builder")
+    timed.moor.create("builder")
     timed.connect(owner="somebody-else").create()
 
-    storage = timed.hf.stats(agent="nobody").storage
+    storage = timed.moor.stats(agent="nobody").storage
 
     if storage.bytes is None:
         assert (storage.sessions, value(storage.bytes_per_session)) == (None, (None, None))
@@ -215,12 +215,12 @@ def test_storage_is_that_of_the_whole_store(timed: Timed) -> None:
 
 
 def test_many_small_sessions_take_less_than_the_target(tmp_path: Path) -> None:
-    with holdfast.sync.connect(f"sqlite:///{tmp_path / 'holdfast.db'}") as hf:
+    with moorage.sync.connect(f"sqlite:///{tmp_path / 'moorage.db'}") as moor:
         for number in range(module.ENOUGH_SESSIONS):
-            hf.append(hf.create("builder").id, f"message {number}")
-        assert hf.stats().storage.bytes_per_session.met is True
-        hf.append(hf.create("builder").id, ["x" * 100_000] * 20)
-        assert hf.stats().storage.bytes_per_session.met is False
+            moor.append(moor.create("builder").id, f"message {number}")
+        assert moor.stats().storage.bytes_per_session.met is True
+        moor.append(moor.create("builder").id, ["x" * 100_000] * 20)
+        assert moor.stats().storage.bytes_per_session.met is False
 
 
 # Spans and groups -------------------------------------------------------------------------------
@@ -230,7 +230,7 @@ def test_many_small_sessions_take_less_than_the_target(tmp_path: Path) -> None:
 def week(timed: Timed) -> Timed:
     """Two agents and two tasks over some days from Sunday noon, with a delegation each."""
     for day, (agent, task) in enumerate([("a", "t-1"), ("b", "t-1"), ("a", "t-2"), ("a", "t-2")]):
-        timed.hf.create(agent, session_id=f"s-{day}", task_id=task)
+        timed.moor.create(agent, session_id=f"s-{day}", task_id=task)
         delegated(timed, None, agent_name=agent, task_id=task)
         timed.forward(days=1)
     other = timed.connect(owner="somebody-else")
@@ -253,7 +253,7 @@ def week(timed: Timed) -> Timed:
     ],
 )
 def test_a_span_limits_sessions_and_delegations_alike(week: Timed, filters: dict[str, Any], expected: int) -> None:
-    found = week.hf.stats(**filters)
+    found = week.moor.stats(**filters)
 
     assert (found.total.sessions, found.total.delegations) == (expected, expected)
     assert {name: getattr(found, name) for name in filters} == filters
@@ -270,19 +270,19 @@ def test_a_span_limits_sessions_and_delegations_alike(week: Timed, filters: dict
     ],
 )
 def test_groups(week: Timed, by: str, expected: dict[str, int]) -> None:
-    found = week.hf.stats(by=by)
+    found = week.moor.stats(by=by)
 
     assert {group.key: group.sessions for group in found.groups} == expected
     assert [group.key for group in found.groups] == list(expected), "in order"
     assert [group.delegations for group in found.groups] == list(expected.values())
-    assert found.total == week.hf.stats().total
+    assert found.total == week.moor.stats().total
 
 
 def test_what_has_no_agent_is_a_group_of_its_own(timed: Timed) -> None:
-    timed.hf.create()
+    timed.moor.create()
     delegated(timed, None, agent_name=None)
 
-    assert [(group.key, group.sessions, group.delegations) for group in timed.hf.stats(by="agent").groups] == [
+    assert [(group.key, group.sessions, group.delegations) for group in timed.moor.stats(by="agent").groups] == [
         (None, 1, 1)
     ]
 
@@ -293,7 +293,7 @@ def test_a_session_resumed_on_two_days_counts_on_both_and_once_in_all(timed: Tim
         delegated(timed, "s-1")
         timed.forward(days=1)
 
-    found = timed.hf.stats(by="day")
+    found = timed.moor.stats(by="day")
 
     assert [group.resumed_completed for group in found.groups] == [1, 1]
     assert found.total.resumed_completed == 1
@@ -306,10 +306,10 @@ def test_the_largest_or_newest_groups_are_kept_and_the_others_counted(
     monkeypatch.setattr(module, "MOST_GROUPS", 2)
     for number in range(1, 6):
         for _ in range(number):
-            timed.hf.create(task_id=f"t-{number}")
+            timed.moor.create(task_id=f"t-{number}")
         timed.forward(days=1)
 
-    found = timed.hf.stats(by=by)
+    found = timed.moor.stats(by=by)
 
     assert [str(group.key)[:10] for group in found.groups] == kept
     assert (found.groups_left_out, found.total.sessions) == (3, 15)
@@ -329,15 +329,15 @@ def test_the_largest_or_newest_groups_are_kept_and_the_others_counted(
 )
 def test_what_cannot_be_counted_is_refused(timed: Timed, wrong: dict[str, Any], code: str) -> None:
     with pytest.raises(InvalidField) as refused:
-        timed.hf.stats(**wrong)
+        timed.moor.stats(**wrong)
     assert refused.value.code == code
 
 
 async def test_an_event_loop_gets_the_same(tmp_path: Path) -> None:
-    url = f"sqlite:///{tmp_path / 'holdfast.db'}"
-    async with holdfast.connect(url) as hf:
-        await hf.create("builder")
-        found = await hf.stats(by="agent")
+    url = f"sqlite:///{tmp_path / 'moorage.db'}"
+    async with moorage.connect(url) as moor:
+        await moor.create("builder")
+        found = await moor.stats(by="agent")
     assert [(group.key, group.sessions) for group in found.groups] == [("builder", 1)]
 
 
@@ -345,24 +345,24 @@ def test_pages_do_not_change_what_is_counted(week: Timed, monkeypatch: pytest.Mo
     finished(week, "done")
     delegated(week, "done")
     delegated(week, "s-1")
-    whole = week.hf.stats(by="day")
+    whole = week.moor.stats(by="day")
     monkeypatch.setattr(module, "PAGE", 1)
 
-    assert week.hf.stats(by="day") == whole
+    assert week.moor.stats(by="day") == whole
 
 
 def test_one_damaged_session_does_not_keep_the_others_from_being_counted(tmp_path: Path) -> None:
-    from holdfast.testing.faults import opened_raw
+    from moorage.testing.faults import opened_raw
 
-    path = tmp_path / "holdfast.db"
-    with holdfast.sync.connect(f"sqlite:///{path}") as hf:
+    path = tmp_path / "moorage.db"
+    with moorage.sync.connect(f"sqlite:///{path}") as moor:
         for name in ("whole", "no-state", "no-json", "no-time"):
-            hf.create(session_id=name)
+            moor.create(session_id=name)
         with opened_raw(path) as db:
             db.execute("UPDATE sessions SET state = 'asleep' WHERE id = 'no-state'")
             db.execute("UPDATE sessions SET metadata = '{\"usage\"' WHERE id = 'no-json'")
             db.execute("UPDATE sessions SET created_at = 1 << 61 WHERE id = 'no-time'")
-        assert hf.stats().total.sessions == 2
+        assert moor.stats().total.sessions == 2
 
 
 # The same by hand -------------------------------------------------------------------------------
@@ -398,7 +398,7 @@ def test_it_is_the_same_as_counting_everything_by_hand(kind: str) -> None:
             timed = timed_on(kind, Path(folder), connections)
             for act in acts:
                 happen(timed, *act)
-            found = timed.hf.stats(**asked)
+            found = timed.moor.stats(**asked)
             assert by_key(found) == by_hand(timed.store, **asked)
 
     check()
@@ -406,23 +406,23 @@ def test_it_is_the_same_as_counting_everything_by_hand(kind: str) -> None:
 
 def happen(timed: Timed, what: str, number: int, agent: str | None, task: str | None, by: timedelta) -> None:
     """Do one thing, if it can be done."""
-    hf, session_id = timed.hf, f"s-{number}"
+    moor, session_id = timed.moor, f"s-{number}"
     try:
         if what == "create":
             usage = {"input_tokens": number, "output_tokens": "many" if number % 2 else 2}
             metadata = {"usage": usage} if number % 3 else {}
-            hf.create(agent, session_id=session_id, task_id=task, metadata=metadata)
+            moor.create(agent, session_id=session_id, task_id=task, metadata=metadata)
         elif what == "error":
-            hf.update(session_id, error="oops")
+            moor.update(session_id, error="oops")
         elif what == "finalize":
-            hf.finalize(session_id, "completed" if number % 3 else "failed")
+            moor.finalize(session_id, "completed" if number % 3 else "failed")
         elif what == "delete":
-            hf.delete(session_id)
+            moor.delete(session_id)
         elif what == "fork":
-            hf.fork(session_id)
+            moor.fork(session_id)
         elif what == "delegate":
             delegated(timed, session_id, resumed=agent is not None or number == 0, agent_name=agent, task_id=task)
-    except holdfast.HoldfastError:
+    except moorage.MoorageError:
         pass
     timed.clock.forward(by if what == "wait" else timedelta(seconds=1))
 

@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
-from holdfast.core.approval import hash_of_plan
-from holdfast.core.errors import (
+from moorage.core.approval import hash_of_plan
+from moorage.core.errors import (
     AlreadyDecided,
     ApprovalClosed,
     ApprovalNotFound,
-    HoldfastError,
     InvalidField,
+    MoorageError,
     SessionClosed,
 )
 from tests.service.doors import Place, Timed
@@ -22,14 +22,14 @@ PLAN = {"steps": ["create", "apply"]}
 
 
 def test_asking_waits_in_phase_approval_and_the_answer_wakes(timed: Timed) -> None:
-    hf = timed.hf
-    session = hf.create("planner")
-    hf.update(session.id, phase="executing")
-    approval = hf.request_approval(session.id, "Apply?", plan=PLAN, options=["later"], expires_in=3600)
-    waiting = hf.get(session.id)
+    moor = timed.moor
+    session = moor.create("planner")
+    moor.update(session.id, phase="executing")
+    approval = moor.request_approval(session.id, "Apply?", plan=PLAN, options=["later"], expires_in=3600)
+    waiting = moor.get(session.id)
     assert (waiting.state, waiting.status, waiting.phase) == ("suspended", "waiting", "approval")
     assert (waiting.pending_approvals, waiting.resume_ready) == (1, True)
-    assert hf.approvals() == hf.approvals(session.id) == [approval]
+    assert moor.approvals() == moor.approvals(session.id) == [approval]
 
     decided = timed.connect(by="bob").approve(approval.approval_id, note="go ahead")
 
@@ -39,11 +39,11 @@ def test_asking_waits_in_phase_approval_and_the_answer_wakes(timed: Timed) -> No
         "bob",
         "go ahead",
     )
-    woken = hf.get(session.id)
+    woken = moor.get(session.id)
     assert (woken.state, woken.phase, woken.pending_approvals) == ("active", "executing", 0)
-    assert hf.approvals() == []
-    assert hf.approvals(session.id, pending_only=False) == [decided]
-    assert [entry.kind for entry in hf.log(session.id).items[2:]] == [
+    assert moor.approvals() == []
+    assert moor.approvals(session.id, pending_only=False) == [decided]
+    assert [entry.kind for entry in moor.log(session.id).items[2:]] == [
         "phase",
         "approval_requested",
         "approval_decided",
@@ -56,27 +56,27 @@ def test_asking_waits_in_phase_approval_and_the_answer_wakes(timed: Timed) -> No
     [("approve", "approved"), ("reject", "rejected"), ("blue", "answered"), ("green", "answered")],
 )
 def test_an_answer_is_single_use_idempotent_and_refused_for_another(place: Place, decision: str, state: str) -> None:
-    hf = place.connect()
-    session = hf.create("planner")
-    asked = hf.request_approval(session.id, "Which?", options=["blue", "green"])
-    decided = hf.decide(asked.approval_id, decision)
+    moor = place.connect()
+    session = moor.create("planner")
+    asked = moor.request_approval(session.id, "Which?", options=["blue", "green"])
+    decided = moor.decide(asked.approval_id, decision)
     assert decided.state == state
-    version = hf.get(session.id).version
-    assert hf.decide(asked.approval_id, decision) == decided
-    assert hf.get(session.id).version == version
+    version = moor.get(session.id).version
+    assert moor.decide(asked.approval_id, decision) == decided
+    assert moor.get(session.id).version == version
     for other in {"approve", "reject", "blue", "green"} - {decision}:
         with pytest.raises(AlreadyDecided) as refused:
-            hf.decide(asked.approval_id, other)
+            moor.decide(asked.approval_id, other)
         assert refused.value.facts["decision"] == decision
-    assert hf.approval(asked.approval_id) == decided
+    assert moor.approval(asked.approval_id) == decided
 
 
 def test_an_answer_outside_what_was_offered_is_refused(place: Place) -> None:
-    hf = place.connect()
-    asked = hf.request_approval(hf.create("planner").id, "Which?", options=["blue"])
+    moor = place.connect()
+    asked = moor.request_approval(moor.create("planner").id, "Which?", options=["blue"])
     with pytest.raises(InvalidField, match="approve, reject, blue"):
-        hf.decide(asked.approval_id, "red")
-    assert hf.approval(asked.approval_id) == asked
+        moor.decide(asked.approval_id, "red")
+    assert moor.approval(asked.approval_id) == asked
 
 
 # Time -------------------------------------------------------------------------------------------
@@ -84,112 +84,112 @@ def test_an_answer_outside_what_was_offered_is_refused(place: Place) -> None:
 
 @pytest.mark.parametrize("look", ["list", "get", "decide"])
 def test_running_out_of_time_is_expired_and_not_a_refusal(timed: Timed, look: str) -> None:
-    hf = timed.hf
-    session = hf.create("planner")
-    hf.update(session.id, phase="planning")
-    asked = hf.request_approval(session.id, "Apply?", expires_in=60)
+    moor = timed.moor
+    session = moor.create("planner")
+    moor.update(session.id, phase="planning")
+    asked = moor.request_approval(session.id, "Apply?", expires_in=60)
     timed.forward(seconds=59)
-    assert hf.approvals() == [asked]
+    assert moor.approvals() == [asked]
     timed.forward(seconds=1)
     if look == "list":
-        assert hf.approvals() == []
+        assert moor.approvals() == []
     elif look == "get":
-        assert hf.approval(asked.approval_id).state == "expired"
+        assert moor.approval(asked.approval_id).state == "expired"
     else:
         for decision in ("approve", "reject"):
             with pytest.raises(ApprovalClosed) as closed:
-                hf.decide(asked.approval_id, decision)
+                moor.decide(asked.approval_id, decision)
             assert closed.value.code == "approval_expired"
-    expired = hf.approval(asked.approval_id)
+    expired = moor.approval(asked.approval_id)
     assert (expired.state, expired.decision, expired.decided_by) == ("expired", None, None)
-    woken = hf.get(session.id)
+    woken = moor.get(session.id)
     assert (woken.state, woken.phase, woken.pending_approvals) == ("active", "planning", 0)
-    assert [entry.kind for entry in hf.log(session.id).items][-2:] == ["approval_expired", "phase"]
-    assert "approval_decided" not in [entry.kind for entry in hf.log(session.id)]
+    assert [entry.kind for entry in moor.log(session.id).items][-2:] == ["approval_expired", "phase"]
+    assert "approval_decided" not in [entry.kind for entry in moor.log(session.id)]
 
 
 @pytest.mark.parametrize("expires_in", [0, -1, True, "1h", float("nan")])
 def test_an_expiry_is_more_than_nothing(place: Place, expires_in: Any) -> None:
-    hf = place.connect()
-    session = hf.create("planner")
+    moor = place.connect()
+    session = moor.create("planner")
     with pytest.raises(InvalidField):
-        hf.request_approval(session.id, "Apply?", expires_in=expires_in)
-    assert hf.get(session.id) == session
+        moor.request_approval(session.id, "Apply?", expires_in=expires_in)
+    assert moor.get(session.id) == session
 
 
 # What must not go wrong -------------------------------------------------------------------------
 
 
 def test_a_queued_message_does_not_cancel_the_question(place: Place) -> None:
-    hf = place.connect()
-    session = hf.create("planner")
-    asked = hf.request_approval(session.id, "Apply?")
-    hf.append(session.id, "what is taking so long?")
-    hf.send(session.id, "hello?")
-    waiting = hf.get(session.id)
+    moor = place.connect()
+    session = moor.create("planner")
+    asked = moor.request_approval(session.id, "Apply?")
+    moor.append(session.id, "what is taking so long?")
+    moor.send(session.id, "hello?")
+    waiting = moor.get(session.id)
     assert (waiting.state, waiting.status, waiting.pending_approvals) == ("suspended", "waiting", 1)
-    assert hf.approvals() == [asked]
-    assert hf.approve(asked.approval_id).state == "approved"
+    assert moor.approvals() == [asked]
+    assert moor.approve(asked.approval_id).state == "approved"
 
 
 def test_an_old_answer_does_not_count_for_a_new_question(place: Place) -> None:
-    hf = place.connect()
-    session = hf.create("planner")
-    first = hf.request_approval(session.id, "Apply?")
-    hf.reject(first.approval_id)
-    second = hf.request_approval(session.id, "Apply?")
+    moor = place.connect()
+    session = moor.create("planner")
+    first = moor.request_approval(session.id, "Apply?")
+    moor.reject(first.approval_id)
+    second = moor.request_approval(session.id, "Apply?")
     assert second.approval_id != first.approval_id
     with pytest.raises(AlreadyDecided):
-        hf.approve(first.approval_id)
-    assert hf.reject(first.approval_id).state == "rejected"
-    assert hf.approvals() == [second]
-    assert hf.get(session.id).status == "waiting"
+        moor.approve(first.approval_id)
+    assert moor.reject(first.approval_id).state == "rejected"
+    assert moor.approvals() == [second]
+    assert moor.get(session.id).status == "waiting"
 
 
 def test_approval_of_one_plan_is_not_used_for_another(place: Place) -> None:
-    hf = place.connect()
-    session = hf.create("planner")
-    asked = hf.request_approval(session.id, "Apply?", plan=PLAN)
+    moor = place.connect()
+    session = moor.create("planner")
+    asked = moor.request_approval(session.id, "Apply?", plan=PLAN)
     assert asked.plan_hash == hash_of_plan(PLAN)
     with pytest.raises(InvalidField) as refused:
-        hf.decide(asked.approval_id, "approve", plan_hash=hash_of_plan({"steps": ["destroy"]}))
+        moor.decide(asked.approval_id, "approve", plan_hash=hash_of_plan({"steps": ["destroy"]}))
     assert refused.value.code == "invalid_plan_hash"
-    assert hf.approvals() == [asked]
-    assert hf.decide(asked.approval_id, "approve", plan_hash=asked.plan_hash).state == "approved"
+    assert moor.approvals() == [asked]
+    assert moor.decide(asked.approval_id, "approve", plan_hash=asked.plan_hash).state == "approved"
 
 
 def test_several_questions_are_answered_each_for_itself(place: Place) -> None:
-    hf = place.connect()
-    session = hf.create("planner")
-    hf.update(session.id, phase="planning")
-    one, two = hf.request_approval(session.id, "One?"), hf.request_approval(session.id, "Two?")
-    hf.approve(two.approval_id)
-    assert (hf.get(session.id).status, hf.approvals()) == ("waiting", [one])
-    hf.reject(one.approval_id)
-    assert (hf.get(session.id).state, hf.get(session.id).phase) == ("active", "planning")
+    moor = place.connect()
+    session = moor.create("planner")
+    moor.update(session.id, phase="planning")
+    one, two = moor.request_approval(session.id, "One?"), moor.request_approval(session.id, "Two?")
+    moor.approve(two.approval_id)
+    assert (moor.get(session.id).status, moor.approvals()) == ("waiting", [one])
+    moor.reject(one.approval_id)
+    assert (moor.get(session.id).state, moor.get(session.id).phase) == ("active", "planning")
 
 
 def test_closing_the_session_withdraws_what_is_asked(place: Place) -> None:
-    hf = place.connect()
-    session = hf.create("planner")
-    asked = hf.request_approval(session.id, "Apply?")
-    hf.finalize(session.id, "abandoned")
-    assert hf.approval(asked.approval_id).state == "withdrawn"
+    moor = place.connect()
+    session = moor.create("planner")
+    asked = moor.request_approval(session.id, "Apply?")
+    moor.finalize(session.id, "abandoned")
+    assert moor.approval(asked.approval_id).state == "withdrawn"
     with pytest.raises(ApprovalClosed) as closed:
-        hf.approve(asked.approval_id)
+        moor.approve(asked.approval_id)
     assert closed.value.code == "approval_withdrawn"
     with pytest.raises(SessionClosed):
-        hf.request_approval(session.id, "Again?")
+        moor.request_approval(session.id, "Again?")
 
 
 def test_deleting_the_session_takes_its_questions_with_it(place: Place) -> None:
-    hf = place.connect()
-    session = hf.create("planner")
-    asked = hf.request_approval(session.id, "Apply?")
-    hf.delete(session.id)
-    assert hf.approvals() == []
+    moor = place.connect()
+    session = moor.create("planner")
+    asked = moor.request_approval(session.id, "Apply?")
+    moor.delete(session.id)
+    assert moor.approvals() == []
     with pytest.raises(ApprovalNotFound):
-        hf.approve(asked.approval_id)
+        moor.approve(asked.approval_id)
 
 
 def test_another_owner_neither_sees_nor_answers(place: Place) -> None:
@@ -215,11 +215,11 @@ def test_another_owner_neither_sees_nor_answers(place: Place) -> None:
     ],
 )
 def test_a_wrong_question_is_refused_and_asks_nothing(place: Place, wrong: dict[str, Any]) -> None:
-    hf = place.connect()
-    session = hf.create("planner")
-    with pytest.raises(HoldfastError):
-        hf.request_approval(session.id, **wrong)
-    assert hf.get(session.id) == session
+    moor = place.connect()
+    session = moor.create("planner")
+    with pytest.raises(MoorageError):
+        moor.request_approval(session.id, **wrong)
+    assert moor.get(session.id) == session
 
 
 def test_of_two_people_who_answer_at_once_one_is_told(place: Place) -> None:

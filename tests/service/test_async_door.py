@@ -9,87 +9,87 @@ from pathlib import Path
 
 import pytest
 
-import holdfast
-from holdfast.client import ContextDoor, Holdfast
-from holdfast.core.errors import HoldfastError, StoreUnavailable
+import moorage
+from moorage.client import ContextDoor, Moorage
+from moorage.core.errors import MoorageError, StoreUnavailable
 from tests.service.doors import Place
 
 
-def holdfast_threads(place: Place) -> list[str]:
+def moorage_threads(place: Place) -> list[str]:
     """Those of this connection: a server in this process has some too."""
-    ours = "holdfast-remote" if place.is_remote else "holdfast"
+    ours = "moorage-remote" if place.is_remote else "moorage"
     return sorted(thread.name for thread in threading.enumerate() if thread.name.startswith(ours))
 
 
 async def test_many_first_calls_at_once_open_one_store(place: Place) -> None:
-    hf = holdfast.connect(place.url if place.is_shared else "memory://")
+    moor = moorage.connect(place.url if place.is_shared else "memory://")
     async with asyncio.timeout(30):
-        sessions = await asyncio.gather(*(hf.create("agent", parent=None) for _ in range(20)))
-        found = await hf.list(limit=100)
+        sessions = await asyncio.gather(*(moor.create("agent", parent=None) for _ in range(20)))
+        found = await moor.list(limit=100)
         assert {session.id for session in found} == {session.id for session in sessions}
-        assert holdfast_threads(place).count("holdfast-write") == (1 if place.is_file else 0)
-        await hf.close()
-    assert holdfast_threads(place) == []
+        assert moorage_threads(place).count("moorage-write") == (1 if place.is_file else 0)
+        await moor.close()
+    assert moorage_threads(place) == []
 
 
 async def test_a_failed_opening_is_told_to_everybody_and_may_be_tried_again(tmp_path: Path) -> None:
-    hf = holdfast.connect(f"sqlite:///{tmp_path}/later/holdfast.db")
+    moor = moorage.connect(f"sqlite:///{tmp_path}/later/moorage.db")
     async with asyncio.timeout(30):
-        answers = await asyncio.gather(*(hf.list() for _ in range(3)), return_exceptions=True)
+        answers = await asyncio.gather(*(moor.list() for _ in range(3)), return_exceptions=True)
         assert all(isinstance(answer, StoreUnavailable) for answer in answers)
         (tmp_path / "later").mkdir()
-        assert (await hf.list()).items == []
-        await hf.close()
+        assert (await moor.list()).items == []
+        await moor.close()
 
 
 async def test_a_caller_who_gives_up_while_it_opens_leaves_nothing_behind(place: Place) -> None:
-    hf = holdfast.connect(place.url)
-    first = asyncio.ensure_future(hf.create("agent", parent=None))
+    moor = moorage.connect(place.url)
+    first = asyncio.ensure_future(moor.create("agent", parent=None))
     await asyncio.sleep(0)
     first.cancel()
     async with asyncio.timeout(30):
-        assert (await hf.create("agent", parent=None)).state == "created"
-        await hf.close()
-    assert holdfast_threads(place) == []
+        assert (await moor.create("agent", parent=None)).state == "created"
+        await moor.close()
+    assert moorage_threads(place) == []
 
 
 async def test_closing_ends_every_thread(place: Place) -> None:
-    async with holdfast.connect(place.url) as hf:
-        session = await hf.create("agent", parent=None)
-        await hf.append(session.id, "hello")
-        async for _ in hf.events(session.id, follow=False):
+    async with moorage.connect(place.url) as moor:
+        session = await moor.create("agent", parent=None)
+        await moor.append(session.id, "hello")
+        async for _ in moor.events(session.id, follow=False):
             pass
-    assert holdfast_threads(place) == []
+    assert moorage_threads(place) == []
 
 
 async def test_a_cancelled_call_does_not_hurt_the_others(place: Place) -> None:
-    async with holdfast.connect(place.url) as hf, asyncio.timeout(60):
-        session = await hf.create("agent", parent=None)
-        tasks = [asyncio.ensure_future(hf.append(session.id, f"m{number}")) for number in range(40)]
+    async with moorage.connect(place.url) as moor, asyncio.timeout(60):
+        session = await moor.create("agent", parent=None)
+        tasks = [asyncio.ensure_future(moor.append(session.id, f"m{number}")) for number in range(40)]
         await asyncio.sleep(0)
         for task in tasks[::2]:
             task.cancel()
         answers = await asyncio.gather(*tasks, return_exceptions=True)
         kept = [f"m{number}" for number in range(1, 40, 2)]
         assert [answer for answer in answers[1::2] if isinstance(answer, BaseException)] == []
-        said = [entry.content for entry in await hf.messages(session.id, limit=100)]
+        said = [entry.content for entry in await moor.messages(session.id, limit=100)]
         came = [word for word in said if word in kept]
         assert (sorted(came) if place.is_remote else came) == (sorted(kept) if place.is_remote else kept)
-        assert [entry.number for entry in await hf.log(session.id)] == list(range(1, len(said) + 2))
+        assert [entry.number for entry in await moor.log(session.id)] == list(range(1, len(said) + 2))
 
 
 async def test_errors_come_through_as_they_are(place: Place) -> None:
-    async with holdfast.connect(place.url) as hf:
-        with pytest.raises(HoldfastError) as refused:
-            await hf.get("nobody")
+    async with moorage.connect(place.url) as moor:
+        with pytest.raises(MoorageError) as refused:
+            await moor.get("nobody")
         assert refused.value.code == "session_not_found"
 
 
 def test_both_doors_have_the_same_methods() -> None:
-    from holdfast import sync
+    from moorage import sync
 
-    for asynchronous in (Holdfast, ContextDoor):
+    for asynchronous in (Moorage, ContextDoor):
         names = [name for name, _ in inspect.getmembers(asynchronous, inspect.isfunction) if not name.startswith("_")]
-        hf = sync.connect("memory://")
-        target = hf if asynchronous is Holdfast else hf.context
+        moor = sync.connect("memory://")
+        target = moor if asynchronous is Moorage else moor.context
         assert all(callable(getattr(target, name)) for name in names)

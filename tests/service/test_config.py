@@ -8,15 +8,15 @@ from typing import Any
 
 import pytest
 
-from holdfast import config, sync
-from holdfast.core.errors import HoldfastError, InvalidField, StoreUnavailable, Unsupported
+from moorage import config, sync
+from moorage.core.errors import InvalidField, MoorageError, StoreUnavailable, Unsupported
 
 
 @pytest.fixture
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     folder = tmp_path / "home"
     folder.mkdir(exist_ok=True)
-    monkeypatch.setenv("HOLDFAST_HOME", str(folder))
+    monkeypatch.setenv("MOORAGE_HOME", str(folder))
     return folder
 
 
@@ -77,22 +77,22 @@ def test_what_a_file_is_silent_about_keeps_its_default(home: Path) -> None:
 
 
 def test_arguments_go_before_the_environment_before_the_file(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert config.pick_url() == f"sqlite:///{home / 'holdfast.db'}"
+    assert config.pick_url() == f"sqlite:///{home / 'moorage.db'}"
     write(home, 'url = "memory://file"\n')
     assert config.pick_url() == "memory://file"
-    monkeypatch.setenv("HOLDFAST_URL", "memory://environment")
+    monkeypatch.setenv("MOORAGE_URL", "memory://environment")
     assert config.pick_url() == "memory://environment"
     assert config.pick_url("memory://argument") == "memory://argument"
 
 
 def test_without_anything_sessions_live_in_the_users_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("HOLDFAST_HOME", str(tmp_path / "not there yet"))
-    with sync.connect() as hf:
-        hf.create(session_id="s-1")
-    assert (tmp_path / "not there yet" / "holdfast.db").exists()
+    monkeypatch.setenv("MOORAGE_HOME", str(tmp_path / "not there yet"))
+    with sync.connect() as moor:
+        moor.create(session_id="s-1")
+    assert (tmp_path / "not there yet" / "moorage.db").exists()
     assert (tmp_path / "not there yet").stat().st_mode & 0o077 == 0
-    with sync.connect() as hf:
-        assert hf.get("s-1").id == "s-1"
+    with sync.connect() as moor:
+        assert moor.get("s-1").id == "s-1"
 
 
 @pytest.mark.parametrize(
@@ -182,12 +182,12 @@ def test_a_file_that_is_no_text_is_said_to_be_so(home: Path) -> None:
 
 def test_settings_of_the_file_count(home: Path) -> None:
     write(home, FULL)
-    with sync.connect("memory://") as hf:
-        session = hf.create("agent", metadata={"badge": "x", "token": "y"})
+    with sync.connect("memory://") as moor:
+        session = moor.create("agent", metadata={"badge": "x", "token": "y"})
         assert session.metadata == {"badge": "[redacted]", "token": "y"}
-        hf.update(session.id, phase="planning")
-        assert hf.should_resume(session.id).criteria["idle_seconds"].limit == 5400.0
-        assert hf.should_resume(session.id).criteria["error_count"].limit == 5
+        moor.update(session.id, phase="planning")
+        assert moor.should_resume(session.id).criteria["idle_seconds"].limit == 5400.0
+        assert moor.should_resume(session.id).criteria["error_count"].limit == 5
 
 
 # Stores by URL ----------------------------------------------------------------------------------
@@ -197,7 +197,7 @@ def test_settings_of_the_file_count(home: Path) -> None:
     "url", ["", "mysql://x", "sqlite", "sqlite:", "file.db", "oracle://u:secret@h/d", "://", "http"]
 )
 def test_an_unknown_store_is_refused_without_telling_its_password(url: str) -> None:
-    with pytest.raises(HoldfastError) as refused:
+    with pytest.raises(MoorageError) as refused:
         sync.connect(url)
     assert isinstance(refused.value, (Unsupported, InvalidField))
     assert "secret" not in str(refused.value.to_dict())
@@ -213,18 +213,18 @@ def test_an_sqlite_url_names_a_file(url: str) -> None:
 def test_paths_with_spaces_and_escapes_are_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = tmp_path / "with space & ünï"
     folder.mkdir()
-    with sync.connect(f"sqlite:///{folder}/a b.db") as hf:
-        hf.create(session_id="s-1")
-    with sync.connect(f"sqlite:///{str(folder).replace(' ', '%20')}/a%20b.db") as hf:
-        assert hf.get("s-1").id == "s-1"
+    with sync.connect(f"sqlite:///{folder}/a b.db") as moor:
+        moor.create(session_id="s-1")
+    with sync.connect(f"sqlite:///{str(folder).replace(' ', '%20')}/a%20b.db") as moor:
+        assert moor.get("s-1").id == "s-1"
     monkeypatch.chdir(folder)
-    with sync.connect("sqlite:///a b.db") as hf:
-        assert hf.get("s-1").id == "s-1"
+    with sync.connect("sqlite:///a b.db") as moor:
+        assert moor.get("s-1").id == "s-1"
 
 
 def test_a_folder_that_is_not_there_is_said(tmp_path: Path) -> None:
     with pytest.raises(StoreUnavailable, match="does not exist"):
-        sync.connect(f"sqlite:///{tmp_path}/nowhere/holdfast.db")
+        sync.connect(f"sqlite:///{tmp_path}/nowhere/moorage.db")
     with pytest.raises(StoreUnavailable, match="folder"):
         sync.connect(f"sqlite:///{tmp_path}")
 
@@ -255,16 +255,16 @@ def test_a_window_of_ones_own_and_a_counter_reach_whoever_goes_on(
     monkeypatch.syspath_prepend(str(tmp_path))
     (tmp_path / "my_tokens_for_a_test.py").write_text("def count(entry):\n    return len(entry.text.split())\n")
     write(home, '[window]\ntokens = 3\ncounter = "my_tokens_for_a_test:count"\n')
-    with sync.connect("memory://") as hf:
-        hf.create(session_id="s-1")
-        hf.append("s-1", ["one two", "three", "four", "five"])
-        assert [message.text for message in hf.resume("s-1").messages] == ["three", "four", "five"]
-        assert [message.text for message in hf.messages("s-1", tokens=2)] == ["four", "five"]
+    with sync.connect("memory://") as moor:
+        moor.create(session_id="s-1")
+        moor.append("s-1", ["one two", "three", "four", "five"])
+        assert [message.text for message in moor.resume("s-1").messages] == ["three", "four", "five"]
+        assert [message.text for message in moor.messages("s-1", tokens=2)] == ["four", "five"]
     write(home, "[window]\nturns = 2\n")
-    with sync.connect("memory://") as hf:
-        hf.create(session_id="s-1")
-        hf.append("s-1", [f"word {number}" for number in range(60)])
-        assert [message.text for message in hf.resume("s-1").messages] == ["word 58", "word 59"]
+    with sync.connect("memory://") as moor:
+        moor.create(session_id="s-1")
+        moor.append("s-1", [f"word {number}" for number in range(60)])
+        assert [message.text for message in moor.resume("s-1").messages] == ["word 58", "word 59"]
 
 
 @pytest.mark.parametrize(
@@ -280,6 +280,6 @@ def test_a_window_of_ones_own_and_a_counter_reach_whoever_goes_on(
 )
 def test_a_wrong_window_is_refused(home: Path, text: str, code: str) -> None:
     write(home, f"[window]\n{text}\n")
-    with pytest.raises(HoldfastError) as refused:
+    with pytest.raises(MoorageError) as refused:
         sync.connect("memory://").list()
     assert refused.value.code == code

@@ -8,125 +8,125 @@ from typing import Any
 
 import pytest
 
-from holdfast.core.errors import HoldfastError, VersionConflict
+from moorage.core.errors import MoorageError, VersionConflict
 from tests.service.doors import Place, Timed
 
 
 def test_nothing_there_is_an_empty_object(place: Place) -> None:
-    hf = place.connect()
-    session = hf.create("echo-agent")
-    assert hf.context.get(session.id) == {}
-    assert hf.context.get(session.id, "missing") == {}
-    assert hf.context.items(session.id) == {}
+    moor = place.connect()
+    session = moor.create("echo-agent")
+    assert moor.context.get(session.id) == {}
+    assert moor.context.get(session.id, "missing") == {}
+    assert moor.context.items(session.id) == {}
 
 
 def test_values_are_put_merged_replaced_and_deleted(place: Place) -> None:
-    hf = place.connect()
-    session = hf.create("echo-agent")
-    hf.context.put(session.id, "a", {"deep": [1, None, "ü"]})
-    hf.context.merge(session.id, {"b": 2, "c": 3})
-    assert hf.context.get(session.id) == {"a": {"deep": [1, None, "ü"]}, "b": 2, "c": 3}
-    assert hf.context.get(session.id, "b") == 2
-    hf.context.replace(session.id, {"c": 4, "d": 5})
-    assert hf.context.get(session.id) == {"c": 4, "d": 5}
-    hf.context.delete(session.id, "c")
-    hf.context.delete(session.id, "never there")
-    assert hf.context.get(session.id) == {"d": 5}
-    hf.context.delete(session.id)
-    assert hf.context.get(session.id) == {}
+    moor = place.connect()
+    session = moor.create("echo-agent")
+    moor.context.put(session.id, "a", {"deep": [1, None, "ü"]})
+    moor.context.merge(session.id, {"b": 2, "c": 3})
+    assert moor.context.get(session.id) == {"a": {"deep": [1, None, "ü"]}, "b": 2, "c": 3}
+    assert moor.context.get(session.id, "b") == 2
+    moor.context.replace(session.id, {"c": 4, "d": 5})
+    assert moor.context.get(session.id) == {"c": 4, "d": 5}
+    moor.context.delete(session.id, "c")
+    moor.context.delete(session.id, "never there")
+    assert moor.context.get(session.id) == {"d": 5}
+    moor.context.delete(session.id)
+    assert moor.context.get(session.id) == {}
 
 
 def test_context_is_not_the_log_and_moves_no_version_of_the_session(place: Place) -> None:
-    hf = place.connect()
-    session = hf.create("echo-agent")
-    hf.context.put(session.id, "a", 1)
-    now = hf.get(session.id)
+    moor = place.connect()
+    session = moor.create("echo-agent")
+    moor.context.put(session.id, "a", 1)
+    now = moor.get(session.id)
     assert (now.version, now.last_entry, now.state) == (session.version, session.last_entry, "created")
 
 
 def test_a_keys_expected_version_is_compared(place: Place) -> None:
-    hf = place.connect()
-    session = hf.create("echo-agent")
-    first = hf.context.put(session.id, "a", 1, version=0)
+    moor = place.connect()
+    session = moor.create("echo-agent")
+    first = moor.context.put(session.id, "a", 1, version=0)
     with pytest.raises(VersionConflict):
-        hf.context.put(session.id, "a", 2, version=0)
-    second = hf.context.put(session.id, "a", 2, version=first.version)
+        moor.context.put(session.id, "a", 2, version=0)
+    second = moor.context.put(session.id, "a", 2, version=first.version)
     with pytest.raises(VersionConflict) as refused:
-        hf.context.put(session.id, "a", 3, version=first.version)
+        moor.context.put(session.id, "a", 3, version=first.version)
     assert (refused.value.facts["expected"], refused.value.facts["actual"]) == (first.version, second.version)
     with pytest.raises(VersionConflict):
-        hf.context.delete(session.id, "a", version=first.version)
-    assert hf.context.get(session.id) == {"a": 2}
-    hf.context.delete(session.id, "a", version=second.version)
-    assert hf.context.get(session.id) == {}
+        moor.context.delete(session.id, "a", version=first.version)
+    assert moor.context.get(session.id) == {"a": 2}
+    moor.context.delete(session.id, "a", version=second.version)
+    assert moor.context.get(session.id) == {}
 
 
 def test_the_wholes_expected_version_is_compared(place: Place) -> None:
-    hf = place.connect()
-    session = hf.create("echo-agent")
-    first = hf.context.put(session.id, "a", 1)
-    hf.context.put(session.id, "b", 1)
+    moor = place.connect()
+    session = moor.create("echo-agent")
+    first = moor.context.put(session.id, "a", 1)
+    moor.context.put(session.id, "b", 1)
     writes: list[Callable[[], object]] = [
-        lambda: hf.context.merge(session.id, {"c": 1}, version=first.version),
-        lambda: hf.context.replace(session.id, {}, version=first.version),
-        lambda: hf.context.delete(session.id, version=first.version),
+        lambda: moor.context.merge(session.id, {"c": 1}, version=first.version),
+        lambda: moor.context.replace(session.id, {}, version=first.version),
+        lambda: moor.context.delete(session.id, version=first.version),
     ]
     for write in writes:
         with pytest.raises(VersionConflict):
             write()
-    assert hf.context.get(session.id) == {"a": 1, "b": 1}
+    assert moor.context.get(session.id) == {"a": 1, "b": 1}
 
 
 def test_versions_go_on_after_a_key_was_deleted_so_that_an_old_one_never_fits_again(place: Place) -> None:
-    hf = place.connect()
-    session = hf.create("echo-agent")
-    old = hf.context.put(session.id, "a", 1)
-    hf.context.delete(session.id, "a")
-    hf.context.put(session.id, "a", 2)
+    moor = place.connect()
+    session = moor.create("echo-agent")
+    old = moor.context.put(session.id, "a", 1)
+    moor.context.delete(session.id, "a")
+    moor.context.put(session.id, "a", 2)
     with pytest.raises(VersionConflict):
-        hf.context.put(session.id, "a", 3, version=old.version)
+        moor.context.put(session.id, "a", 3, version=old.version)
 
 
 def test_a_key_is_gone_exactly_when_its_time_is_over(timed: Timed) -> None:
-    session = timed.hf.create("echo-agent")
-    timed.hf.context.put(session.id, "a", 1, ttl=60)
-    timed.hf.context.put(session.id, "b", 2)
+    session = timed.moor.create("echo-agent")
+    timed.moor.context.put(session.id, "a", 1, ttl=60)
+    timed.moor.context.put(session.id, "b", 2)
     timed.forward(seconds=59.999999)
-    assert timed.hf.context.get(session.id) == {"a": 1, "b": 2}
+    assert timed.moor.context.get(session.id) == {"a": 1, "b": 2}
     timed.forward(seconds=0.000001)
-    assert timed.hf.context.get(session.id) == {"b": 2}
-    assert timed.hf.context.get(session.id, "a") == {}
-    assert "a" not in timed.hf.context.items(session.id)
-    assert timed.hf.resume(session.id).context == {"b": 2}
+    assert timed.moor.context.get(session.id) == {"b": 2}
+    assert timed.moor.context.get(session.id, "a") == {}
+    assert "a" not in timed.moor.context.items(session.id)
+    assert timed.moor.resume(session.id).context == {"b": 2}
 
 
 def test_writing_refreshes_the_ttl_and_reading_does_not(timed: Timed) -> None:
-    session = timed.hf.create("echo-agent")
-    timed.hf.context.put(session.id, "written", 1, ttl=60)
-    timed.hf.context.put(session.id, "read", 1, ttl=60)
+    session = timed.moor.create("echo-agent")
+    timed.moor.context.put(session.id, "written", 1, ttl=60)
+    timed.moor.context.put(session.id, "read", 1, ttl=60)
     for _ in range(3):
         timed.forward(seconds=40)
-        timed.hf.context.put(session.id, "written", 1, ttl=60)
-        timed.hf.context.get(session.id, "read")
-        timed.hf.context.get(session.id)
-    assert timed.hf.context.get(session.id) == {"written": 1}
+        timed.moor.context.put(session.id, "written", 1, ttl=60)
+        timed.moor.context.get(session.id, "read")
+        timed.moor.context.get(session.id)
+    assert timed.moor.context.get(session.id) == {"written": 1}
 
 
 def test_an_expired_key_counts_as_absent_for_the_next_write(timed: Timed) -> None:
-    session = timed.hf.create("echo-agent")
-    timed.hf.context.put(session.id, "a", 1, ttl=60)
+    session = timed.moor.create("echo-agent")
+    timed.moor.context.put(session.id, "a", 1, ttl=60)
     timed.forward(seconds=60)
-    assert timed.hf.context.put(session.id, "a", 2, version=0).keys == ["a"]
-    assert timed.hf.context.get(session.id) == {"a": 2}
+    assert timed.moor.context.put(session.id, "a", 2, version=0).keys == ["a"]
+    assert timed.moor.context.get(session.id) == {"a": 2}
 
 
 def test_secrets_are_not_kept_and_their_paths_told(place: Place) -> None:
-    hf = place.connect()
-    session = hf.create("echo-agent")
-    written = hf.context.merge(session.id, {"db": {"password": "hunter2"}, "tokenizer": "bpe"})
+    moor = place.connect()
+    session = moor.create("echo-agent")
+    written = moor.context.merge(session.id, {"db": {"password": "hunter2"}, "tokenizer": "bpe"})
     assert written.redacted == ("db.password",)
-    assert hf.context.put(session.id, "api_key", "hunter2").redacted == ("api_key",)
-    assert hf.context.get(session.id) == {
+    assert moor.context.put(session.id, "api_key", "hunter2").redacted == ("api_key",)
+    assert moor.context.get(session.id) == {
         "db": {"password": "[redacted]"},
         "tokenizer": "bpe",
         "api_key": "[redacted]",
@@ -149,14 +149,14 @@ def test_secrets_are_not_kept_and_their_paths_told(place: Place) -> None:
     ],
 )
 def test_what_cannot_be_remembered_is_refused_and_changes_nothing(place: Place, key: Any, value: Any, ttl: Any) -> None:
-    hf = place.connect()
-    session = hf.create("echo-agent")
-    hf.context.put(session.id, "kept", 1)
-    with pytest.raises(HoldfastError):
-        hf.context.put(session.id, key, value, ttl=ttl)
-    with pytest.raises(HoldfastError):
-        hf.context.merge(session.id, {"other": 1, key: value}, ttl=ttl)
-    assert hf.context.get(session.id) == {"kept": 1}
+    moor = place.connect()
+    session = moor.create("echo-agent")
+    moor.context.put(session.id, "kept", 1)
+    with pytest.raises(MoorageError):
+        moor.context.put(session.id, key, value, ttl=ttl)
+    with pytest.raises(MoorageError):
+        moor.context.merge(session.id, {"other": 1, key: value}, ttl=ttl)
+    assert moor.context.get(session.id) == {"kept": 1}
 
 
 def test_several_agents_share_one_context_without_losing_a_key(place: Place) -> None:

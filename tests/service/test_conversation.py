@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from holdfast import sync
-from holdfast.core.errors import EntryNotFound, InvalidField, KeyReused, Unsupported
-from holdfast.core.window import rough_tokens
-from holdfast.testing.texts import DEEP, TEXTS
+from moorage import sync
+from moorage.core.errors import EntryNotFound, InvalidField, KeyReused, Unsupported
+from moorage.core.window import rough_tokens
+from moorage.testing.texts import DEEP, TEXTS
 from tests.service.doors import Place, Timed
 
 
@@ -34,64 +34,64 @@ def numbers(entries: Any) -> list[int]:
 
 
 def test_what_was_said_comes_back_with_its_number_role_and_door(timed: Timed) -> None:
-    session = timed.hf.create("agent")
-    entries = timed.hf.append(session.id, ["hi", {"role": "assistant", "content": "ho"}])
+    session = timed.moor.create("agent")
+    entries = timed.moor.append(session.id, ["hi", {"role": "assistant", "content": "ho"}])
     assert [(entry.number, entry.role, entry.content, entry.interface) for entry in entries] == [
         (2, "user", "hi", timed.interface),
         (3, "assistant", "ho", timed.interface),
     ]
-    assert timed.hf.messages(session.id).items == entries
-    assert timed.hf.send(session.id, "and on").message.number == 4
+    assert timed.moor.messages(session.id).items == entries
+    assert timed.moor.send(session.id, "and on").message.number == 4
 
 
 @pytest.mark.parametrize("text", TEXTS)
 def test_difficult_texts_come_back_the_same(place: Place, text: str) -> None:
-    hf = place.connect()
-    session = hf.create("agent", purpose=text, metadata={text: text})
-    hf.append(session.id, [text, {"role": "user", "content": [{"type": "text", "text": text}]}])
-    hf.context.put(session.id, "k", {text: text})
-    hf.update(session.id, error=text)
-    hf.suspend(session.id, checkpoint={text: [text]}, reason=text)
-    now = hf.get(session.id)
+    moor = place.connect()
+    session = moor.create("agent", purpose=text, metadata={text: text})
+    moor.append(session.id, [text, {"role": "user", "content": [{"type": "text", "text": text}]}])
+    moor.context.put(session.id, "k", {text: text})
+    moor.update(session.id, error=text)
+    moor.suspend(session.id, checkpoint={text: [text]}, reason=text)
+    now = moor.get(session.id)
     assert (now.purpose, now.metadata, now.last_error) == (text, {text: text}, text)
-    assert contents(hf.messages(session.id)) == [text, [{"type": "text", "text": text}]]
-    assert hf.context.get(session.id, "k") == {text: text}
-    assert hf.checkpoint(session.id).checkpoint == {text: [text]}
+    assert contents(moor.messages(session.id)) == [text, [{"type": "text", "text": text}]]
+    assert moor.context.get(session.id, "k") == {text: text}
+    assert moor.checkpoint(session.id).checkpoint == {text: [text]}
 
 
 def test_deep_values_come_back_the_same(place: Place) -> None:
-    hf = place.connect()
-    session = hf.create("agent", metadata={"deep": DEEP})
-    hf.append(session.id, {"role": "tool", "content": [{"type": "tool_result", "call_id": "c", "output": DEEP}]})
-    assert hf.get(session.id).metadata == {"deep": DEEP}
-    assert hf.messages(session.id).items[0].content[0]["output"] == DEEP  # type: ignore[index]
+    moor = place.connect()
+    session = moor.create("agent", metadata={"deep": DEEP})
+    moor.append(session.id, {"role": "tool", "content": [{"type": "tool_result", "call_id": "c", "output": DEEP}]})
+    assert moor.get(session.id).metadata == {"deep": DEEP}
+    assert moor.messages(session.id).items[0].content[0]["output"] == DEEP  # type: ignore[index]
 
 
 def test_a_repeated_send_with_its_key_is_harmless(place: Place) -> None:
-    hf = place.connect()
-    session = hf.create("agent")
-    first = hf.append(session.id, {"content": "once", "client_key": "k-1"})
-    assert hf.append(session.id, {"content": "once", "client_key": "k-1"}) == first
-    mixed = hf.append(session.id, ["a", {"content": "once", "client_key": "k-1"}, "b"])
+    moor = place.connect()
+    session = moor.create("agent")
+    first = moor.append(session.id, {"content": "once", "client_key": "k-1"})
+    assert moor.append(session.id, {"content": "once", "client_key": "k-1"}) == first
+    mixed = moor.append(session.id, ["a", {"content": "once", "client_key": "k-1"}, "b"])
     assert numbers(mixed) == [3, 2, 4]
-    assert contents(hf.messages(session.id)) == ["once", "a", "b"]
-    assert hf.send(session.id, "sent", client_key="k-2") == hf.send(session.id, "sent", client_key="k-2")
+    assert contents(moor.messages(session.id)) == ["once", "a", "b"]
+    assert moor.send(session.id, "sent", client_key="k-2") == moor.send(session.id, "sent", client_key="k-2")
 
 
 def test_a_key_used_for_something_else_is_refused_and_nothing_added(place: Place) -> None:
-    hf = place.connect()
-    session = hf.create("agent")
-    hf.append(session.id, {"content": "once", "client_key": "k-1"})
+    moor = place.connect()
+    session = moor.create("agent")
+    moor.append(session.id, {"content": "once", "client_key": "k-1"})
     for other in ({"content": "twice"}, {"content": "once", "role": "assistant"}):
         with pytest.raises(KeyReused):
-            hf.append(session.id, ["new", {**other, "client_key": "k-1"}])
-    assert contents(hf.messages(session.id)) == ["once"]
+            moor.append(session.id, ["new", {**other, "client_key": "k-1"}])
+    assert contents(moor.messages(session.id)) == ["once"]
 
 
 def test_keys_belong_to_their_session(place: Place) -> None:
-    hf = place.connect()
+    moor = place.connect()
     for _ in range(2):
-        assert hf.append(hf.create("agent").id, {"content": "x", "client_key": "k-1"})[0].number == 2
+        assert moor.append(moor.create("agent").id, {"content": "x", "client_key": "k-1"})[0].number == 2
 
 
 def test_appends_by_several_threads_all_land_without_gaps(place: Place) -> None:
@@ -118,32 +118,32 @@ def test_appends_by_several_threads_all_land_without_gaps(place: Place) -> None:
 
 
 def test_pages_of_messages_go_backwards_and_forwards(place: Place) -> None:
-    hf = place.connect()
-    session = hf.create("agent")
-    hf.append(session.id, [f"m{number}" for number in range(2, 12)])
-    newest = hf.messages(session.id, limit=4)
+    moor = place.connect()
+    session = moor.create("agent")
+    moor.append(session.id, [f"m{number}" for number in range(2, 12)])
+    newest = moor.messages(session.id, limit=4)
     assert (contents(newest), newest.next) == (["m8", "m9", "m10", "m11"], "8")
-    older = hf.messages(session.id, limit=4, before=newest.next)
+    older = moor.messages(session.id, limit=4, before=newest.next)
     assert contents(older) == ["m4", "m5", "m6", "m7"]
-    assert hf.messages(session.id, limit=4, before=older.next).next is None
-    forwards = hf.messages(session.id, limit=4, after=5)
+    assert moor.messages(session.id, limit=4, before=older.next).next is None
+    forwards = moor.messages(session.id, limit=4, after=5)
     assert (contents(forwards), forwards.next) == (["m6", "m7", "m8", "m9"], "9")
-    assert contents(hf.messages(session.id, after=forwards.next)) == ["m10", "m11"]
+    assert contents(moor.messages(session.id, after=forwards.next)) == ["m10", "m11"]
 
 
 def test_pages_of_the_log_go_both_ways_and_by_kind(place: Place) -> None:
-    hf = place.connect()
-    session = hf.create("agent")
+    moor = place.connect()
+    session = moor.create("agent")
     for number in range(5):
-        hf.append(session.id, f"m{number}")
-        hf.update(session.id, error=f"e{number}")
-    assert numbers(hf.log(session.id, kinds=["error"])) == [3, 5, 7, 9, 11]
-    assert numbers(hf.log(session.id, kinds=["error", "created"], newest_first=True, limit=3)) == [11, 9, 7]
-    assert numbers(hf.log(session.id, kinds=["message", "error"], after=3, before=8)) == [4, 5, 6, 7]
+        moor.append(session.id, f"m{number}")
+        moor.update(session.id, error=f"e{number}")
+    assert numbers(moor.log(session.id, kinds=["error"])) == [3, 5, 7, 9, 11]
+    assert numbers(moor.log(session.id, kinds=["error", "created"], newest_first=True, limit=3)) == [11, 9, 7]
+    assert numbers(moor.log(session.id, kinds=["message", "error"], after=3, before=8)) == [4, 5, 6, 7]
     found: list[int] = []
     cursor: str | int = 0
     while True:
-        page = hf.log(session.id, after=cursor, limit=3)
+        page = moor.log(session.id, after=cursor, limit=3)
         found += numbers(page)
         if page.next is None:
             break
@@ -152,161 +152,161 @@ def test_pages_of_the_log_go_both_ways_and_by_kind(place: Place) -> None:
 
 
 def test_a_window_is_the_last_messages_with_whole_pairs(place: Place) -> None:
-    hf = place.connect()
-    session = hf.create("agent")
-    hf.append(session.id, ["m2", a_call("c"), a_result("c"), "m5", "m6"])
-    assert numbers(hf.messages(session.id, last=2)) == [5, 6]
-    assert numbers(hf.messages(session.id, last=3)) == [3, 4, 5, 6]
-    assert numbers(hf.messages(session.id, last=50)) == [2, 3, 4, 5, 6]
-    page = hf.messages(session.id, last=2)
-    assert numbers(hf.messages(session.id, before=page.next)) == [2, 3, 4]
+    moor = place.connect()
+    session = moor.create("agent")
+    moor.append(session.id, ["m2", a_call("c"), a_result("c"), "m5", "m6"])
+    assert numbers(moor.messages(session.id, last=2)) == [5, 6]
+    assert numbers(moor.messages(session.id, last=3)) == [3, 4, 5, 6]
+    assert numbers(moor.messages(session.id, last=50)) == [2, 3, 4, 5, 6]
+    page = moor.messages(session.id, last=2)
+    assert numbers(moor.messages(session.id, before=page.next)) == [2, 3, 4]
 
 
 def test_a_window_counts_turns_tokens_and_bytes(place: Place) -> None:
-    hf = place.connect()
-    session = hf.create("agent")
+    moor = place.connect()
+    session = moor.create("agent")
     for number in range(6):
-        hf.append(session.id, [f"q{number}", {"role": "assistant", "content": "x" * 40}])
-    assert contents(hf.messages(session.id, turns=2))[0] == "q4"
-    tokens = hf.messages(session.id, tokens=40)
+        moor.append(session.id, [f"q{number}", {"role": "assistant", "content": "x" * 40}])
+    assert contents(moor.messages(session.id, turns=2))[0] == "q4"
+    tokens = moor.messages(session.id, tokens=40)
     assert sum(map(rough_tokens, tokens)) <= 40
     assert len(tokens) == 4
-    assert len(hf.messages(session.id, max_bytes=85)) == 4
+    assert len(moor.messages(session.id, max_bytes=85)) == 4
     if place.is_remote:
         with pytest.raises(Unsupported):
-            hf.messages(session.id, tokens=1000, count_tokens=lambda entry: 400)
+            moor.messages(session.id, tokens=1000, count_tokens=lambda entry: 400)
     else:
-        assert len(hf.messages(session.id, tokens=1000, count_tokens=lambda entry: 400)) == 2
+        assert len(moor.messages(session.id, tokens=1000, count_tokens=lambda entry: 400)) == 2
 
 
 def test_system_messages_are_kept_however_old_and_paid_for(place: Place) -> None:
-    hf = place.connect()
-    session = hf.create("agent")
-    hf.append(session.id, {"role": "system", "content": "Be brief."})
+    moor = place.connect()
+    session = moor.create("agent")
+    moor.append(session.id, {"role": "system", "content": "Be brief."})
     for number in range(300):
-        hf.append(session.id, f"m{number}")
-    window = hf.messages(session.id, last=2)
+        moor.append(session.id, f"m{number}")
+    window = moor.messages(session.id, last=2)
     assert contents(window) == ["Be brief.", "m298", "m299"]
-    assert contents(hf.messages(session.id, max_bytes=9)) == ["Be brief."]
-    assert contents(hf.messages(session.id, max_bytes=13)) == ["Be brief.", "m299"]
+    assert contents(moor.messages(session.id, max_bytes=9)) == ["Be brief."]
+    assert contents(moor.messages(session.id, max_bytes=13)) == ["Be brief.", "m299"]
 
 
 def test_a_long_window_is_read_over_many_pages(place: Place) -> None:
-    hf = place.connect()
-    session = hf.create("agent")
+    moor = place.connect()
+    session = moor.create("agent")
     for start in range(0, 1000, 100):
-        hf.append(session.id, [f"m{number}" for number in range(start, start + 100)])
-    assert contents(hf.messages(session.id, last=900)) == [f"m{number}" for number in range(100, 1000)]
-    assert len(hf.messages(session.id, tokens=10**6)) == 1000
+        moor.append(session.id, [f"m{number}" for number in range(start, start + 100)])
+    assert contents(moor.messages(session.id, last=900)) == [f"m{number}" for number in range(100, 1000)]
+    assert len(moor.messages(session.id, tokens=10**6)) == 1000
 
 
 def test_a_result_whose_call_is_nowhere_hides_no_history(place: Place) -> None:
-    hf = place.connect()
-    session = hf.create("agent")
-    hf.append(session.id, ["m2", "m3", a_result("nobody called"), "m5"])
-    assert numbers(hf.messages(session.id, last=50)) == [2, 3, 5]
-    assert numbers(hf.resume(session.id).messages) == [2, 3, 5]
+    moor = place.connect()
+    session = moor.create("agent")
+    moor.append(session.id, ["m2", "m3", a_result("nobody called"), "m5"])
+    assert numbers(moor.messages(session.id, last=50)) == [2, 3, 5]
+    assert numbers(moor.resume(session.id).messages) == [2, 3, 5]
 
 
 # Summaries --------------------------------------------------------------------------------------
 
 
 def test_a_summary_stands_for_what_came_before_and_the_log_stays(place: Place) -> None:
-    hf = place.connect()
-    session = hf.create("agent")
-    hf.append(session.id, [{"role": "system", "content": "Be brief."}, "m3", "m4", "m5"])
-    summary = hf.compact(session.id, "Three things were said", upto=4)
+    moor = place.connect()
+    session = moor.create("agent")
+    moor.append(session.id, [{"role": "system", "content": "Be brief."}, "m3", "m4", "m5"])
+    summary = moor.compact(session.id, "Three things were said", upto=4)
     assert (summary.number, summary.data) == (6, {"summary": "Three things were said", "upto": 4})
-    hf.append(session.id, "m7")
-    assert contents(hf.messages(session.id, last=50)) == ["Be brief.", "Three things were said", "m5", "m7"]
-    assert [entry.role for entry in hf.messages(session.id, last=50)] == ["system", "system", "user", "user"]
-    assert contents(hf.messages(session.id)) == ["Be brief.", "m3", "m4", "m5", "m7"], "plain pages show all"
-    assert numbers(hf.log(session.id)) == [1, 2, 3, 4, 5, 6, 7]
-    hf.compact(session.id, "All of it")
-    assert contents(hf.messages(session.id, last=50)) == ["Be brief.", "All of it"]
+    moor.append(session.id, "m7")
+    assert contents(moor.messages(session.id, last=50)) == ["Be brief.", "Three things were said", "m5", "m7"]
+    assert [entry.role for entry in moor.messages(session.id, last=50)] == ["system", "system", "user", "user"]
+    assert contents(moor.messages(session.id)) == ["Be brief.", "m3", "m4", "m5", "m7"], "plain pages show all"
+    assert numbers(moor.log(session.id)) == [1, 2, 3, 4, 5, 6, 7]
+    moor.compact(session.id, "All of it")
+    assert contents(moor.messages(session.id, last=50)) == ["Be brief.", "All of it"]
 
 
 def test_a_summary_never_ends_within_a_pair(place: Place) -> None:
-    hf = place.connect()
-    session = hf.create("agent")
-    hf.append(session.id, ["m2", a_call("a"), a_call("b"), a_result("a"), a_result("b"), "m7"])
+    moor = place.connect()
+    session = moor.create("agent")
+    moor.append(session.id, ["m2", a_call("a"), a_call("b"), a_result("a"), a_result("b"), "m7"])
     for upto, cut in ((2, 2), (3, 2), (4, 2), (5, 2), (6, 6), (7, 7)):
-        assert (hf.compact(session.id, "so far", upto=upto).data or {})["upto"] == cut
+        assert (moor.compact(session.id, "so far", upto=upto).data or {})["upto"] == cut
 
 
 def test_a_call_that_still_waits_is_not_summed_up(place: Place) -> None:
-    hf = place.connect()
-    session = hf.create("agent")
-    hf.append(session.id, ["m2", a_call("a"), "m4"])
-    hf.compact(session.id, "so far")
-    hf.append(session.id, a_result("a"))
-    assert numbers(hf.messages(session.id, last=50)) == [5, 3, 4, 6]
+    moor = place.connect()
+    session = moor.create("agent")
+    moor.append(session.id, ["m2", a_call("a"), "m4"])
+    moor.compact(session.id, "so far")
+    moor.append(session.id, a_result("a"))
+    assert numbers(moor.messages(session.id, last=50)) == [5, 3, 4, 6]
 
 
 def test_a_summary_ends_at_an_entry_that_is_there(place: Place) -> None:
-    hf = place.connect()
-    session = hf.create("agent")
+    moor = place.connect()
+    session = moor.create("agent")
     for upto in (0, 2, 10**9):
         with pytest.raises(EntryNotFound):
-            hf.compact(session.id, "so far", upto=upto)
+            moor.compact(session.id, "so far", upto=upto)
 
 
 # Search -----------------------------------------------------------------------------------------
 
 
-def found(hf: sync.Holdfast, text: str) -> set[tuple[str, int]]:
-    return {(hit.session_id, hit.number) for hit in hf.search(text)}
+def found(moor: sync.Moorage, text: str) -> set[tuple[str, int]]:
+    return {(hit.session_id, hit.number) for hit in moor.search(text)}
 
 
 def test_a_search_finds_all_words_whole_whatever_their_case(place: Place) -> None:
-    hf = place.connect()
-    hf.create(session_id="s-1")
-    hf.append("s-1", ["The quick brown Fox", "the lazy dog", "foxes are quick"])
-    assert found(hf, "quick") == {("s-1", 2), ("s-1", 4)}
-    assert found(hf, "QUICK fox") == {("s-1", 2)}
-    assert found(hf, "fox*") == {("s-1", 2), ("s-1", 4)}
-    assert found(hf, "fo") == set()
-    assert found(hf, "cat") == set()
-    (hit,) = hf.search("lazy")
+    moor = place.connect()
+    moor.create(session_id="s-1")
+    moor.append("s-1", ["The quick brown Fox", "the lazy dog", "foxes are quick"])
+    assert found(moor, "quick") == {("s-1", 2), ("s-1", 4)}
+    assert found(moor, "QUICK fox") == {("s-1", 2)}
+    assert found(moor, "fox*") == {("s-1", 2), ("s-1", 4)}
+    assert found(moor, "fo") == set()
+    assert found(moor, "cat") == set()
+    (hit,) = moor.search("lazy")
     assert (hit.kind, hit.role) == ("message", "user")
     assert "lazy" in hit.snippet
 
 
 def test_a_search_finds_tool_inputs_results_and_summaries(place: Place) -> None:
-    hf = place.connect()
-    hf.create(session_id="s-1")
-    hf.append("s-1", [a_call("c"), a_result("c", {"city": "Lissabon"})])
-    hf.compact("s-1", "The weather was asked for")
-    assert found(hf, "weather") == {("s-1", 2), ("s-1", 4)}
-    assert found(hf, "lissabon") == {("s-1", 3)}
+    moor = place.connect()
+    moor.create(session_id="s-1")
+    moor.append("s-1", [a_call("c"), a_result("c", {"city": "Lissabon"})])
+    moor.compact("s-1", "The weather was asked for")
+    assert found(moor, "weather") == {("s-1", 2), ("s-1", 4)}
+    assert found(moor, "lissabon") == {("s-1", 3)}
 
 
 @pytest.mark.parametrize("text", ['"', "*", "AND", "a OR", "NEAR(", "x:y", "-", "'; --", "{}", "^", "text:fox", "(("])
 def test_a_search_is_never_syntax(place: Place, text: str) -> None:
-    hf = place.connect()
-    hf.create(session_id="s-1")
-    hf.append("s-1", "The quick brown fox")
-    assert isinstance(hf.search(text), list)
+    moor = place.connect()
+    moor.create(session_id="s-1")
+    moor.append("s-1", "The quick brown fox")
+    assert isinstance(moor.search(text), list)
 
 
 def test_what_is_new_is_found_at_once_and_what_is_deleted_is_not(place: Place) -> None:
-    hf = place.connect()
+    moor = place.connect()
     for number in range(5):
-        hf.create(session_id=f"s-{number}")
-        hf.append(f"s-{number}", f"needle {number}")
-        assert len(hf.search("needle")) == number + 1
-    hf.delete("s-2")
-    assert found(hf, "needle") == {(f"s-{number}", 2) for number in (0, 1, 3, 4)}
-    assert found(hf, "2") == set()
-    hf.cleanup(0)
-    assert hf.search("needle") == []
+        moor.create(session_id=f"s-{number}")
+        moor.append(f"s-{number}", f"needle {number}")
+        assert len(moor.search("needle")) == number + 1
+    moor.delete("s-2")
+    assert found(moor, "needle") == {(f"s-{number}", 2) for number in (0, 1, 3, 4)}
+    assert found(moor, "2") == set()
+    moor.cleanup(0)
+    assert moor.search("needle") == []
 
 
 def test_a_search_is_of_ones_own_sessions(place: Place) -> None:
     ann, bob = place.connect(owner="ann"), place.connect(owner="bob")
-    for hf, session_id in ((ann, "hers"), (bob, "his")):
-        hf.create(session_id=session_id)
-        hf.append(session_id, "needle")
+    for moor, session_id in ((ann, "hers"), (bob, "his")):
+        moor.create(session_id=session_id)
+        moor.append(session_id, "needle")
     assert (found(ann, "needle"), found(bob, "needle")) == ({("hers", 2)}, {("his", 2)})
 
 
@@ -319,38 +319,38 @@ def test_what_another_connection_wrote_is_found(place: Place) -> None:
 
 
 def test_many_entries_are_indexed_in_one_search(place: Place) -> None:
-    hf = place.connect()
-    hf.create(session_id="s-1")
+    moor = place.connect()
+    moor.create(session_id="s-1")
     for _ in range(5):
-        hf.append("s-1", [f"needle {number}" for number in range(300)])
-    assert len(hf.search("needle", limit=1000)) == 1000
-    assert len(hf.search("needle 299", limit=1000)) == 5
+        moor.append("s-1", [f"needle {number}" for number in range(300)])
+    assert len(moor.search("needle", limit=1000)) == 1000
+    assert len(moor.search("needle 299", limit=1000)) == 5
 
 
 def test_a_session_comes_with_its_last_messages_if_they_are_wanted(timed: Timed) -> None:
-    session = timed.hf.create("agent", name="trip")
-    timed.hf.append(session.id, [{"role": "system", "content": "be brief"}, "one", "two", "three"])
+    session = timed.moor.create("agent", name="trip")
+    timed.moor.append(session.id, [{"role": "system", "content": "be brief"}, "one", "two", "three"])
 
-    got = timed.hf.get("trip", messages=2)
+    got = timed.moor.get("trip", messages=2)
 
-    assert got.messages == timed.hf.messages("trip", last=2).items
+    assert got.messages == timed.moor.messages("trip", last=2).items
     assert contents(got.messages) == ["be brief", "two", "three"]
     assert got.last_entry == 5
-    assert timed.hf.get("trip").messages is None
-    assert timed.hf.get(timed.hf.create().id, messages=2).messages == []
+    assert timed.moor.get("trip").messages is None
+    assert timed.moor.get(timed.moor.create().id, messages=2).messages == []
 
 
 def test_a_session_with_its_messages_shows_no_token_of_its_hold(timed: Timed) -> None:
-    session = timed.hf.create("agent")
-    timed.hf.update(session.id, phase="approval")
-    timed.hf.resume(session.id)
+    session = timed.moor.create("agent")
+    timed.moor.update(session.id, phase="approval")
+    timed.moor.resume(session.id)
 
-    assert timed.hf.get(session.id, messages=2).hold == timed.hf.get(session.id).hold
+    assert timed.moor.get(session.id, messages=2).hold == timed.moor.get(session.id).hold
 
 
 @pytest.mark.parametrize("number", [0, -1, True, "2"])
 def test_a_number_of_messages_is_above_zero(timed: Timed, number: Any) -> None:
-    session = timed.hf.create("agent")
+    session = timed.moor.create("agent")
     with pytest.raises(InvalidField) as refused:
-        timed.hf.get(session.id, messages=number)
+        timed.moor.get(session.id, messages=number)
     assert refused.value.code == "invalid_messages"

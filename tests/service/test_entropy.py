@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from concurrent.futures import ThreadPoolExecutor
 
-from holdfast.config import DrawnEntropy
+from moorage.config import DrawnEntropy
 
 
 def test_it_gives_as_many_bytes_as_were_asked_for_however_many() -> None:

@@ -10,11 +10,11 @@ from contextlib import suppress
 
 import pytest
 
-import holdfast
-from holdfast import sync
-from holdfast.core.errors import SessionNotFound, StoreUnavailable
-from holdfast.core.event import Event
-from holdfast.testing.faults import Worker
+import moorage
+from moorage import sync
+from moorage.core.errors import SessionNotFound, StoreUnavailable
+from moorage.core.event import Event
+from moorage.testing.faults import Worker
 from tests.service.doors import Place, Timed
 
 
@@ -42,11 +42,11 @@ class Listener:
 
 
 def test_a_session_is_replayed_with_the_logs_numbers(timed: Timed) -> None:
-    hf = timed.hf
-    session = hf.create("agent")
-    hf.append(session.id, ["one", "two"])
-    hf.update(session.id, phase="planning")
-    events = list(hf.events(session.id, follow=False))
+    moor = timed.moor
+    session = moor.create("agent")
+    moor.append(session.id, ["one", "two"])
+    moor.update(session.id, phase="planning")
+    events = list(moor.events(session.id, follow=False))
     assert [(event.id, event.type) for event in events] == [
         (1, "created"),
         (2, "message"),
@@ -55,29 +55,29 @@ def test_a_session_is_replayed_with_the_logs_numbers(timed: Timed) -> None:
     ]
     assert events[1].data["content"] == "one"
     assert events[3].data["to"] == "planning"
-    assert [event.id for event in hf.events(session.id, after=2, follow=False)] == [3, 4]
-    assert list(hf.events(session.id, after=4, follow=False)) == []
+    assert [event.id for event in moor.events(session.id, after=2, follow=False)] == [3, 4]
+    assert list(moor.events(session.id, after=4, follow=False)) == []
 
 
 def test_all_sessions_have_one_cursor_without_gaps(place: Place) -> None:
-    hf = place.connect()
-    one, two = hf.create("agent"), hf.create("agent")
+    moor = place.connect()
+    one, two = moor.create("agent"), moor.create("agent")
     for number in range(3):
-        hf.append(one.id, [f"a{number}", f"b{number}"])
-        hf.update(two.id, error=f"e{number}")
-    events = list(hf.events(follow=False))
+        moor.append(one.id, [f"a{number}", f"b{number}"])
+        moor.update(two.id, error=f"e{number}")
+    events = list(moor.events(follow=False))
     assert [event.id for event in events] == list(range(1, 12))
     for cursor in range(12):
-        assert list(hf.events(after=cursor, follow=False)) == events[cursor:]
+        assert list(moor.events(after=cursor, follow=False)) == events[cursor:]
 
 
 def test_a_long_stream_is_replayed_whole(place: Place) -> None:
-    hf = place.connect()
-    session = hf.create("agent")
+    moor = place.connect()
+    session = moor.create("agent")
     for _ in range(5):
-        hf.append(session.id, ["x"] * 150)
-    assert [event.id for event in hf.events(session.id, follow=False)] == list(range(1, 752))
-    assert [event.id for event in hf.events(follow=False)] == list(range(1, 752))
+        moor.append(session.id, ["x"] * 150)
+    assert [event.id for event in moor.events(session.id, follow=False)] == list(range(1, 752))
+    assert [event.id for event in moor.events(follow=False)] == list(range(1, 752))
 
 
 def test_a_follower_hears_what_another_connection_writes(place: Place) -> None:
@@ -109,25 +109,25 @@ def test_a_follower_of_everything_hears_new_sessions_and_deletions(place: Place)
 
 WRITER = """
 import sys
-from holdfast import sync
-hf = sync.connect(sys.argv[1])
+from moorage import sync
+moor = sync.connect(sys.argv[1])
 print("ready", flush=True)
 for line in sys.stdin:
     if line.strip() == "delete":
-        hf.delete("s-1")
+        moor.delete("s-1")
     else:
-        hf.append("s-1", line.strip())
+        moor.append("s-1", line.strip())
 """
 
 
 def test_a_follower_hears_another_process(place: Place) -> None:
     if not place.is_shared:
         pytest.skip("memory is not shared among processes")
-    hf = place.connect()
-    hf.create("agent", session_id="s-1")
+    moor = place.connect()
+    moor.create("agent", session_id="s-1")
     with Worker(WRITER, place.url) as writer:
         writer.line()
-        one, everything = Listener(hf.events("s-1", after=1)), Listener(place.connect().events(after=1))
+        one, everything = Listener(moor.events("s-1", after=1)), Listener(place.connect().events(after=1))
         for word in ("from", "elsewhere"):
             writer.say(word)
             assert one.next().data["content"] == word
@@ -138,12 +138,12 @@ def test_a_follower_hears_another_process(place: Place) -> None:
 
 
 def test_a_deletion_outlives_its_session_in_the_feed(place: Place) -> None:
-    hf = place.connect()
-    gone = hf.create("agent", name="brief")
-    hf.append(gone.id, "words")
-    hf.delete(gone.id)
-    hf.create("agent", session_id="later")
-    events = list(hf.events(follow=False))
+    moor = place.connect()
+    gone = moor.create("agent", name="brief")
+    moor.append(gone.id, "words")
+    moor.delete(gone.id)
+    moor.create("agent", session_id="later")
+    events = list(moor.events(follow=False))
     assert [(event.type, event.session_id) for event in events] == [("session_deleted", gone.id), ("created", "later")]
     assert events[0].data["session_name"] == "brief"
     assert [event.id for event in events] == [3, 4], "cursors are not used again"
@@ -161,8 +161,8 @@ def test_one_owners_stream_carries_nobody_elses_events(place: Place) -> None:
         bob.append(bob.create(session_id=f"b-{number}").id, "his")
     bob.delete("b-0")
     ann.delete("a-4")
-    for hf, mark in ((ann, "a-"), (bob, "b-")):
-        events = list(hf.events(follow=False))
+    for moor, mark in ((ann, "a-"), (bob, "b-")):
+        events = list(moor.events(follow=False))
         assert {event.session_id[:2] for event in events} == {mark}
         assert [event.id for event in events] == sorted({event.id for event in events})
 
@@ -170,9 +170,9 @@ def test_one_owners_stream_carries_nobody_elses_events(place: Place) -> None:
 async def test_an_async_follower_hears_another_process_without_blocking_the_loop(place: Place) -> None:
     if not place.is_shared:
         pytest.skip("memory is not shared among processes")
-    async with holdfast.connect(place.url) as hf, asyncio.timeout(60):
-        await hf.create("agent", session_id="s-1", parent=None)
-        stream = hf.events("s-1", after=1)
+    async with moorage.connect(place.url) as moor, asyncio.timeout(60):
+        await moor.create("agent", session_id="s-1", parent=None)
+        stream = moor.events("s-1", after=1)
         with Worker(WRITER, place.url) as writer:
             await asyncio.to_thread(writer.line)
             waiting = asyncio.ensure_future(anext(stream))
@@ -185,12 +185,12 @@ async def test_an_async_follower_hears_another_process_without_blocking_the_loop
 
 
 async def test_many_async_followers_hear_everything_in_order(place: Place) -> None:
-    async with holdfast.connect(place.url) as hf, asyncio.timeout(60):
-        session = await hf.create("agent", parent=None)
+    async with moorage.connect(place.url) as moor, asyncio.timeout(60):
+        session = await moor.create("agent", parent=None)
 
         async def follow() -> list[int]:
             heard: list[int] = []
-            async for event in hf.events(session.id):
+            async for event in moor.events(session.id):
                 heard.append(event.id)
                 if event.id == 31:
                     break
@@ -198,15 +198,15 @@ async def test_many_async_followers_hear_everything_in_order(place: Place) -> No
 
         followers = [asyncio.ensure_future(follow()) for _ in range(10)]
         for number in range(30):
-            await hf.append(session.id, f"m{number}")
+            await moor.append(session.id, f"m{number}")
             await asyncio.sleep(0)
         assert await asyncio.gather(*followers) == [list(range(1, 32))] * 10
 
 
 def test_leaving_a_stream_early_leaves_nothing_behind(place: Place) -> None:
-    hf: sync.Holdfast = place.connect()
-    session = hf.create("agent")
-    for event in hf.events(session.id):
+    moor: sync.Moorage = place.connect()
+    session = moor.create("agent")
+    for event in moor.events(session.id):
         assert event.id == 1
         break
-    assert hf.append(session.id, "still works")[0].number == 2
+    assert moor.append(session.id, "still works")[0].number == 2

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.service.histories.context_rows import AT_ONCE
+from moorage.service.histories.context_rows import AT_ONCE
 from tests.service.doors import Timed
 
 ID = "550e8400-e29b-41d4-a716-446655440000"
@@ -25,30 +25,30 @@ def a_row(session_id: str = ID, context: object = None, at: str | None = "2026-0
 
 
 def test_a_row_becomes_a_session_that_remembers(timed: Timed, tmp_path: Path) -> None:
-    hf = timed.hf
-    report = hf.import_files([rows(tmp_path, a_row(context={"city": "Oslo", "days": [1, 2]}))])
+    moor = timed.moor
+    report = moor.import_files([rows(tmp_path, a_row(context={"city": "Oslo", "days": [1, 2]}))])
 
     assert (report.imported, report.left_out_total) == ([ID], 0)
-    assert hf.context.get(ID) == {"city": "Oslo", "days": [1, 2]}
-    session = hf.get(ID)
+    assert moor.context.get(ID) == {"city": "Oslo", "days": [1, 2]}
+    session = moor.get(ID)
     assert session.created_at == session.updated_at == datetime(2026, 1, 8, 18, 5, 30, tzinfo=UTC)
     assert (session.state, session.last_entry) == ("created", 1)
-    hf.context.put(ID, "city", "Bergen")
-    hf.append(ID, "Remember me?")
-    assert hf.check() == []
+    moor.context.put(ID, "city", "Bergen")
+    moor.append(ID, "Remember me?")
+    assert moor.check() == []
 
 
 @pytest.mark.parametrize("context", ['{"city": "Oslo"}', {"city": "Oslo"}])
 def test_a_context_may_be_json_or_its_text(timed: Timed, tmp_path: Path, context: object) -> None:
-    timed.hf.import_files([rows(tmp_path, a_row(context=context))])
-    assert timed.hf.context.get(ID) == {"city": "Oslo"}
+    timed.moor.import_files([rows(tmp_path, a_row(context=context))])
+    assert timed.moor.context.get(ID) == {"city": "Oslo"}
 
 
 def test_what_has_no_context_or_time_comes_in_all_the_same(timed: Timed, tmp_path: Path) -> None:
     bare = {"session_id": "bare", "context": None}
-    assert timed.hf.import_files([rows(tmp_path, a_row(), bare)]).imported == [ID, "bare"]
-    assert timed.hf.context.get("bare") == {}
-    assert timed.hf.get("bare").created_at.year >= 2026  # when it came in
+    assert timed.moor.import_files([rows(tmp_path, a_row(), bare)]).imported == [ID, "bare"]
+    assert timed.moor.context.get("bare") == {}
+    assert timed.moor.get("bare").created_at.year >= 2026  # when it came in
 
 
 @pytest.mark.parametrize(
@@ -65,7 +65,7 @@ def test_what_has_no_context_or_time_comes_in_all_the_same(timed: Timed, tmp_pat
 def test_what_is_not_sound_is_told_and_the_rest_comes_in(
     timed: Timed, tmp_path: Path, row: object, reason: str
 ) -> None:
-    report = timed.hf.import_files([rows(tmp_path, a_row(), row, a_row("last"))])
+    report = timed.moor.import_files([rows(tmp_path, a_row(), row, a_row("last"))])
     assert report.imported == [ID, "last"]
     (left,) = report.left_out
     assert left.line == 2
@@ -74,22 +74,22 @@ def test_what_is_not_sound_is_told_and_the_rest_comes_in(
 
 def test_importing_twice_changes_nothing(timed: Timed, tmp_path: Path) -> None:
     path = rows(tmp_path, a_row(), a_row("other"))
-    assert timed.hf.import_files([path], dry_run=True).imported == [ID, "other"]
-    assert timed.hf.list().items == []
-    timed.hf.import_files([path])
-    timed.hf.context.put(ID, "city", "Bergen")
-    report = timed.hf.import_files([path])
+    assert timed.moor.import_files([path], dry_run=True).imported == [ID, "other"]
+    assert timed.moor.list().items == []
+    timed.moor.import_files([path])
+    timed.moor.context.put(ID, "city", "Bergen")
+    report = timed.moor.import_files([path])
     assert (report.imported, report.already_there) == ([], [ID, "other"])
-    assert timed.hf.context.get(ID) == {"city": "Bergen"}
+    assert timed.moor.context.get(ID) == {"city": "Bergen"}
 
 
 def test_secrets_are_not_remembered(timed: Timed, tmp_path: Path) -> None:
-    report = timed.hf.import_files([rows(tmp_path, a_row(context={"user": {"password": "hunter2"}}))])
-    assert timed.hf.context.get(ID) == {"user": {"password": "[redacted]"}}
+    report = timed.moor.import_files([rows(tmp_path, a_row(context={"user": {"password": "hunter2"}}))])
+    assert timed.moor.context.get(ID) == {"user": {"password": "[redacted]"}}
     assert report.passed_over == {"secret": 1}
 
 
 def test_many_rows_come_in_some_at_a_time(timed: Timed, tmp_path: Path) -> None:
     many = [a_row(f"s-{n}") for n in range(AT_ONCE + 3)]
-    report = timed.hf.import_files([rows(tmp_path, *many)])
+    report = timed.moor.import_files([rows(tmp_path, *many)])
     assert len(report.imported) == AT_ONCE + 3

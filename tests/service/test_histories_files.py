@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-import holdfast
-from holdfast.core.errors import InvalidField, InvalidImport, ParentNotFound
-from holdfast.files.finding import find
+import moorage
+from moorage.core.errors import InvalidField, InvalidImport, ParentNotFound
+from moorage.files.finding import find
 from tests.service.doors import Place, Timed
 from tests.service.histories import (
     EXPLORER,
@@ -55,7 +55,7 @@ def test_files_are_known_by_what_is_in_them(timed: Timed, tmp_path: Path) -> Non
     transcript = tmp_path / "d"
     transcript.write_bytes((PROJECT / f"{HOST}.jsonl").read_bytes())
     assert kinds(export, state, compact, transcript) == {
-        "a": "holdfast",
+        "a": "moorage",
         "b": "state",
         "c": "state",
         "d": "claude-code",
@@ -76,35 +76,35 @@ def test_what_is_nothing_known_is_refused_with_its_name(timed: Timed, tmp_path: 
     path = tmp_path / "notes.txt"
     path.write_text(text)
     with pytest.raises(InvalidImport, match=r"notes\.txt: neither an export") as refused:
-        timed.hf.import_files([STATE, path])
+        timed.moor.import_files([STATE, path])
     assert refused.value.file == str(path)
-    assert timed.hf.list().items == [], "nothing else came in either"
+    assert timed.moor.list().items == [], "nothing else came in either"
 
 
 def test_a_path_that_is_not_there_is_refused(timed: Timed, tmp_path: Path) -> None:
     with pytest.raises(InvalidImport, match="cannot be read"):
-        timed.hf.import_files([STATE, tmp_path / "nothing"])
-    assert timed.hf.list().items == []
+        timed.moor.import_files([STATE, tmp_path / "nothing"])
+    assert timed.moor.list().items == []
 
 
 def test_a_kind_there_is_not_is_refused(timed: Timed) -> None:
-    with pytest.raises(InvalidField, match="use one of auto, holdfast, state, claude-code"):
-        timed.hf.import_files([STATE], source="letters")
+    with pytest.raises(InvalidField, match="use one of auto, moorage, state, claude-code"):
+        timed.moor.import_files([STATE], source="letters")
 
 
 def test_what_somebody_says_it_is_counts(timed: Timed, tmp_path: Path) -> None:
     with pytest.raises(InvalidImport, match="not a line of an export"):
-        timed.hf.import_files([STATE], source="holdfast")
-    report = timed.hf.import_files([STATE], source="claude-code")
+        timed.moor.import_files([STATE], source="moorage")
+    report = timed.moor.import_files([STATE], source="claude-code")
     assert (report.imported, report.left_out_total) == ([], len(STATE.read_text().splitlines()))
-    report = timed.hf.import_files([OLD], source="state")
+    report = timed.moor.import_files([OLD], source="state")
     assert (report.imported, report.left_out_total) == ([], 1)
 
 
 def test_of_a_folder_only_what_was_asked_for_is_taken(timed: Timed, tmp_path: Path) -> None:
     write_state(a_project(tmp_path), a_state())
-    assert timed.hf.import_files([tmp_path], source="state").imported == [ID]
-    assert timed.hf.import_files([tmp_path], source="claude-code").imported == [HOST, EXPLORER, READER]
+    assert timed.moor.import_files([tmp_path], source="state").imported == [ID]
+    assert timed.moor.import_files([tmp_path], source="claude-code").imported == [HOST, EXPLORER, READER]
 
 
 def test_a_home_of_the_host_is_looked_through(timed: Timed, tmp_path: Path) -> None:
@@ -112,7 +112,7 @@ def test_a_home_of_the_host_is_looked_through(timed: Timed, tmp_path: Path) -> N
     write_state(tmp_path, a_state())
     (tmp_path / ".claude" / "history.jsonl").write_text('{"display": "hello"}\n')
     (tmp_path / ".claude" / "settings.json").write_text("{}")
-    report = timed.hf.import_files([tmp_path / ".claude"])
+    report = timed.moor.import_files([tmp_path / ".claude"])
     assert report.imported == [ID, HOST, EXPLORER, READER]
     assert report.left_out_total == 0
 
@@ -121,14 +121,14 @@ def test_sub_agents_beside_their_host_are_found_too(timed: Timed, tmp_path: Path
     project = a_project(tmp_path)
     for path in sorted((project / HOST / "subagents").iterdir()):
         path.rename(project / path.name)
-    assert timed.hf.import_files([project]).imported == [HOST, EXPLORER, READER]
+    assert timed.moor.import_files([project]).imported == [HOST, EXPLORER, READER]
 
 
 def test_links_that_lead_round_and_round_and_pipes_are_left_alone(timed: Timed, tmp_path: Path) -> None:
     project = a_project(tmp_path)
     (project / "again").symlink_to(project)
     os.mkfifo(project / "00000000-0000-4000-8000-000000000000.jsonl")
-    assert timed.hf.import_files([project]).imported == [HOST, EXPLORER, READER]
+    assert timed.moor.import_files([project]).imported == [HOST, EXPLORER, READER]
 
 
 def test_a_pipe_that_was_named_is_read(timed: Timed, tmp_path: Path) -> None:
@@ -136,7 +136,7 @@ def test_a_pipe_that_was_named_is_read(timed: Timed, tmp_path: Path) -> None:
     os.mkfifo(pipe)
     writer = threading.Thread(target=lambda: pipe.write_bytes(STATE.read_bytes()))
     writer.start()
-    assert timed.hf.import_files([pipe]).imported == [ID]
+    assert timed.moor.import_files([pipe]).imported == [ID]
     writer.join(timeout=10)
 
 
@@ -146,13 +146,13 @@ def test_a_pipe_with_nothing_known_is_refused(timed: Timed, tmp_path: Path) -> N
     writer = threading.Thread(target=lambda: pipe.write_text("hello"))
     writer.start()
     with pytest.raises(InvalidImport, match="neither an export"):
-        timed.hf.import_files([pipe])
+        timed.moor.import_files([pipe])
     writer.join(timeout=10)
 
 
 def test_a_file_given_twice_is_read_once(timed: Timed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(a_project(tmp_path))
-    report = timed.hf.import_files([f"{HOST}.jsonl", f"./{HOST}.jsonl", "."])
+    report = timed.moor.import_files([f"{HOST}.jsonl", f"./{HOST}.jsonl", "."])
     assert (report.imported, report.already_there) == ([HOST, EXPLORER, READER], [])
 
 
@@ -161,7 +161,7 @@ def test_a_file_given_twice_is_read_once(timed: Timed, tmp_path: Path, monkeypat
 
 def test_exports_and_what_others_kept_come_in_together(timed: Timed, tmp_path: Path) -> None:
     export = an_export(timed, tmp_path / "s-1.jsonl", "s-1")
-    report = timed.hf.import_files([OLD, STATE, export])
+    report = timed.moor.import_files([OLD, STATE, export])
     assert report.imported == ["s-1", ID, OLD.stem, "o-03"]
 
 
@@ -169,8 +169,8 @@ def test_a_child_may_come_in_a_later_export_than_its_parent(timed: Timed, tmp_pa
     parent = an_export(timed, tmp_path / "a.jsonl", "root")
     child = an_export(timed, tmp_path / "b.jsonl", "child", parent="root")
     with pytest.raises(ParentNotFound):
-        timed.hf.import_files([child])
-    assert timed.hf.import_files([parent, child]).imported == ["root", "child"]
+        timed.moor.import_files([child])
+    assert timed.moor.import_files([parent, child]).imported == ["root", "child"]
 
 
 def test_an_export_that_is_not_whole_keeps_everything_out(timed: Timed, tmp_path: Path) -> None:
@@ -178,18 +178,18 @@ def test_an_export_that_is_not_whole_keeps_everything_out(timed: Timed, tmp_path
     cut = an_export(timed, tmp_path / "b.jsonl", "s-2")
     cut.write_text("\n".join(cut.read_text().splitlines()[:-1]))
     with pytest.raises(InvalidImport, match=r"b\.jsonl: line 3: the file ends within session s-2") as refused:
-        timed.hf.import_files([sound, cut, STATE])
+        timed.moor.import_files([sound, cut, STATE])
     assert (refused.value.file, refused.value.line) == (str(cut), 3)
-    assert timed.hf.list().items == []
+    assert timed.moor.list().items == []
 
 
 def test_an_export_alone_is_refused_as_import_refuses_it(timed: Timed, tmp_path: Path) -> None:
     cut = an_export(timed, tmp_path / "b.jsonl", "s-2")
     cut.write_text("\n".join(cut.read_text().splitlines()[:-1]))
     with pytest.raises(InvalidImport) as of_files:
-        timed.hf.import_files([cut])
+        timed.moor.import_files([cut])
     with pytest.raises(InvalidImport) as of_lines:
-        timed.hf.import_(cut.read_text().splitlines())
+        timed.moor.import_(cut.read_text().splitlines())
     assert of_files.value.to_dict() == of_lines.value.to_dict()
 
 
@@ -197,9 +197,9 @@ def test_an_export_alone_is_refused_as_import_refuses_it(timed: Timed, tmp_path:
 
 
 async def test_the_event_loop_goes_on_while_files_are_read(place: Place) -> None:
-    async with holdfast.connect(place.url) as hf, asyncio.timeout(60):
-        importing = asyncio.ensure_future(hf.import_files([PROJECT, STATE]))
-        others = await asyncio.gather(*(hf.create("other", parent=None) for _ in range(5)))
+    async with moorage.connect(place.url) as moor, asyncio.timeout(60):
+        importing = asyncio.ensure_future(moor.import_files([PROJECT, STATE]))
+        others = await asyncio.gather(*(moor.create("other", parent=None) for _ in range(5)))
         report = await importing
         assert report.imported == [ID, HOST, EXPLORER, READER]
-        assert len((await hf.list(limit=100)).items) == len(others) + 4
+        assert len((await moor.list(limit=100)).items) == len(others) + 4

@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from holdfast.core.bundle import check_bundle
-from holdfast.core.errors import InvalidImport
-from holdfast.core.window import unanswered_calls
-from holdfast.service.histories.message_lists import read_messages
-from holdfast.testing.builders import NOON
+from moorage.core.bundle import check_bundle
+from moorage.core.errors import InvalidImport
+from moorage.core.window import unanswered_calls
+from moorage.service.histories.message_lists import read_messages
+from moorage.testing.builders import NOON
 from tests.service.doors import Place, Timed
 
 CALL = {"id": "call-1", "type": "function", "function": {"name": "weather", "arguments": '{"city": "Lisbon"}'}}
@@ -44,13 +44,13 @@ def lines(values: list[Any]) -> str:
     return "".join(f"{json.dumps(value)}\n" for value in values)
 
 
-def said(hf: Any, session_id: str) -> list[tuple[str, Any]]:
-    return [(message.role, message.content) for message in hf.messages(session_id)]
+def said(moor: Any, session_id: str) -> list[tuple[str, Any]]:
+    return [(message.role, message.content) for message in moor.messages(session_id)]
 
 
-def the_only(hf: Any, path: Path, **how: Any) -> str:
+def the_only(moor: Any, path: Path, **how: Any) -> str:
     """Import a file that holds one conversation, all of it; its session."""
-    report = hf.import_files([path], **how)
+    report = moor.import_files([path], **how)
     assert (report.left_out, report.left_out_total) == ([], 0)
     [session_id] = report.imported
     return str(session_id)
@@ -70,57 +70,57 @@ def the_only(hf: Any, path: Path, **how: Any) -> str:
     ids=["list", "list over lines", "messages on lines", "object", "object over lines", "list of objects", "line"],
 )
 def test_a_list_is_read_however_it_is_written(timed: Timed, tmp_path: Path, text: str) -> None:
-    session_id = the_only(timed.hf, write(tmp_path / "chat", text))
-    assert said(timed.hf, session_id) == EXPECTED
-    session = timed.hf.get(session_id)
+    session_id = the_only(timed.moor, write(tmp_path / "chat", text))
+    assert said(timed.moor, session_id) == EXPECTED
+    session = timed.moor.get(session_id)
     assert (session.state, session.interface, session.task_id) == ("suspended", "openai", session_id)
-    assert {entry.interface for entry in timed.hf.log(session_id)} == {"openai"}
+    assert {entry.interface for entry in timed.moor.log(session_id)} == {"openai"}
 
 
 def test_a_conversation_on_each_line_is_a_session_each(timed: Timed, tmp_path: Path) -> None:
     path = write(
         tmp_path / "tuning.jsonl", lines([{"messages": CHAT}, {"messages": CHAT[:2]}, {"messages": CHAT[1:2]}])
     )
-    report = timed.hf.import_files([path])
+    report = timed.moor.import_files([path])
     assert len(report.imported) == 3
-    assert sorted(len(timed.hf.messages(each).items) for each in report.imported) == [1, 2, 5]
+    assert sorted(len(timed.moor.messages(each).items) for each in report.imported) == [1, 2, 5]
 
 
 def test_importing_twice_or_from_another_file_changes_nothing(place: Place, tmp_path: Path) -> None:
-    hf = place.connect()
+    moor = place.connect()
     path = write(tmp_path / "a.json", CHAT)
-    would = hf.import_files([path], dry_run=True)
-    assert (len(would.imported), list(hf.list())) == (1, [])
-    report = hf.import_files([path])
+    would = moor.import_files([path], dry_run=True)
+    assert (len(would.imported), list(moor.list())) == (1, [])
+    report = moor.import_files([path])
     assert report.imported == would.imported
-    before = list(hf.export(report.imported[0]))
-    again = hf.import_files([write(tmp_path / "b.jsonl", lines(CHAT)), path])
+    before = list(moor.export(report.imported[0]))
+    again = moor.import_files([write(tmp_path / "b.jsonl", lines(CHAT)), path])
     assert (again.imported, set(again.already_there)) == ([], set(report.imported))
-    assert list(hf.export(report.imported[0])) == before
+    assert list(moor.export(report.imported[0])) == before
 
 
 def test_what_is_said_of_a_conversation_besides_is_kept(timed: Timed, tmp_path: Path) -> None:
     about = {"session_id": "s-1", "task_id": "T001", "agent": "forecaster", "model": "m-1", "api_key": "sk-1"}
-    session_id = the_only(timed.hf, write(tmp_path / "chat.json", {**about, "messages": CHAT}))
-    session = timed.hf.get("s-1")
+    session_id = the_only(timed.moor, write(tmp_path / "chat.json", {**about, "messages": CHAT}))
+    session = timed.moor.get("s-1")
     assert (session_id, session.task_id, session.agent_name) == ("s-1", "T001", "forecaster")
     assert session.metadata == {"host": "openai", "imported": {"model": "m-1", "api_key": "[redacted]"}}
 
 
 @pytest.mark.parametrize("task", ["T001", "Größe 5/…"[:7].replace("/", "-")])
 def test_a_folder_of_tasks_links_conversations_to_them(place: Place, tmp_path: Path, task: str) -> None:
-    hf = place.connect()
-    hf.create(session_id="there", task_id=task)
+    moor = place.connect()
+    moor.create(session_id="there", task_id=task)
     path = write(tmp_path / "tasks" / task / "agent" / "conversation_history.json", CHAT)
     write(tmp_path / "tasks" / "other" / "agent" / "conversation_history.json", {"messages": CHAT[:2]}, indent=1)
     write(tmp_path / "tasks" / "other" / "package.json", {"role": "user"})
-    report = hf.import_files([tmp_path / "tasks"])
+    report = moor.import_files([tmp_path / "tasks"])
     assert (len(report.imported), report.left_out) == (2, [])
-    mine = [session.session_id for session in hf.list(task_id=task, sort="created")]
+    mine = [session.session_id for session in moor.list(task_id=task, sort="created")]
     assert len(mine) == 2
-    assert said(hf, next(each for each in mine if each != "there")) == EXPECTED
+    assert said(moor, next(each for each in mine if each != "there")) == EXPECTED
     write(path, CHAT[:4])
-    assert hf.import_files([path]).already_there == [each for each in mine if each != "there"]
+    assert moor.import_files([path]).already_there == [each for each in mine if each != "there"]
 
 
 def test_older_calls_and_items_of_responses_are_calls_too(timed: Timed, tmp_path: Path) -> None:
@@ -136,13 +136,13 @@ def test_older_calls_and_items_of_responses_are_calls_too(timed: Timed, tmp_path
         {"type": "function_call_output", "call_id": "c-1", "output": "rain"},
         {"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": "Rain."}]},
     ]
-    first = said(timed.hf, the_only(timed.hf, write(tmp_path / "a.json", older)))
+    first = said(timed.moor, the_only(timed.moor, write(tmp_path / "a.json", older)))
     call_id = first[1][1][0]["id"]
     assert first[1:] == [
         ("assistant", [{"type": "tool_call", "id": call_id, "name": "weather", "input": "not json"}]),
         ("tool", [{"type": "tool_result", "call_id": call_id, "output": "rain"}]),
     ]
-    second = said(timed.hf, the_only(timed.hf, write(tmp_path / "b.json", {"input": items})))
+    second = said(timed.moor, the_only(timed.moor, write(tmp_path / "b.json", {"input": items})))
     assert second == [
         ("user", "Weather?"),
         ("assistant", [{"type": "tool_call", "id": "c-1", "name": "weather", "input": {}}]),
@@ -159,9 +159,9 @@ def test_pictures_are_referred_to_and_blocks_of_other_models_are_read(timed: Tim
         {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "t-1", "content": "a cat"}]},
         {"role": "assistant", "content": "", "refusal": "I cannot say."},
     ]
-    report = timed.hf.import_files([write(tmp_path / "a.json", chat)])
+    report = timed.moor.import_files([write(tmp_path / "a.json", chat)])
     assert report.passed_over == {"image": 1}
-    assert said(timed.hf, report.imported[0]) == [
+    assert said(timed.moor, report.imported[0]) == [
         (
             "user",
             [{"type": "text", "text": "What is this?"}, {"type": "image", "media_type": "image/png", "size": 3}],
@@ -178,8 +178,8 @@ def test_times_are_kept_where_they_are_said(timed: Timed, tmp_path: Path) -> Non
         {"role": "assistant", "content": "b", "created_at": 1746086460},
         {"role": "user", "content": "c", "ts": "whenever"},
     ]
-    session_id = the_only(timed.hf, write(tmp_path / "a.json", chat))
-    times = [entry.at.isoformat() for entry in timed.hf.messages(session_id)]
+    session_id = the_only(timed.moor, write(tmp_path / "a.json", chat))
+    times = [entry.at.isoformat() for entry in timed.moor.messages(session_id)]
     assert times == ["2025-05-01T08:00:00+00:00", "2025-05-01T08:01:00+00:00", "2025-05-01T08:01:00+00:00"]
 
 
@@ -194,7 +194,7 @@ def test_what_is_wrong_is_left_out_with_its_place_and_the_rest_comes_in(timed: T
         {"role": "assistant", "content": "c", "logprobs": {"a": 1}, "reasoning_content": "hm"},
         {"role": "assistant", "content": None},
     ]
-    by_lines = timed.hf.import_files([write(tmp_path / "a.jsonl", lines(chat) + '{"role": "user", "con')])
+    by_lines = timed.moor.import_files([write(tmp_path / "a.jsonl", lines(chat) + '{"role": "user", "con')])
     assert [(each.line, each.reason.partition(" (")[0]) for each in by_lines.left_out] == [
         (9, "not JSON"),
         (2, "a message whose role is 'boss'"),
@@ -204,7 +204,7 @@ def test_what_is_wrong_is_left_out_with_its_place_and_the_rest_comes_in(timed: T
         (4, "a result of the call 'nobody', which is not there"),
     ]
     assert by_lines.passed_over == {"field logprobs": 1, "thinking": 1, "empty": 1}
-    assert said(timed.hf, by_lines.imported[0]) == [("user", "a"), ("assistant", "c")]
+    assert said(timed.moor, by_lines.imported[0]) == [("user", "a"), ("assistant", "c")]
     other = timed.connect(owner="other").import_files([write(tmp_path / "b.json", chat, indent=1)])
     assert other.left_out[0].reason == "message 2: a message whose role is 'boss'"
 
@@ -213,15 +213,15 @@ def test_what_is_wrong_is_left_out_with_its_place_and_the_rest_comes_in(timed: T
 def test_a_document_that_was_cut_short_is_left_out_or_refused(timed: Timed, tmp_path: Path, text: str) -> None:
     folder = tmp_path / "T001" / "agent"
     path = write(folder / "conversation_history.json", text)
-    report = timed.hf.import_files([tmp_path])
+    report = timed.moor.import_files([tmp_path])
     assert (report.imported, [each.file for each in report.left_out]) == ([], [str(path)])
     with pytest.raises(InvalidImport, match="nor a list of messages"):
-        timed.hf.import_files([write(tmp_path / "other.json", text)])
+        timed.moor.import_files([write(tmp_path / "other.json", text)])
 
 
 def test_a_call_without_its_result_is_answered_when_the_session_goes_on(timed: Timed, tmp_path: Path) -> None:
-    session_id = the_only(timed.hf, write(tmp_path / "a.json", CHAT[:3]))
-    back = timed.hf.resume(session_id)
+    session_id = the_only(timed.moor, write(tmp_path / "a.json", CHAT[:3]))
+    back = timed.moor.resume(session_id)
     assert unanswered_calls(back.messages) == []
     repaired = back.messages[-1].content
     assert isinstance(repaired, list)

@@ -13,10 +13,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from holdfast import sync
-from holdfast.core.errors import InvalidImport
-from holdfast.core.window import unanswered_calls
-from holdfast.service.importing import ImportReport
+from moorage import sync
+from moorage.core.errors import InvalidImport
+from moorage.core.window import unanswered_calls
+from moorage.service.importing import ImportReport
 from tests.service.doors import Timed, timed_on
 from tests.service.histories import EXPLORER, HOST, OLD, PROJECT, READER, STATE
 
@@ -37,28 +37,28 @@ def shelf(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
         yield timed_on(request.param, tmp_path_factory.mktemp("store"), connections)
 
 
-def imported(shelf: Timed, source: Path) -> tuple[sync.Holdfast, ImportReport]:
+def imported(shelf: Timed, source: Path) -> tuple[sync.Moorage, ImportReport]:
     """Import for somebody new, and look whether all that came in is whole; then once more."""
-    hf = shelf.connect(owner=next(owners))
-    report = hf.import_files([source], source="auto" if source.is_dir() else kind_of(source))
-    sessions = {session.id: session for session in hf.list(limit=100)}
+    moor = shelf.connect(owner=next(owners))
+    report = moor.import_files([source], source="auto" if source.is_dir() else kind_of(source))
+    sessions = {session.id: session for session in moor.list(limit=100)}
     assert sorted(sessions) == sorted(report.imported)
     for session in sessions.values():
-        check_whole(hf, session.id)
-    before = [list(hf.export(ref)) for ref in sorted(sessions)]
-    again = hf.import_files([source], source="auto" if source.is_dir() else kind_of(source))
+        check_whole(moor, session.id)
+    before = [list(moor.export(ref)) for ref in sorted(sessions)]
+    again = moor.import_files([source], source="auto" if source.is_dir() else kind_of(source))
     assert (again.imported, sorted(again.already_there)) == ([], sorted(sessions))
-    assert [list(hf.export(ref)) for ref in sorted(sessions)] == before
-    return hf, report
+    assert [list(moor.export(ref)) for ref in sorted(sessions)] == before
+    return moor, report
 
 
 def kind_of(source: Path) -> str:
     return "state" if source.suffix == ".json" else "claude-code"
 
 
-def check_whole(hf: sync.Holdfast, ref: str) -> None:
+def check_whole(moor: sync.Moorage, ref: str) -> None:
     """A session that any rule could have made, whose every result follows its call."""
-    session, entries = hf.get(ref), hf.log(ref, limit=1000).items
+    session, entries = moor.get(ref), moor.log(ref, limit=1000).items
     assert [entry.number for entry in entries] == list(range(1, session.last_entry + 1))
     messages = [entry for entry in entries if entry.is_message]
     open_calls: set[str] = set()
@@ -69,12 +69,12 @@ def check_whole(hf: sync.Holdfast, ref: str) -> None:
             elif part["type"] == "tool_result":
                 open_calls.remove(part["call_id"])
     assert {call for _, call, _ in unanswered_calls(messages)} == open_calls
-    assert hf.messages(ref, last=3) is not None
+    assert moor.messages(ref, last=3) is not None
     if not session.is_final:
-        hf.fork(ref, session_id=f"{ref}-fork")
-        hf.resume(f"{ref}-fork")
-        hf.append(f"{ref}-fork", "on we go")
-        hf.delete(f"{ref}-fork")
+        moor.fork(ref, session_id=f"{ref}-fork")
+        moor.resume(f"{ref}-fork")
+        moor.append(f"{ref}-fork", "on we go")
+        moor.delete(f"{ref}-fork")
 
 
 # Ways to mutilate a file ------------------------------------------------------------------------
@@ -195,8 +195,8 @@ def test_what_cannot_be_told_is_refused_and_nothing_changed(
 ) -> None:
     path = tmp_path / "something.bin"
     path.write_bytes(damaged(source.read_bytes(), data.draw))
-    hf = shelf.connect(owner=next(owners))
+    moor = shelf.connect(owner=next(owners))
     report = ImportReport()
     with suppress(InvalidImport):
-        report = hf.import_files([path])
-    assert sorted(session.id for session in hf.list()) == sorted(report.imported)
+        report = moor.import_files([path])
+    assert sorted(session.id for session in moor.list()) == sorted(report.imported)

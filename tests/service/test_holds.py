@@ -7,21 +7,21 @@ from collections.abc import Callable
 
 import pytest
 
-from holdfast import sync
-from holdfast.core.errors import HeldByAnother, HoldLost, InvalidField
-from holdfast.core.render import to_json
-from holdfast.testing.faults import race
+from moorage import sync
+from moorage.core.errors import HeldByAnother, HoldLost, InvalidField
+from moorage.core.render import to_json
+from moorage.testing.faults import race
 from tests.service.doors import Place, Timed
 
 
 def test_the_packet_has_all_that_is_needed_to_go_on(timed: Timed) -> None:
-    hf = timed.hf
-    session = hf.create("echo-agent", metadata={"workspace": "prod"})
-    hf.append(session.id, ["one", "two"])
-    hf.context.merge(session.id, {"colour": "blue", "size": 3})
-    hf.suspend(session.id, checkpoint={"step": 3}, reason="lunch")
+    moor = timed.moor
+    session = moor.create("echo-agent", metadata={"workspace": "prod"})
+    moor.append(session.id, ["one", "two"])
+    moor.context.merge(session.id, {"colour": "blue", "size": 3})
+    moor.suspend(session.id, checkpoint={"step": 3}, reason="lunch")
     at = timed.forward(minutes=5)
-    packet = hf.resume(session.id)
+    packet = moor.resume(session.id)
     assert (packet.session.state, packet.session.metadata) == ("active", {"workspace": "prod"})
     assert packet.checkpoint == {"step": 3}
     assert packet.context == {"colour": "blue", "size": 3}
@@ -29,43 +29,43 @@ def test_the_packet_has_all_that_is_needed_to_go_on(timed: Timed) -> None:
     assert packet.hold.holder == "ann"
     assert (packet.hold.until - at).total_seconds() == 600
     assert packet.hold.token
-    assert packet.session.version == hf.get(session.id).version
+    assert packet.session.version == moor.get(session.id).version
 
 
 def test_whatever_its_age_a_session_is_picked_up(timed: Timed) -> None:
-    session = timed.hf.create("echo-agent")
-    timed.hf.suspend(session.id)
+    session = timed.moor.create("echo-agent")
+    timed.moor.suspend(session.id)
     timed.forward(days=400)
-    assert timed.hf.resume(session.id).session.state == "active"
+    assert timed.moor.resume(session.id).session.state == "active"
 
 
 def test_a_session_without_checkpoint_context_or_messages_is_picked_up_too(place: Place) -> None:
-    hf = place.connect()
-    packet = hf.resume(hf.create("echo-agent").id)
+    moor = place.connect()
+    packet = moor.resume(moor.create("echo-agent").id)
     assert (packet.checkpoint, packet.context, packet.messages) == (None, {}, [])
 
 
 def test_the_token_is_shown_to_its_holder_alone(place: Place) -> None:
-    hf = place.connect(holder="ann")
-    session = hf.create("echo-agent", name="held")
-    packet = hf.resume(session.id)
+    moor = place.connect(holder="ann")
+    session = moor.create("echo-agent", name="held")
+    packet = moor.resume(session.id)
     shown = [
-        hf.get(session.id),
+        moor.get(session.id),
         packet.session,
-        *hf.list(),
-        hf.update(session.id, metadata={"a": 1}),
-        hf.tree(session.id).session,
-        *hf.ancestors(hf.create("child", parent=session.id).id),
+        *moor.list(),
+        moor.update(session.id, metadata={"a": 1}),
+        moor.tree(session.id).session,
+        *moor.ancestors(moor.create("child", parent=session.id).id),
     ]
     assert all(str(packet.hold.token) not in str(to_json(each)) for each in shown)
-    assert all(str(packet.hold.token) not in line for line in hf.export(session.id))
-    assert all(str(packet.hold.token) not in str(event) for event in hf.events(follow=False))
+    assert all(str(packet.hold.token) not in line for line in moor.export(session.id))
+    assert all(str(packet.hold.token) not in str(event) for event in moor.events(follow=False))
     assert {each.hold.holder for each in shown if each.hold} == {"ann"}
 
 
 def test_another_is_told_who_holds_it_and_until_when(timed: Timed) -> None:
-    session = timed.hf.create("echo-agent")
-    timed.hf.resume(session.id)
+    session = timed.moor.create("echo-agent")
+    timed.moor.resume(session.id)
     with pytest.raises(HeldByAnother) as refused:
         timed.connect(holder="bob").resume(session.id)
     assert refused.value.facts == {"session_id": session.id, "holder": "ann", "until": "2026-03-01T12:10:00Z"}
@@ -74,36 +74,36 @@ def test_another_is_told_who_holds_it_and_until_when(timed: Timed) -> None:
 
 
 def test_the_same_holder_asking_again_gets_the_same_token(timed: Timed) -> None:
-    session = timed.hf.create("echo-agent")
-    first = timed.hf.resume(session.id)
+    session = timed.moor.create("echo-agent")
+    first = timed.moor.resume(session.id)
     timed.forward(minutes=9)
     again = timed.connect(holder="ann").resume(session.id)
     assert again.hold.token == first.hold.token
     assert (again.hold.until - first.hold.until).total_seconds() == 540
-    assert len(timed.hf.log(session.id, kinds=["resumed"])) == 1
+    assert len(timed.moor.log(session.id, kinds=["resumed"])) == 1
 
 
-WRITES: dict[str, Callable[[sync.Holdfast, str, str | None], object]] = {
-    "append": lambda hf, ref, token: hf.append(ref, "hello", token=token),
-    "send": lambda hf, ref, token: hf.send(ref, "hello", token=token),
-    "update": lambda hf, ref, token: hf.update(ref, metadata={"a": 1}, token=token),
-    "checkpoint": lambda hf, ref, token: hf.save_checkpoint(ref, {"step": 1}, token=token),
-    "compact": lambda hf, ref, token: hf.compact(ref, "so far", token=token),
+WRITES: dict[str, Callable[[sync.Moorage, str, str | None], object]] = {
+    "append": lambda moor, ref, token: moor.append(ref, "hello", token=token),
+    "send": lambda moor, ref, token: moor.send(ref, "hello", token=token),
+    "update": lambda moor, ref, token: moor.update(ref, metadata={"a": 1}, token=token),
+    "checkpoint": lambda moor, ref, token: moor.save_checkpoint(ref, {"step": 1}, token=token),
+    "compact": lambda moor, ref, token: moor.compact(ref, "so far", token=token),
 }
-ENDS: dict[str, Callable[[sync.Holdfast, str, str | None], object]] = {
-    "suspend": lambda hf, ref, token: hf.suspend(ref, token=token),
-    "finalize": lambda hf, ref, token: hf.finalize(ref, "completed", token=token),
-    "release": lambda hf, ref, token: hf.release(ref, token=token),
+ENDS: dict[str, Callable[[sync.Moorage, str, str | None], object]] = {
+    "suspend": lambda moor, ref, token: moor.suspend(ref, token=token),
+    "finalize": lambda moor, ref, token: moor.finalize(ref, "completed", token=token),
+    "release": lambda moor, ref, token: moor.release(ref, token=token),
 }
 
 
 @pytest.mark.parametrize("write", WRITES)
 def test_writing_with_the_token_renews_the_hold(timed: Timed, write: str) -> None:
-    session = timed.hf.create("echo-agent")
-    token = str(timed.hf.resume(session.id).hold.token)
+    session = timed.moor.create("echo-agent")
+    token = str(timed.moor.resume(session.id).hold.token)
     at = timed.forward(minutes=9)
-    WRITES[write](timed.hf, session.id, token)
-    hold = timed.hf.get(session.id).hold
+    WRITES[write](timed.moor, session.id, token)
+    hold = timed.moor.get(session.id).hold
     assert hold is not None
     assert (hold.until - at).total_seconds() == 600
     timed.forward(minutes=9)
@@ -113,15 +113,15 @@ def test_writing_with_the_token_renews_the_hold(timed: Timed, write: str) -> Non
 
 @pytest.mark.parametrize("write", WRITES | ENDS)
 def test_a_wrong_token_is_refused_and_changes_nothing(place: Place, write: str) -> None:
-    hf = place.connect(holder="ann")
-    session = hf.create("echo-agent")
-    hf.append(session.id, "hello")
-    hf.resume(session.id)
-    before = list(hf.export(session.id)), hf.get(session.id)
+    moor = place.connect(holder="ann")
+    session = moor.create("echo-agent")
+    moor.append(session.id, "hello")
+    moor.resume(session.id)
+    before = list(moor.export(session.id)), moor.get(session.id)
     for token in ("guessed", "", "0" * 32):
         with pytest.raises(HoldLost):
-            (WRITES | ENDS)[write](hf, session.id, token)
-    assert (list(hf.export(session.id)), hf.get(session.id)) == before
+            (WRITES | ENDS)[write](moor, session.id, token)
+    assert (list(moor.export(session.id)), moor.get(session.id)) == before
 
 
 @pytest.mark.parametrize("write", WRITES)
@@ -151,21 +151,21 @@ def test_suspending_and_releasing_end_the_hold(place: Place, end: str) -> None:
 
 
 def test_finalizing_ends_the_hold(place: Place) -> None:
-    hf = place.connect()
-    session = hf.create("echo-agent")
-    token = str(hf.resume(session.id).hold.token)
-    assert hf.finalize(session.id, "completed", token=token).hold is None
+    moor = place.connect()
+    session = moor.create("echo-agent")
+    token = str(moor.resume(session.id).hold.token)
+    assert moor.finalize(session.id, "completed", token=token).hold is None
 
 
 def test_time_ends_the_hold_and_its_token_is_worth_nothing_once_another_has_it(timed: Timed) -> None:
     bob = timed.connect(holder="bob")
-    session = timed.hf.create("echo-agent")
-    token = str(timed.hf.resume(session.id).hold.token)
+    session = timed.moor.create("echo-agent")
+    token = str(timed.moor.resume(session.id).hold.token)
     timed.forward(minutes=10)
     assert bob.resume(session.id).hold.holder == "bob"
     for write in (*WRITES.values(), *ENDS.values()):
         with pytest.raises(HoldLost):
-            write(timed.hf, session.id, token)
+            write(timed.moor, session.id, token)
 
 
 def test_a_hold_may_be_released_by_a_person_without_its_token(place: Place) -> None:
@@ -177,13 +177,13 @@ def test_a_hold_may_be_released_by_a_person_without_its_token(place: Place) -> N
 
 
 def test_holders_of_one_connection_may_be_told_apart(place: Place) -> None:
-    hf = place.connect()
-    session = hf.create("echo-agent")
-    hf.resume(session.id, holder="worker-1")
+    moor = place.connect()
+    session = moor.create("echo-agent")
+    moor.resume(session.id, holder="worker-1")
     with pytest.raises(HeldByAnother):
-        hf.resume(session.id, holder="worker-2")
+        moor.resume(session.id, holder="worker-2")
     with pytest.raises(InvalidField):
-        hf.resume(session.id, holder="")
+        moor.resume(session.id, holder="")
 
 
 def test_two_connections_are_two_holders(place: Place) -> None:
@@ -205,14 +205,14 @@ def test_exactly_one_of_many_threads_wins(place: Place, shared: bool) -> None:
     won: list[str] = []
     lost: list[HeldByAnother] = []
 
-    def resume(number: int, hf: sync.Holdfast) -> None:
+    def resume(number: int, moor: sync.Moorage) -> None:
         start.wait(30)
         try:
-            won.append(hf.resume(session.id, holder=f"h-{number}").hold.holder)
+            won.append(moor.resume(session.id, holder=f"h-{number}").hold.holder)
         except HeldByAnother as error:
             lost.append(error)
 
-    threads = [threading.Thread(target=resume, args=(number, hf)) for number, hf in enumerate(doors)]
+    threads = [threading.Thread(target=resume, args=(number, moor)) for number, moor in enumerate(doors)]
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -224,13 +224,13 @@ def test_exactly_one_of_many_threads_wins(place: Place, shared: bool) -> None:
 
 RESUMER = """
 import sys
-from holdfast import sync
-from holdfast.core.errors import HeldByAnother
-hf = sync.connect(sys.argv[1], holder=sys.argv[2])
+from moorage import sync
+from moorage.core.errors import HeldByAnother
+moor = sync.connect(sys.argv[1], holder=sys.argv[2])
 print("ready", flush=True)
 sys.stdin.readline()
 try:
-    print("won", hf.resume("s-1").hold.holder)
+    print("won", moor.resume("s-1").hold.holder)
 except HeldByAnother as error:
     print("lost", error.holder, error.until)
 """
@@ -239,8 +239,8 @@ except HeldByAnother as error:
 def test_exactly_one_of_many_processes_wins(place: Place) -> None:
     if not place.is_shared:
         pytest.skip("memory is not shared among processes")
-    hf = place.connect()
-    hf.create("echo-agent", session_id="s-1")
+    moor = place.connect()
+    moor.create("echo-agent", session_id="s-1")
     for round_ in range(3):
         answers = race(RESUMER, [(place.url, f"holder-{number}") for number in range(6)])
         words = [answer[0].split() for answer in answers]
@@ -248,8 +248,8 @@ def test_exactly_one_of_many_processes_wins(place: Place) -> None:
         assert len(winners) == 1, words
         assert {word[1] for word in words if word[0] == "lost"} == set(winners)
         assert len({word[2] for word in words if word[0] == "lost"}) == 1
-        assert len(hf.log("s-1", kinds=["resumed"])) == round_ + 1
-        hf.release("s-1")
+        assert len(moor.log("s-1", kinds=["resumed"])) == round_ + 1
+        moor.release("s-1")
 
 
 # Repairs ----------------------------------------------------------------------------------------
@@ -264,10 +264,10 @@ def a_result(call_id: str) -> dict[str, object]:
     return {"role": "tool", "content": [{"type": "tool_result", "call_id": call_id, "output": "done"}]}
 
 
-def repairs(hf: sync.Holdfast, ref: str) -> list[str]:
+def repairs(moor: sync.Moorage, ref: str) -> list[str]:
     return [
         part["call_id"]
-        for entry in hf.messages(ref, limit=1000)
+        for entry in moor.messages(ref, limit=1000)
         if isinstance(entry.content, list)
         for part in entry.content
         if part.get("repaired")
@@ -275,65 +275,65 @@ def repairs(hf: sync.Holdfast, ref: str) -> list[str]:
 
 
 def test_a_call_left_open_by_a_crash_is_answered_visibly_and_once(place: Place) -> None:
-    hf = place.connect(holder="ann")
-    session = hf.create("echo-agent")
-    hf.append(session.id, ["go", a_call("c-1"), a_result("c-1"), a_call("c-2")])
-    packet = hf.resume(session.id)
+    moor = place.connect(holder="ann")
+    session = moor.create("echo-agent")
+    moor.append(session.id, ["go", a_call("c-1"), a_result("c-1"), a_call("c-2")])
+    packet = moor.resume(session.id)
     content = packet.messages[-1].content
     assert isinstance(content, list)
     part = content[0]
     assert (part["call_id"], part["is_error"], part["repaired"]) == ("c-2", True, True)
-    assert hf.messages(session.id).items[-1] == packet.messages[-1], "it is in the log"
-    hf.release(session.id)
-    hf.resume(session.id)
-    assert repairs(hf, session.id) == ["c-2"]
+    assert moor.messages(session.id).items[-1] == packet.messages[-1], "it is in the log"
+    moor.release(session.id)
+    moor.resume(session.id)
+    assert repairs(moor, session.id) == ["c-2"]
 
 
 def test_an_answered_call_is_not_repaired(place: Place) -> None:
-    hf = place.connect()
-    session = hf.create("echo-agent")
-    hf.append(session.id, [a_call("c-1"), a_result("c-1")])
-    hf.resume(session.id)
-    assert repairs(hf, session.id) == []
+    moor = place.connect()
+    session = moor.create("echo-agent")
+    moor.append(session.id, [a_call("c-1"), a_result("c-1")])
+    moor.resume(session.id)
+    assert repairs(moor, session.id) == []
 
 
 def test_a_call_whose_id_was_used_before_is_repaired_each_time(place: Place) -> None:
-    hf = place.connect()
-    session = hf.create("echo-agent")
+    moor = place.connect()
+    session = moor.create("echo-agent")
     for count in (1, 2, 3):
-        hf.append(session.id, [a_call("c-1")])
-        hf.resume(session.id)
-        hf.release(session.id)
-        assert repairs(hf, session.id) == ["c-1"] * count
+        moor.append(session.id, [a_call("c-1")])
+        moor.resume(session.id)
+        moor.release(session.id)
+        assert repairs(moor, session.id) == ["c-1"] * count
 
 
 def test_a_holder_that_asks_again_is_at_it_still_and_nothing_is_repaired(place: Place) -> None:
-    hf = place.connect(holder="ann")
-    session = hf.create("echo-agent")
-    token = str(hf.resume(session.id).hold.token)
-    hf.append(session.id, a_call("c-1"), token=token)
-    hf.resume(session.id)
-    hf.append(session.id, a_result("c-1"), token=token)
-    assert repairs(hf, session.id) == []
+    moor = place.connect(holder="ann")
+    session = moor.create("echo-agent")
+    token = str(moor.resume(session.id).hold.token)
+    moor.append(session.id, a_call("c-1"), token=token)
+    moor.resume(session.id)
+    moor.append(session.id, a_result("c-1"), token=token)
+    assert repairs(moor, session.id) == []
 
 
 def test_whoever_suspends_with_the_token_is_the_agent(place: Place) -> None:
-    hf = place.connect()
-    session = hf.create("echo-agent")
-    hf.suspend(session.id)
-    token = str(hf.resume(session.id).hold.token)
-    hf.suspend(session.id, token=token)
-    said = [entry.data["suspended_by"] for entry in hf.log(session.id, kinds=["suspended"]) if entry.data]
+    moor = place.connect()
+    session = moor.create("echo-agent")
+    moor.suspend(session.id)
+    token = str(moor.resume(session.id).hold.token)
+    moor.suspend(session.id, token=token)
+    said = [entry.data["suspended_by"] for entry in moor.log(session.id, kinds=["suspended"]) if entry.data]
     assert said == ["person", "agent"]
 
 
 def test_a_session_kept_past_its_ttl_slows_nobody_down(timed: Timed) -> None:
-    hf = timed.hf
-    hf.create("echo-agent", session_id="kept", ttl=60)
-    hf.create("echo-agent", session_id="other")
-    token = str(hf.resume("kept").hold.token)
+    moor = timed.moor
+    moor.create("echo-agent", session_id="kept", ttl=60)
+    moor.create("echo-agent", session_id="other")
+    token = str(moor.resume("kept").hold.token)
     timed.forward(minutes=2)
-    hf.get("other")
+    moor.get("other")
     assert timed.deps.look_again_at > timed.clock.now(), "it is not looked at again for every call"
-    hf.release("kept", token=token)
-    assert [each.id for each in hf.list()] == ["other"]
+    moor.release("kept", token=token)
+    assert [each.id for each in moor.list()] == ["other"]

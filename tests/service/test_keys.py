@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 
-from holdfast.core.errors import Forbidden, InvalidField, KeyNotFound, Unauthorized
-from holdfast.core.key import Key, Scope, read_key
-from holdfast.service.deps import Deps
-from holdfast.service.inline import drive
-from holdfast.service.keys import KNOWN_FOR, authenticate, create_key, has_keys, list_keys, revoke_key
-from holdfast.stores.sqlite.store import SqliteStore
-from holdfast.testing.builders import NOON, FakeClock
+from moorage.core.errors import Forbidden, InvalidField, KeyNotFound, Unauthorized
+from moorage.core.key import Key, Scope, read_key
+from moorage.service.deps import Deps
+from moorage.service.inline import drive
+from moorage.service.keys import KNOWN_FOR, authenticate, create_key, has_keys, list_keys, revoke_key
+from moorage.stores.sqlite.store import SqliteStore
+from moorage.testing.builders import NOON, FakeClock
 from tests.service.doors import Timed
 
 
@@ -37,7 +37,7 @@ def who(timed: Timed, text: object) -> Key:
 def test_a_key_says_whose_it_is_and_what_it_is_good_for(timed: Timed) -> None:
     key, text = make(timed, owner="ann", scopes=["write", "read", "write"], name="laptop", by="bob")
 
-    assert text.startswith(f"hf_{key.key_id}_")
+    assert text.startswith(f"moor_{key.key_id}_")
     assert (key.owner, key.scopes, key.name, key.created_by) == ("ann", (Scope.READ, Scope.WRITE), "laptop", "bob")
     assert (key.created_at, key.expires_at, key.revoked_at, key.last_used_at, key.owners) == (
         NOON,
@@ -57,7 +57,7 @@ def test_the_secret_is_nowhere_in_the_store(timed: Timed, tmp_path: Path) -> Non
 
     _, digest = drive(timed.store.key(key.key_id)) or (None, "")
     assert secret not in digest
-    for file in tmp_path.glob("holdfast.db*"):
+    for file in tmp_path.glob("moorage.db*"):
         assert secret.encode() not in file.read_bytes()
         assert bytes.fromhex(secret) not in file.read_bytes()
 
@@ -70,10 +70,10 @@ def test_what_does_not_count_is_refused_in_the_same_words(timed: Timed) -> None:
         revoked[1],
         expired[1],
         good[1][:-1] + ("0" if good[1][-1] != "0" else "1"),
-        f"hf_{good[0].key_id}_{expired[1].rpartition('_')[2]}",
-        "hf_000000000000_" + "0" * 64,
-        "", "hf", "hf__", "hf_a_", "hf__b", good[1] + "0", "x" + good[1], "Bearer " + good[1], "é" * 9, "h" * 10**6,
-        None, 7, b"hf_a_b",
+        f"moor_{good[0].key_id}_{expired[1].rpartition('_')[2]}",
+        "moor_000000000000_" + "0" * 64,
+        "", "moor", "moor__", "moor_a_", "moor__b", good[1] + "0", "x" + good[1], "Bearer " + good[1], "é" * 9, "h" * 10**6,
+        None, 7, b"moor_a_b",
     ]  # fmt: skip
 
     told = set()
@@ -133,7 +133,7 @@ def test_keys_are_not_read_anew_for_every_request(tmp_path: Path) -> None:
             self.reads += 1
             return await super().key(key_id)
 
-    store = Counting.open(tmp_path / "holdfast.db")
+    store = Counting.open(tmp_path / "moorage.db")
     assert isinstance(store, Counting)
     deps = Deps(store, FakeClock(), os.urandom)
     text = drive(create_key(deps)).text
@@ -152,7 +152,7 @@ def test_when_a_key_was_used_is_known_to_the_hour(timed: Timed) -> None:
     at = timed.forward(minutes=1)
     assert who(timed, text).last_used_at == at
     with pytest.raises(Unauthorized):
-        who(timed, f"hf_{key.key_id}_00")  # a guess is no use
+        who(timed, f"moor_{key.key_id}_00")  # a guess is no use
     assert [each.last_used_at for each in drive(list_keys(timed.deps))] == [at]
 
 
@@ -221,6 +221,6 @@ def test_a_key_is_good_for_its_scopes_alone(held: str, allowed: set[str]) -> Non
 
 
 def test_only_a_key_is_read_as_one() -> None:
-    assert read_key("hf_a1_b2") == ("a1", "b2")
-    for text in ("hfs_a1_b2", "hf_a-1_b2", "hf_a1_b_2", "hf_a1"):
+    assert read_key("moor_a1_b2") == ("a1", "b2")
+    for text in ("moors_a1_b2", "moor_a-1_b2", "moor_a1_b_2", "moor_a1"):
         assert read_key(text) is None

@@ -14,13 +14,13 @@ from typing import Any
 import apsw
 import pytest
 
-from holdfast import sync
-from holdfast.client import Holdfast as AsyncHoldfast
-from holdfast.core.entry import Entry
-from holdfast.service.deps import Caller, Deps, Settings
-from holdfast.service.inline import drive
-from holdfast.stores.sqlite.store import SqliteStore
-from holdfast.testing.builders import FakeClock
+from moorage import sync
+from moorage.client import Moorage as AsyncMoorage
+from moorage.core.entry import Entry
+from moorage.service.deps import Caller, Deps, Settings
+from moorage.service.inline import drive
+from moorage.stores.sqlite.store import SqliteStore
+from moorage.testing.builders import FakeClock
 
 SHORT, LONG = 2_000, 100_000
 AT_ONCE = 1_000
@@ -57,14 +57,14 @@ class Bench:
         self.store = SqliteStore.open(folder / "long.db")
         clock = FakeClock()
         deps = Deps(self.store, clock, lambda size: b"\1" * size, Settings())
-        self.hf = sync.Holdfast(AsyncHoldfast(lambda: deps, Caller(by="ann", holder="ann"), threaded=False))
+        self.moor = sync.Moorage(AsyncMoorage(lambda: deps, Caller(by="ann", holder="ann"), threaded=False))
         inline: Any = self.store._access
         self.meter = Meter(inline._db.raw)
         for ref, size in (("short", SHORT), ("long", LONG)):
-            self.hf.create(session_id=ref)
-            self.hf.append(ref, {"role": "system", "content": "Be brief."})
+            self.moor.create(session_id=ref)
+            self.moor.append(ref, {"role": "system", "content": "Be brief."})
             for start in range(0, size, AT_ONCE):
-                self.hf.append(ref, _talk(start, min(AT_ONCE, size - start)))
+                self.moor.append(ref, _talk(start, min(AT_ONCE, size - start)))
 
     def cost(self, deed: Callable[[], Any]) -> int:
         with self.meter.running():
@@ -90,29 +90,29 @@ def bench(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bench]:
     drive(made.store.close())
 
 
-Read = Callable[[sync.Holdfast, str, int], Any]
+Read = Callable[[sync.Moorage, str, int], Any]
 READS: dict[str, Read] = {
-    "the last 20": lambda hf, ref, middle: hf.messages(ref, last=20),
-    "the last 10 turns": lambda hf, ref, middle: hf.messages(ref, turns=10),
-    "2,000 tokens": lambda hf, ref, middle: hf.messages(ref, tokens=2_000),
-    "8,000 bytes": lambda hf, ref, middle: hf.messages(ref, max_bytes=8_000),
-    "an older window": lambda hf, ref, middle: hf.messages(ref, tokens=2_000, before=middle),
-    "the session with its last": lambda hf, ref, middle: hf.get(ref, messages=20),
-    "the newest page": lambda hf, ref, middle: hf.messages(ref, limit=50),
-    "a page before": lambda hf, ref, middle: hf.messages(ref, before=middle, limit=50),
-    "a page after": lambda hf, ref, middle: hf.messages(ref, after=middle, limit=50),
-    "a page of the log": lambda hf, ref, middle: hf.log(ref, after=middle, limit=50),
-    "what seldom happens": lambda hf, ref, middle: hf.log(ref, after=middle, kinds=("summary", "phase", "created")),
-    "the beginning of a stream": lambda hf, ref, middle: list(islice(hf.events(ref, follow=False), 50)),
-    "a stream from a cursor": lambda hf, ref, middle: list(islice(hf.events(ref, after=middle, follow=False), 50)),
+    "the last 20": lambda moor, ref, middle: moor.messages(ref, last=20),
+    "the last 10 turns": lambda moor, ref, middle: moor.messages(ref, turns=10),
+    "2,000 tokens": lambda moor, ref, middle: moor.messages(ref, tokens=2_000),
+    "8,000 bytes": lambda moor, ref, middle: moor.messages(ref, max_bytes=8_000),
+    "an older window": lambda moor, ref, middle: moor.messages(ref, tokens=2_000, before=middle),
+    "the session with its last": lambda moor, ref, middle: moor.get(ref, messages=20),
+    "the newest page": lambda moor, ref, middle: moor.messages(ref, limit=50),
+    "a page before": lambda moor, ref, middle: moor.messages(ref, before=middle, limit=50),
+    "a page after": lambda moor, ref, middle: moor.messages(ref, after=middle, limit=50),
+    "a page of the log": lambda moor, ref, middle: moor.log(ref, after=middle, limit=50),
+    "what seldom happens": lambda moor, ref, middle: moor.log(ref, after=middle, kinds=("summary", "phase", "created")),
+    "the beginning of a stream": lambda moor, ref, middle: list(islice(moor.events(ref, follow=False), 50)),
+    "a stream from a cursor": lambda moor, ref, middle: list(islice(moor.events(ref, after=middle, follow=False), 50)),
 }
 
 
 @pytest.mark.parametrize("name", READS)
 def test_reading_a_bit_of_a_long_session_costs_what_it_costs_in_a_short_one(bench: Bench, name: str) -> None:
     read = READS[name]
-    short = bench.cost(lambda: read(bench.hf, "short", SHORT // 2))
-    long = bench.cost(lambda: read(bench.hf, "long", LONG // 2))
+    short = bench.cost(lambda: read(bench.moor, "short", SHORT // 2))
+    long = bench.cost(lambda: read(bench.moor, "long", LONG // 2))
     assert long <= 1.2 * short, f"{long} steps instead of {short}"
     assert bench.meter.most_rows <= ROWS
 
@@ -120,11 +120,11 @@ def test_reading_a_bit_of_a_long_session_costs_what_it_costs_in_a_short_one(benc
 def test_a_fork_and_a_summary_make_it_no_dearer(bench: Bench) -> None:
     costs = {}
     for ref, size in (("short", SHORT), ("long", LONG)):
-        bench.hf.fork(ref, at=size // 2, session_id=f"{ref}-fork")
-        bench.hf.append(f"{ref}-fork", "elsewhere")
-        alone = bench.cost(lambda ref=ref: bench.hf.messages(f"{ref}-fork", last=20))  # type: ignore[misc]
-        summing = bench.cost(lambda ref=ref: bench.hf.compact(f"{ref}-fork", "so far"))  # type: ignore[misc]
-        after = bench.cost(lambda ref=ref: bench.hf.messages(f"{ref}-fork", last=20))  # type: ignore[misc]
+        bench.moor.fork(ref, at=size // 2, session_id=f"{ref}-fork")
+        bench.moor.append(f"{ref}-fork", "elsewhere")
+        alone = bench.cost(lambda ref=ref: bench.moor.messages(f"{ref}-fork", last=20))  # type: ignore[misc]
+        summing = bench.cost(lambda ref=ref: bench.moor.compact(f"{ref}-fork", "so far"))  # type: ignore[misc]
+        after = bench.cost(lambda ref=ref: bench.moor.messages(f"{ref}-fork", last=20))  # type: ignore[misc]
         costs[ref] = (alone, summing, after)
     assert all(long <= 1.2 * short for short, long in zip(costs["short"], costs["long"], strict=True)), costs
 
@@ -133,22 +133,22 @@ def test_going_on_costs_what_it_costs_in_a_short_session(bench: Bench) -> None:
     costs = {}
     for ref in ("short", "long"):
         packets: list[Any] = []
-        costs[ref] = bench.cost(lambda ref=ref, packets=packets: packets.append(bench.hf.resume(ref)))  # type: ignore[misc]
-        bench.hf.release(ref, token=packets[0].hold.token)
+        costs[ref] = bench.cost(lambda ref=ref, packets=packets: packets.append(bench.moor.resume(ref)))  # type: ignore[misc]
+        bench.moor.release(ref, token=packets[0].hold.token)
         assert len(packets[0].messages) <= 60
     assert costs["long"] <= 1.2 * costs["short"], costs
 
 
 def test_all_of_a_long_session_is_streamed_without_being_held(bench: Bench) -> None:
     with bench.meter.running() as meter:
-        count = sum(1 for _ in bench.hf.export("long"))
+        count = sum(1 for _ in bench.moor.export("long"))
     assert count >= LONG
     assert meter.most_rows <= ROWS
 
 
 def test_the_rows_are_counted_at_all(bench: Bench) -> None:
     with bench.meter.running() as meter:
-        bench.hf.log("long", limit=1_000)
+        bench.moor.log("long", limit=1_000)
     assert 1_000 <= meter.most_rows <= ROWS
 
 
@@ -156,8 +156,8 @@ def test_a_counter_of_ones_own_decides_what_fits(bench: Bench) -> None:
     def one_each(_: Entry) -> int:
         return 1
 
-    page = bench.hf.messages("long", tokens=30, count_tokens=one_each)
+    page = bench.moor.messages("long", tokens=30, count_tokens=one_each)
     assert 26 <= len(page.items) <= 30, "the system message is paid for, and no pair is parted"
     with bench.meter.running() as meter:
-        bench.hf.messages("long", tokens=30, count_tokens=one_each)
+        bench.moor.messages("long", tokens=30, count_tokens=one_each)
     assert meter.most_rows <= ROWS

@@ -6,7 +6,7 @@ from contextlib import suppress
 
 import pytest
 
-from holdfast.core.errors import (
+from moorage.core.errors import (
     AmbiguousReference,
     IdTaken,
     InvalidCursor,
@@ -20,92 +20,92 @@ from tests.service.doors import Place, Timed
 
 
 def test_a_name_will_do_wherever_an_id_does(place: Place) -> None:
-    hf = place.connect()
-    session = hf.create("planner", name="plan-prod")
-    hf.append("plan-prod", "hello")
-    hf.update("plan-prod", phase="planning")
-    hf.context.put("plan-prod", "k", 1)
-    hf.suspend("plan-prod", checkpoint={"step": 1})
-    assert hf.resume("plan-prod").session.id == session.id
-    assert hf.should_resume("plan-prod").session_id == session.id
-    assert [entry.session_id for entry in hf.messages("plan-prod")] == [session.id]
-    assert hf.fork("plan-prod").forked_from == session.id
-    assert hf.create("child", parent="plan-prod").parent_session_id == session.id
-    assert next(iter(hf.events("plan-prod", follow=False))).session_id == session.id
-    assert hf.finalize("plan-prod").id == session.id
-    assert hf.delete("plan-prod").session_id == session.id
+    moor = place.connect()
+    session = moor.create("planner", name="plan-prod")
+    moor.append("plan-prod", "hello")
+    moor.update("plan-prod", phase="planning")
+    moor.context.put("plan-prod", "k", 1)
+    moor.suspend("plan-prod", checkpoint={"step": 1})
+    assert moor.resume("plan-prod").session.id == session.id
+    assert moor.should_resume("plan-prod").session_id == session.id
+    assert [entry.session_id for entry in moor.messages("plan-prod")] == [session.id]
+    assert moor.fork("plan-prod").forked_from == session.id
+    assert moor.create("child", parent="plan-prod").parent_session_id == session.id
+    assert next(iter(moor.events("plan-prod", follow=False))).session_id == session.id
+    assert moor.finalize("plan-prod").id == session.id
+    assert moor.delete("plan-prod").session_id == session.id
 
 
 def test_an_id_goes_before_a_name(place: Place) -> None:
-    hf = place.connect()
-    named = hf.create(session_id="s-1", name="shared")
-    hf.finalize(named.id)
-    hf.create(session_id="shared")
-    assert hf.get("shared").id == "shared"
+    moor = place.connect()
+    named = moor.create(session_id="s-1", name="shared")
+    moor.finalize(named.id)
+    moor.create(session_id="shared")
+    assert moor.get("shared").id == "shared"
 
 
 def test_a_name_is_unique_among_open_sessions_and_free_afterwards(place: Place) -> None:
-    hf = place.connect()
-    first = hf.create(session_id="s-1", name="planner")
+    moor = place.connect()
+    first = moor.create(session_id="s-1", name="planner")
     with pytest.raises(NameTaken) as refused:
-        hf.create(session_id="s-2", name="planner")
+        moor.create(session_id="s-2", name="planner")
     assert refused.value.facts == {"session_name": "planner", "session_id": "s-1"}
-    hf.finalize(first.id)
-    second = hf.create(session_id="s-2", name="planner")
-    assert hf.get("planner").id == second.id
-    hf.finalize(second.id)
-    assert hf.get("planner").id == "s-2", "the newest that had it"
-    hf.delete("s-2")
-    assert hf.get("planner").id == "s-1"
-    hf.delete("s-1")
-    assert hf.create(name="planner").name == "planner"
+    moor.finalize(first.id)
+    second = moor.create(session_id="s-2", name="planner")
+    assert moor.get("planner").id == second.id
+    moor.finalize(second.id)
+    assert moor.get("planner").id == "s-2", "the newest that had it"
+    moor.delete("s-2")
+    assert moor.get("planner").id == "s-1"
+    moor.delete("s-1")
+    assert moor.create(name="planner").name == "planner"
 
 
 def test_a_name_is_nobodys_id_and_an_id_nobodys_name(place: Place) -> None:
-    hf = place.connect()
-    hf.create(session_id="s-1", name="planner")
+    moor = place.connect()
+    moor.create(session_id="s-1", name="planner")
     with pytest.raises(NameTaken):
-        hf.create(name="s-1")
+        moor.create(name="s-1")
     with pytest.raises(IdTaken):
-        hf.create(session_id="planner")
-    assert len(hf.list()) == 1
+        moor.create(session_id="planner")
+    assert len(moor.list()) == 1
 
 
 def test_a_deleted_id_stays_spent_and_its_name_is_free(place: Place) -> None:
-    hf = place.connect()
-    hf.create(session_id="s-1", name="planner")
-    hf.delete("s-1")
+    moor = place.connect()
+    moor.create(session_id="s-1", name="planner")
+    moor.delete("s-1")
     with pytest.raises(IdTaken):
-        hf.create(session_id="s-1")
+        moor.create(session_id="s-1")
     with pytest.raises(SessionGone):
-        hf.get("s-1")
-    assert hf.create(session_id="s-2", name="planner").id == "s-2"
+        moor.get("s-1")
+    assert moor.create(session_id="s-2", name="planner").id == "s-2"
     with pytest.raises(SessionNotFound):
-        hf.get("nobody")
+        moor.get("nobody")
 
 
 def test_an_unambiguous_prefix_of_four_characters_is_resolved(place: Place) -> None:
-    hf = place.connect()
+    moor = place.connect()
     for session_id in ("abcd-1", "abcd-2", "abce-1"):
-        hf.create(session_id=session_id)
-    assert hf.resolve("abce") == "abce-1"
-    assert hf.resolve("abcd-2") == "abcd-2"
+        moor.create(session_id=session_id)
+    assert moor.resolve("abce") == "abce-1"
+    assert moor.resolve("abcd-2") == "abcd-2"
     with pytest.raises(AmbiguousReference) as refused:
-        hf.resolve("abcd")
+        moor.resolve("abcd")
     assert refused.value.facts == {"candidates": ["abcd-1", "abcd-2"]}
     for prefix in ("abc", "abcf", "abcd-3"):
         with pytest.raises(SessionNotFound):
-            hf.resolve(prefix)
+            moor.resolve(prefix)
     with pytest.raises(SessionNotFound):
-        hf.get("abce")
+        moor.get("abce")
 
 
 def test_exact_id_before_name_before_prefix(place: Place) -> None:
-    hf = place.connect()
-    hf.create(session_id="plan")
-    hf.create(session_id="planner-1")
-    hf.create(session_id="other", name="plann")
-    assert [hf.resolve(ref) for ref in ("plan", "plann", "planne")] == ["plan", "other", "planner-1"]
+    moor = place.connect()
+    moor.create(session_id="plan")
+    moor.create(session_id="planner-1")
+    moor.create(session_id="other", name="plann")
+    assert [moor.resolve(ref) for ref in ("plan", "plann", "planne")] == ["plan", "other", "planner-1"]
 
 
 def test_owners_do_not_know_of_each_other(place: Place) -> None:
@@ -161,9 +161,9 @@ def test_a_log_never_reaches_into_the_next_session(place: Place) -> None:
 
 
 def test_a_list_is_walked_page_by_page_newest_first(place: Place) -> None:
-    hf = place.connect()
+    moor = place.connect()
     for number in range(25):
-        hf.create("even" if number % 2 == 0 else "odd", session_id=f"s-{number:02}")
+        moor.create("even" if number % 2 == 0 else "odd", session_id=f"s-{number:02}")
     for filters, expected in (
         ({}, range(24, -1, -1)),
         ({"agent": "even"}, range(24, -1, -2)),
@@ -172,7 +172,7 @@ def test_a_list_is_walked_page_by_page_newest_first(place: Place) -> None:
     ):
         found, cursor = [], None
         while True:
-            page = hf.list(limit=4, cursor=cursor, **filters)
+            page = moor.list(limit=4, cursor=cursor, **filters)
             assert len(page) <= 4
             found += [session.id for session in page]
             cursor = page.next
@@ -182,40 +182,40 @@ def test_a_list_is_walked_page_by_page_newest_first(place: Place) -> None:
 
 
 def test_pages_neither_skip_nor_repeat_when_sessions_come_and_go(place: Place) -> None:
-    hf = place.connect()
+    moor = place.connect()
     for number in range(10):
-        hf.create(session_id=f"s-{number}")
-    first = hf.list(limit=4)
-    hf.create(session_id="newcomer")
-    hf.delete("s-8")
-    hf.delete("s-5")
-    second = hf.list(limit=100, cursor=first.next)
+        moor.create(session_id=f"s-{number}")
+    first = moor.list(limit=4)
+    moor.create(session_id="newcomer")
+    moor.delete("s-8")
+    moor.delete("s-5")
+    second = moor.list(limit=100, cursor=first.next)
     assert [session.id for session in first] == ["s-9", "s-8", "s-7", "s-6"]
     assert [session.id for session in second] == ["s-4", "s-3", "s-2", "s-1", "s-0"]
 
 
 def test_a_cursor_of_another_query_is_refused(place: Place) -> None:
-    hf = place.connect()
+    moor = place.connect()
     for _ in range(3):
-        hf.create("planner")
-    cursor = hf.list(agent="planner", limit=1).next
+        moor.create("planner")
+    cursor = moor.list(agent="planner", limit=1).next
     with pytest.raises(InvalidCursor):
-        hf.list(limit=1, cursor=cursor)
+        moor.list(limit=1, cursor=cursor)
     with pytest.raises(InvalidCursor):
-        hf.list(agent="other", limit=1, cursor=cursor)
+        moor.list(agent="other", limit=1, cursor=cursor)
     with pytest.raises(InvalidCursor):
-        hf.deleted(limit=1, cursor=cursor)
-    assert len(hf.list(agent="planner", limit=2, cursor=cursor)) == 2
+        moor.deleted(limit=1, cursor=cursor)
+    assert len(moor.list(agent="planner", limit=2, cursor=cursor)) == 2
 
 
 def test_every_filter_narrows(timed: Timed) -> None:
-    hf = timed.hf
-    hf.create("planner", session_id="s-1", name="plan-prod", metadata={"env": "prod", "n": 1}, task_id="t-1")
+    moor = timed.moor
+    moor.create("planner", session_id="s-1", name="plan-prod", metadata={"env": "prod", "n": 1}, task_id="t-1")
     at = timed.forward(minutes=1)
-    hf.create("other", session_id="s-2", project_dir="somewhere", parent="s-1")
-    hf.update("s-2", phase="executing")
-    hf.create(session_id="s-3")
-    hf.finalize("s-3", "failed")
+    moor.create("other", session_id="s-2", project_dir="somewhere", parent="s-1")
+    moor.update("s-2", phase="executing")
+    moor.create(session_id="s-3")
+    moor.finalize("s-3", "failed")
     for filters, expected in (
         ({"agent": "planner"}, {"s-1"}),
         ({"state": "active"}, {"s-2"}),
@@ -235,6 +235,6 @@ def test_every_filter_narrows(timed: Timed) -> None:
         ({"updated_after": at}, set()),
         ({"agent": "planner", "state": "failed"}, set()),
     ):
-        assert {session.id for session in hf.list(**filters)} == expected, filters
+        assert {session.id for session in moor.list(**filters)} == expected, filters
     with pytest.raises(SessionNotFound):
-        hf.list(parent="nobody")
+        moor.list(parent="nobody")

@@ -7,18 +7,18 @@ from typing import Any
 
 import pytest
 
-from holdfast import sync
-from holdfast.core.errors import HoldfastError, SessionGone
-from holdfast.core.policy import ResumePolicy, RetentionPolicy
-from holdfast.core.session import State
-from holdfast.service.deps import Settings
+from moorage import sync
+from moorage.core.errors import MoorageError, SessionGone
+from moorage.core.policy import ResumePolicy, RetentionPolicy
+from moorage.core.session import State
+from moorage.service.deps import Settings
 from tests.service.doors import Timed
 
 DAY = timedelta(days=1)
 
 
-def ids(hf: sync.Holdfast) -> set[str]:
-    return {session.id for session in hf.list(limit=1000)}
+def ids(moor: sync.Moorage) -> set[str]:
+    return {session.id for session in moor.list(limit=1000)}
 
 
 def keeping(age: timedelta | None, **ages: timedelta | None) -> Settings:
@@ -26,152 +26,152 @@ def keeping(age: timedelta | None, **ages: timedelta | None) -> Settings:
 
 
 def test_cleanup_takes_what_was_idle_for_a_day_and_leaves_a_trace(timed: Timed) -> None:
-    hf = timed.hf
-    hf.create("old", session_id="old", name="old-name", task_id="t-1")
+    moor = timed.moor
+    moor.create("old", session_id="old", name="old-name", task_id="t-1")
     timed.forward(hours=20)
-    hf.create(session_id="young")
+    moor.create(session_id="young")
     at = timed.forward(hours=5)
-    done = hf.cleanup()
+    done = moor.cleanup()
     assert (done.removed, done.session_ids, done.dry_run) == (1, ["old"], False)
-    assert ids(hf) == {"young"}
-    (stone,) = hf.deleted()
+    assert ids(moor) == {"young"}
+    (stone,) = moor.deleted()
     assert (stone.session_id, stone.session_name, stone.agent_name, stone.task_id) == ("old", "old-name", "old", "t-1")
     assert (stone.reason, stone.deleted_at, stone.deleted_by, stone.state) == ("retention", at, "ann", "created")
-    assert hf.cleanup().removed == 0
+    assert moor.cleanup().removed == 0
 
 
 def test_a_dry_run_shows_the_same_and_takes_nothing(timed: Timed) -> None:
-    hf = timed.hf
+    moor = timed.moor
     for number in range(120):  # more than one step
-        hf.create(session_id=f"s-{number}", parent=None if number % 3 == 0 else f"s-{number - number % 3}")
+        moor.create(session_id=f"s-{number}", parent=None if number % 3 == 0 else f"s-{number - number % 3}")
     timed.forward(hours=25)
-    preview = hf.cleanup(24, dry_run=True)
-    assert (preview.removed, preview.dry_run, len(ids(hf))) == (120, True, 120)
+    preview = moor.cleanup(24, dry_run=True)
+    assert (preview.removed, preview.dry_run, len(ids(moor))) == (120, True, 120)
     assert len(set(preview.session_ids)) == 120
-    assert hf.deleted().items == []
-    done = hf.cleanup(24)
+    assert moor.deleted().items == []
+    done = moor.cleanup(24)
     assert set(done.session_ids) == set(preview.session_ids)
-    assert ids(hf) == set()
-    assert hf.check() == []
+    assert ids(moor) == set()
+    assert moor.check() == []
 
 
 def test_age_is_judged_by_activity_not_by_metadata_or_reading(timed: Timed) -> None:
-    hf = timed.hf
-    hf.create(session_id="touched")
-    hf.create(session_id="used")
+    moor = timed.moor
+    moor.create(session_id="touched")
+    moor.create(session_id="used")
     timed.forward(hours=20)
-    hf.update("touched", metadata={"a": 1})
-    hf.context.put("touched", "k", 1)
-    hf.append("used", "hello")
+    moor.update("touched", metadata={"a": 1})
+    moor.context.put("touched", "k", 1)
+    moor.append("used", "hello")
     timed.forward(hours=5)
-    assert hf.cleanup(24).session_ids == ["touched"]
+    assert moor.cleanup(24).session_ids == ["touched"]
 
 
 def test_states_and_hours_are_chosen(timed: Timed) -> None:
-    hf = timed.hf
+    moor = timed.moor
     for outcome in ("completed", "failed"):
-        hf.create(session_id=outcome)
-        hf.finalize(outcome, outcome)
-    hf.create(session_id="open")
+        moor.create(session_id=outcome)
+        moor.finalize(outcome, outcome)
+    moor.create(session_id="open")
     timed.forward(hours=2)
-    assert hf.cleanup(3).removed == 0
-    assert hf.cleanup(1, states=["completed"]).session_ids == ["completed"]
-    assert hf.cleanup(1, states=["failed", "abandoned"]).session_ids == ["failed"]
-    assert ids(hf) == {"open"}
+    assert moor.cleanup(3).removed == 0
+    assert moor.cleanup(1, states=["completed"]).session_ids == ["completed"]
+    assert moor.cleanup(1, states=["failed", "abandoned"]).session_ids == ["failed"]
+    assert ids(moor) == {"open"}
 
 
 def test_the_age_is_settable(timed: Timed) -> None:
     patient = timed.with_settings(keeping(timedelta(days=30)))
-    patient.hf.create(session_id="s-1")
+    patient.moor.create(session_id="s-1")
     patient.forward(days=29)
-    assert patient.hf.cleanup().removed == 0
+    assert patient.moor.cleanup().removed == 0
     patient.forward(days=2)
-    assert patient.hf.cleanup().removed == 1
+    assert patient.moor.cleanup().removed == 1
 
 
 # By state ---------------------------------------------------------------------------------------
 
 
-def one_of_each_state(hf: sync.Holdfast) -> None:
+def one_of_each_state(moor: sync.Moorage) -> None:
     for state in State:
-        hf.create(session_id=state.value)
-    hf.append("active", "hello")
-    hf.suspend("suspended")
+        moor.create(session_id=state.value)
+    moor.append("active", "hello")
+    moor.suspend("suspended")
     for outcome in ("completed", "failed", "abandoned"):
-        hf.finalize(outcome, outcome)
+        moor.finalize(outcome, outcome)
 
 
 def test_each_state_has_its_own_age(timed: Timed) -> None:
     there = timed.with_settings(keeping(DAY, completed=7 * DAY, failed=30 * DAY, suspended=None))
-    hf = there.hf
-    one_of_each_state(hf)
+    moor = there.moor
+    one_of_each_state(moor)
     there.forward(days=2)
-    assert set(hf.cleanup().session_ids) == {"created", "active", "abandoned"}
+    assert set(moor.cleanup().session_ids) == {"created", "active", "abandoned"}
     there.forward(days=6)
-    assert hf.cleanup().session_ids == ["completed"]
+    assert moor.cleanup().session_ids == ["completed"]
     there.forward(days=30)
-    assert hf.cleanup().session_ids == ["failed"]
+    assert moor.cleanup().session_ids == ["failed"]
     there.forward(days=3000)
-    assert hf.cleanup().session_ids == []
-    assert ids(hf) == {"suspended"}
+    assert moor.cleanup().session_ids == []
+    assert ids(moor) == {"suspended"}
 
 
 def test_only_what_is_named_goes_where_the_age_is_never(timed: Timed) -> None:
     there = timed.with_settings(keeping(None, failed=DAY))
-    one_of_each_state(there.hf)
+    one_of_each_state(there.moor)
     there.forward(days=2000)
-    assert there.hf.cleanup().session_ids == ["failed"]
-    assert len(ids(there.hf)) == 5
+    assert there.moor.cleanup().session_ids == ["failed"]
+    assert len(ids(there.moor)) == 5
 
 
 def test_hours_go_before_the_whole_policy(timed: Timed) -> None:
     there = timed.with_settings(keeping(30 * DAY, completed=None, created=timedelta(hours=1)))
-    one_of_each_state(there.hf)
+    one_of_each_state(there.moor)
     there.forward(hours=5)
-    assert there.hf.cleanup(6, dry_run=True).removed == 0
-    assert there.hf.cleanup(4, states=["completed"]).session_ids == ["completed"]
-    assert there.hf.cleanup(4).removed == 5
+    assert there.moor.cleanup(6, dry_run=True).removed == 0
+    assert there.moor.cleanup(4, states=["completed"]).session_ids == ["completed"]
+    assert there.moor.cleanup(4).removed == 5
 
 
 def test_states_restrict_the_policy(timed: Timed) -> None:
     there = timed.with_settings(keeping(DAY, completed=7 * DAY, suspended=None))
-    one_of_each_state(there.hf)
+    one_of_each_state(there.moor)
     there.forward(days=2)
-    assert there.hf.cleanup(states=["completed", "suspended"]).removed == 0
-    assert there.hf.cleanup(states=["failed", "suspended"]).session_ids == ["failed"]
+    assert there.moor.cleanup(states=["completed", "suspended"]).removed == 0
+    assert there.moor.cleanup(states=["failed", "suspended"]).session_ids == ["failed"]
 
 
 def test_a_state_that_is_kept_for_ever_still_ends_with_its_ttl(timed: Timed) -> None:
     there = timed.with_settings(keeping(None))
-    there.hf.create(session_id="s-1", ttl=60)
-    there.hf.create(session_id="s-2")
+    there.moor.create(session_id="s-1", ttl=60)
+    there.moor.create(session_id="s-2")
     there.forward(days=99)
-    assert [(gone.session_id, gone.reason) for gone in there.hf.cleanup().sessions] == [("s-1", "expired")]
+    assert [(gone.session_id, gone.reason) for gone in there.moor.cleanup().sessions] == [("s-1", "expired")]
 
 
 def test_a_member_is_judged_by_the_age_of_its_own_state(timed: Timed) -> None:
     there = timed.with_settings(keeping(DAY, failed=7 * DAY))
-    hf = there.hf
+    moor = there.moor
     for name, parent in (("root", None), ("child", "root"), ("grandchild", "child"), ("other", "root")):
-        hf.create(session_id=name, parent=parent)
-    hf.finalize("child", "failed")
+        moor.create(session_id=name, parent=parent)
+    moor.finalize("child", "failed")
     there.forward(days=2)
-    assert hf.cleanup(dry_run=True).session_ids == ["grandchild", "other"]
-    assert hf.cleanup().session_ids == ["grandchild", "other"]
+    assert moor.cleanup(dry_run=True).session_ids == ["grandchild", "other"]
+    assert moor.cleanup().session_ids == ["grandchild", "other"]
     there.forward(days=6)
-    assert hf.cleanup().session_ids == ["child", "root"]
+    assert moor.cleanup().session_ids == ["child", "root"]
 
 
 def test_what_waits_in_phase_approval_is_spared_for_a_week_whatever_its_state_says(timed: Timed) -> None:
     there = timed.with_settings(keeping(DAY, suspended=timedelta(hours=1)))
-    hf = there.hf
-    hf.create(session_id="s-1")
-    hf.update("s-1", phase="approval")
-    hf.suspend("s-1")
+    moor = there.moor
+    moor.create(session_id="s-1")
+    moor.update("s-1", phase="approval")
+    moor.suspend("s-1")
     there.forward(days=6)
-    assert hf.cleanup().removed == hf.cleanup(0).removed == 0
+    assert moor.cleanup().removed == moor.cleanup(0).removed == 0
     there.forward(days=2)
-    (gone,) = hf.cleanup().sessions
+    (gone,) = moor.cleanup().sessions
     assert (gone.limit_seconds, gone.limit_from) == (7 * 86400, "resume.idle_limits.approval")
 
 
@@ -180,9 +180,9 @@ def test_an_age_longer_than_the_calendar_is_no_error(timed: Timed) -> None:
     there = timed.with_settings(
         Settings(retention=RetentionPolicy(age=endless), resume=ResumePolicy(idle_limits={"approval": endless}))
     )
-    one_of_each_state(there.hf)
+    one_of_each_state(there.moor)
     there.forward(days=9999)
-    assert there.hf.cleanup().removed == 0
+    assert there.moor.cleanup().removed == 0
 
 
 # Why ---------------------------------------------------------------------------------------------
@@ -191,15 +191,15 @@ def test_an_age_longer_than_the_calendar_is_no_error(timed: Timed) -> None:
 @pytest.mark.parametrize("dry_run", [True, False])
 def test_what_goes_is_told_with_the_limit_that_applied(timed: Timed, dry_run: bool) -> None:
     there = timed.with_settings(keeping(DAY, completed=7 * DAY))
-    hf = there.hf
-    hf.create(session_id="root")
-    hf.create(session_id="child", parent="root")
-    hf.finalize("child", "completed")
-    hf.create(session_id="brief", ttl=60)
-    hf.create(session_id="helper", parent="brief")
+    moor = there.moor
+    moor.create(session_id="root")
+    moor.create(session_id="child", parent="root")
+    moor.finalize("child", "completed")
+    moor.create(session_id="brief", ttl=60)
+    moor.create(session_id="helper", parent="brief")
     born = there.clock.now()
     there.forward(days=8)
-    done = hf.cleanup(dry_run=dry_run)
+    done = moor.cleanup(dry_run=dry_run)
     assert {gone.session_id: (gone.reason, gone.limit_seconds, gone.limit_from) for gone in done.sessions} == {
         "root": ("retention", 86400, "retention.age"),
         "child": ("retention", 7 * 86400, "retention.ages.completed"),
@@ -210,80 +210,80 @@ def test_what_goes_is_told_with_the_limit_that_applied(timed: Timed, dry_run: bo
 
 
 def test_hours_are_told_as_the_limit(timed: Timed) -> None:
-    timed.hf.create(session_id="s-1")
+    timed.moor.create(session_id="s-1")
     timed.forward(hours=3)
-    (gone,) = timed.hf.cleanup(1.5).sessions
+    (gone,) = timed.moor.cleanup(1.5).sessions
     assert (gone.limit_seconds, gone.limit_from) == (5400, "hours")
 
 
 def test_an_approval_that_ran_out_keeps_nothing(timed: Timed) -> None:
-    hf = timed.hf
-    hf.create(session_id="s-1")
-    hf.update("s-1", phase="approval")
-    hf.request_approval("s-1", "Apply?", expires_in=3600)
+    moor = timed.moor
+    moor.create(session_id="s-1")
+    moor.update("s-1", phase="approval")
+    moor.request_approval("s-1", "Apply?", expires_in=3600)
     timed.forward(days=8)
-    assert hf.cleanup(dry_run=True).session_ids == ["s-1"]  # nobody but a cleanup was there to notice
-    assert hf.cleanup().session_ids == ["s-1"]
+    assert moor.cleanup(dry_run=True).session_ids == ["s-1"]  # nobody but a cleanup was there to notice
+    assert moor.cleanup().session_ids == ["s-1"]
 
 
 @pytest.mark.parametrize("hours", [-1, "24", True, float("nan"), float("inf"), 10**9])
 def test_hours_are_a_number_from_nothing(timed: Timed, hours: Any) -> None:
-    timed.hf.create(session_id="s-1")
+    timed.moor.create(session_id="s-1")
     timed.forward(days=9)
-    with pytest.raises(HoldfastError) as refused:
-        timed.hf.cleanup(hours)
+    with pytest.raises(MoorageError) as refused:
+        timed.moor.cleanup(hours)
     assert refused.value.code == "invalid_hours"
-    assert ids(timed.hf) == {"s-1"}
+    assert ids(timed.moor) == {"s-1"}
 
 
 def test_a_tree_goes_only_when_every_member_may(timed: Timed) -> None:
-    hf = timed.hf
-    hf.create(session_id="root")
-    hf.create(session_id="child", parent="root")
-    hf.create(session_id="grandchild", parent="child")
+    moor = timed.moor
+    moor.create(session_id="root")
+    moor.create(session_id="child", parent="root")
+    moor.create(session_id="grandchild", parent="child")
     timed.forward(hours=25)
-    hf.append("grandchild", "still here")
-    assert hf.cleanup(24, dry_run=True).removed == 0
-    assert hf.cleanup(24).removed == 0
+    moor.append("grandchild", "still here")
+    assert moor.cleanup(24, dry_run=True).removed == 0
+    assert moor.cleanup(24).removed == 0
     timed.forward(hours=25)
-    done = hf.cleanup(24)
+    done = moor.cleanup(24)
     assert done.session_ids == ["grandchild", "child", "root"]
-    assert {stone.root_of_deletion for stone in hf.deleted()} == {"root"}
+    assert {stone.root_of_deletion for stone in moor.deleted()} == {"root"}
 
 
 @pytest.mark.parametrize("member", ["root", "child"])
 @pytest.mark.parametrize("use", ["held", "waiting"])
 def test_a_tree_that_is_held_or_waits_for_an_answer_stays(timed: Timed, use: str, member: str) -> None:
-    hf = timed.hf
-    hf.create(session_id="root")
-    hf.create(session_id="child", parent="root")
+    moor = timed.moor
+    moor.create(session_id="root")
+    moor.create(session_id="child", parent="root")
     timed.forward(hours=25)
     if use == "held":
-        hf.resume(member)
+        moor.resume(member)
     else:
-        asked = hf.request_approval(member, "Apply?")
+        asked = moor.request_approval(member, "Apply?")
         timed.forward(hours=25)
     if member == "root":
-        hf.cleanup(24)
-        assert "root" in ids(hf)
+        moor.cleanup(24)
+        assert "root" in ids(moor)
     else:
-        assert hf.cleanup(24).removed == 0
-        assert ids(hf) == {"root", "child"}
+        assert moor.cleanup(24).removed == 0
+        assert ids(moor) == {"root", "child"}
     if use == "held":
-        hf.release(member)
+        moor.release(member)
     else:
-        hf.reject(asked.approval_id)
+        moor.reject(asked.approval_id)
     timed.forward(hours=25)
-    hf.cleanup(24)
-    assert ids(hf) == set()
+    moor.cleanup(24)
+    assert ids(moor) == set()
 
 
 def test_progress_is_told(timed: Timed) -> None:
     for number in range(60):
-        timed.hf.create(session_id=f"s-{number}")
+        timed.moor.create(session_id=f"s-{number}")
     timed.forward(hours=25)
     told: list[int] = []
-    timed.hf.cleanup(24, progress=told.append)
+    timed.moor.cleanup(24, progress=told.append)
     assert told == sorted(told)
     assert told[-1] == 60
 
@@ -292,90 +292,90 @@ def test_progress_is_told(timed: Timed) -> None:
 
 
 def test_a_session_past_its_ttl_is_gone_and_audited_as_expired(timed: Timed) -> None:
-    hf = timed.hf
-    session = hf.create("agent", session_id="s-1", name="brief", ttl=60)
+    moor = timed.moor
+    session = moor.create("agent", session_id="s-1", name="brief", ttl=60)
     assert session.expires_at is not None
     timed.forward(seconds=59)
-    assert hf.get("brief").id == "s-1"
+    assert moor.get("brief").id == "s-1"
     timed.forward(seconds=1)
     with pytest.raises(SessionGone) as gone:
-        hf.get("s-1")
+        moor.get("s-1")
     assert gone.value.facts["reason"] == "expired"
-    assert [(stone.session_id, stone.reason) for stone in hf.deleted()] == [("s-1", "expired")]
-    assert hf.create(name="brief").id != "s-1"
+    assert [(stone.session_id, stone.reason) for stone in moor.deleted()] == [("s-1", "expired")]
+    assert moor.create(name="brief").id != "s-1"
 
 
 def test_nothing_is_written_to_a_session_past_its_ttl(timed: Timed) -> None:
-    hf = timed.hf
-    hf.create(session_id="s-1", ttl=60)
+    moor = timed.moor
+    moor.create(session_id="s-1", ttl=60)
     timed.forward(seconds=61)
     for write in (
-        lambda: hf.append("s-1", "too late"),
-        lambda: hf.update("s-1", phase="planning"),
-        lambda: hf.resume("s-1"),
-        lambda: hf.suspend("s-1"),
-        lambda: hf.context.put("s-1", "k", 1),
+        lambda: moor.append("s-1", "too late"),
+        lambda: moor.update("s-1", phase="planning"),
+        lambda: moor.resume("s-1"),
+        lambda: moor.suspend("s-1"),
+        lambda: moor.context.put("s-1", "k", 1),
     ):
         with pytest.raises(SessionGone):
             write()
-    assert hf.list().items == []
+    assert moor.list().items == []
 
 
 def test_cleanup_takes_what_is_past_its_ttl_whatever_the_hours(timed: Timed) -> None:
-    hf = timed.hf
-    hf.create(session_id="s-1", ttl=60)
-    hf.create(session_id="s-2")
+    moor = timed.moor
+    moor.create(session_id="s-1", ttl=60)
+    moor.create(session_id="s-2")
     timed.forward(minutes=2)
-    done = hf.cleanup(24)
+    done = moor.cleanup(24)
     assert [(stone.session_id, stone.reason) for stone in done.sessions] == [("s-1", "expired")]
 
 
 def test_an_expired_parent_takes_its_idle_children_along(timed: Timed) -> None:
-    hf = timed.hf
-    hf.create(session_id="root", ttl=60)
-    hf.create(session_id="child", parent="root")
+    moor = timed.moor
+    moor.create(session_id="root", ttl=60)
+    moor.create(session_id="child", parent="root")
     timed.forward(minutes=2)
-    assert hf.cleanup(24).session_ids == ["child", "root"]
+    assert moor.cleanup(24).session_ids == ["child", "root"]
 
 
 def test_an_expired_parent_stays_while_a_child_is_in_use(timed: Timed) -> None:
-    hf = timed.hf
-    hf.create(session_id="root", ttl=60)
-    hf.create(session_id="child", parent="root")
-    hf.request_approval("child", "Apply?")
+    moor = timed.moor
+    moor.create(session_id="root", ttl=60)
+    moor.create(session_id="child", parent="root")
+    moor.request_approval("child", "Apply?")
     timed.forward(minutes=2)
-    assert hf.cleanup(24).removed == 0
-    assert "child" in ids(hf)
+    assert moor.cleanup(24).removed == 0
+    assert "child" in ids(moor)
 
 
 def test_a_session_that_is_held_outlives_its_ttl_until_it_is_let_go(timed: Timed) -> None:
-    hf = timed.hf
-    hf.create(session_id="s-1", ttl=60)
-    token = str(hf.resume("s-1").hold.token)
+    moor = timed.moor
+    moor.create(session_id="s-1", ttl=60)
+    token = str(moor.resume("s-1").hold.token)
     timed.forward(minutes=2)
-    assert hf.get("s-1").id == "s-1"
-    hf.append("s-1", "nearly done", token=token)
-    hf.release("s-1", token=token)
+    assert moor.get("s-1").id == "s-1"
+    moor.append("s-1", "nearly done", token=token)
+    moor.release("s-1", token=token)
     with pytest.raises(SessionGone):
-        hf.get("s-1")
+        moor.get("s-1")
 
 
 # What went --------------------------------------------------------------------------------------
 
 
 def test_the_trace_can_be_asked_for_a_reason_and_a_time(timed: Timed) -> None:
-    hf = timed.hf
-    hf.create(session_id="by-age")
-    hf.create(session_id="by-ttl", ttl=60)
+    moor = timed.moor
+    moor.create(session_id="by-age")
+    moor.create(session_id="by-ttl", ttl=60)
     timed.forward(days=2)
-    hf.cleanup()
+    moor.cleanup()
     later = timed.forward(hours=1)
     for name in ("by-hand", "by-hand-too"):
-        hf.create(session_id=name)
-        hf.delete(name)
+        moor.create(session_id=name)
+        moor.delete(name)
 
     def found(**wanted: Any) -> list[str]:
-        return [stone.session_id for stone in hf.deleted(**wanted)]
+        return [stone.session_id for stone in moor.deleted(**wanted)]
 
     assert found(reason="retention") == ["by-age"]
     assert found(reason="expired") == ["by-ttl"]
@@ -387,20 +387,20 @@ def test_the_trace_can_be_asked_for_a_reason_and_a_time(timed: Timed) -> None:
 
 
 def test_pages_of_the_trace_belong_to_what_was_asked(timed: Timed) -> None:
-    hf = timed.hf
+    moor = timed.moor
     for number in range(7):
-        hf.create(session_id=f"s-{number}")
-        hf.delete(f"s-{number}", reason="odd" if number % 2 else "even")
+        moor.create(session_id=f"s-{number}")
+        moor.delete(f"s-{number}", reason="odd" if number % 2 else "even")
     seen: list[str] = []
     cursor = None
     while True:
-        page = hf.deleted(reason="even", limit=2, cursor=cursor)
+        page = moor.deleted(reason="even", limit=2, cursor=cursor)
         seen += [stone.session_id for stone in page]
         cursor = page.next
         if cursor is None:
             break
-        with pytest.raises(HoldfastError) as refused:
-            hf.deleted(reason="odd", cursor=cursor)
+        with pytest.raises(MoorageError) as refused:
+            moor.deleted(reason="odd", cursor=cursor)
         assert refused.value.code == "invalid_cursor"
     assert seen == ["s-6", "s-4", "s-2", "s-0"]
 
@@ -415,6 +415,6 @@ def test_pages_of_the_trace_belong_to_what_was_asked(timed: Timed) -> None:
     ],
 )
 def test_what_nobody_can_look_for_is_refused(timed: Timed, wanted: Any, code: str) -> None:
-    with pytest.raises(HoldfastError) as refused:
-        timed.hf.deleted(**wanted)
+    with pytest.raises(MoorageError) as refused:
+        timed.moor.deleted(**wanted)
     assert refused.value.code == code

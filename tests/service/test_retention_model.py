@@ -13,15 +13,15 @@ from hypothesis import strategies as st
 from msgspec import Struct
 from msgspec.structs import replace
 
-from holdfast.core.policy import ResumePolicy, RetentionPolicy
-from holdfast.core.session import FINAL_STATES, Change, Phase, State, View
-from holdfast.ports import Store
-from holdfast.service import retention
-from holdfast.service.deps import Caller, Deps, Settings
-from holdfast.service.retention import Cleanup, cleanup
-from holdfast.stores.memory.store import MemoryStore
-from holdfast.stores.sqlite.store import SqliteStore
-from holdfast.testing.builders import (
+from moorage.core.policy import ResumePolicy, RetentionPolicy
+from moorage.core.session import FINAL_STATES, Change, Phase, State, View
+from moorage.ports import Store
+from moorage.service import retention
+from moorage.service.deps import Caller, Deps, Settings
+from moorage.service.retention import Cleanup, cleanup
+from moorage.stores.memory.store import MemoryStore
+from moorage.stores.sqlite.store import SqliteStore
+from moorage.testing.builders import (
     NOON,
     OWNER,
     FakeClock,
@@ -184,7 +184,7 @@ def test_exactly_what_every_member_allows_goes(
     kind: str, tmp_path_factory: pytest.TempPathFactory, family: list[Kept], rules: Rules, step: int
 ) -> None:
     folder: Path = tmp_path_factory.mktemp("model")
-    store: Store = MemoryStore() if kind == "memory" else SqliteStore.open(folder / "holdfast.db")
+    store: Store = MemoryStore() if kind == "memory" else SqliteStore.open(folder / "moorage.db")
     drive(settle(store, family))
     should_go = {name_of(place) for place in expected(family, rules)}
     with pytest.MonkeyPatch.context() as patch:

@@ -13,9 +13,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-import holdfast
-from holdfast.client import Holdfast
-from holdfast.core.errors import HoldfastError
+import moorage
+from moorage.client import Moorage
+from moorage.core.errors import MoorageError
 
 numbers = count()
 texts = st.text(st.characters(codec="utf-8"), min_size=1, max_size=12)
@@ -27,88 +27,90 @@ jsons = st.recursive(
 objects = st.dictionaries(texts, jsons, max_size=3)
 
 
-async def create(hf: Holdfast, ref: str, new: str, draw: Any) -> None:
-    await hf.create("echo-agent", session_id=new, parent=ref, metadata=draw(objects), task_id=draw(st.none() | texts))
+async def create(moor: Moorage, ref: str, new: str, draw: Any) -> None:
+    await moor.create("echo-agent", session_id=new, parent=ref, metadata=draw(objects), task_id=draw(st.none() | texts))
 
 
-async def fork(hf: Holdfast, ref: str, new: str, draw: Any) -> None:
-    last = (await hf.get(ref)).last_entry
-    await hf.fork(ref, at=draw(st.integers(1, last)), session_id=new, name=f"name-{new}")
+async def fork(moor: Moorage, ref: str, new: str, draw: Any) -> None:
+    last = (await moor.get(ref)).last_entry
+    await moor.fork(ref, at=draw(st.integers(1, last)), session_id=new, name=f"name-{new}")
 
 
-async def say(hf: Holdfast, ref: str, new: str, draw: Any) -> None:
+async def say(moor: Moorage, ref: str, new: str, draw: Any) -> None:
     call = {"type": "tool_call", "id": new, "name": "weather", "input": draw(jsons)}
     result = {"type": "tool_result", "call_id": new, "output": draw(jsons)}
-    await hf.append(ref, [{"role": "user", "content": draw(texts), "client_key": new}])
-    await hf.append(ref, [{"role": "assistant", "content": [call]}, {"role": "tool", "content": [result]}])
+    await moor.append(ref, [{"role": "user", "content": draw(texts), "client_key": new}])
+    await moor.append(ref, [{"role": "assistant", "content": [call]}, {"role": "tool", "content": [result]}])
 
 
-async def update(hf: Holdfast, ref: str, new: str, draw: Any) -> None:
+async def update(moor: Moorage, ref: str, new: str, draw: Any) -> None:
     phase = draw(st.sampled_from(["planning", "executing", "investigating"]))
-    await hf.update(ref, phase=phase, metadata=draw(objects), error=draw(st.none() | texts))
+    await moor.update(ref, phase=phase, metadata=draw(objects), error=draw(st.none() | texts))
 
 
-async def remember(hf: Holdfast, ref: str, new: str, draw: Any) -> None:
-    await hf.context.merge(ref, {"a": draw(jsons), new: draw(jsons)}, ttl=draw(st.none() | st.just(3600)))
+async def remember(moor: Moorage, ref: str, new: str, draw: Any) -> None:
+    await moor.context.merge(ref, {"a": draw(jsons), new: draw(jsons)}, ttl=draw(st.none() | st.just(3600)))
     if draw(st.booleans()):
-        await hf.context.delete(ref, "a")
+        await moor.context.delete(ref, "a")
 
 
-async def ask(hf: Holdfast, ref: str, new: str, draw: Any) -> None:
-    asked = await hf.request_approval(ref, draw(texts), plan=draw(jsons), options=["later"], expires_in=3600)
+async def ask(moor: Moorage, ref: str, new: str, draw: Any) -> None:
+    asked = await moor.request_approval(ref, draw(texts), plan=draw(jsons), options=["later"], expires_in=3600)
     if draw(st.booleans()):
-        await hf.decide(asked.approval_id, draw(st.sampled_from(["approve", "reject", "later"])), note=draw(texts))
+        await moor.decide(asked.approval_id, draw(st.sampled_from(["approve", "reject", "later"])), note=draw(texts))
 
 
-async def pause(hf: Holdfast, ref: str, new: str, draw: Any) -> None:
-    await hf.suspend(ref, checkpoint=draw(objects), reason=draw(texts))
+async def pause(moor: Moorage, ref: str, new: str, draw: Any) -> None:
+    await moor.suspend(ref, checkpoint=draw(objects), reason=draw(texts))
     if draw(st.booleans()):
-        await hf.resume(ref)
+        await moor.resume(ref)
 
 
-async def keep(hf: Holdfast, ref: str, new: str, draw: Any) -> None:
-    await hf.save_checkpoint(ref, draw(objects))
-    await hf.compact(ref, draw(texts))
+async def keep(moor: Moorage, ref: str, new: str, draw: Any) -> None:
+    await moor.save_checkpoint(ref, draw(objects))
+    await moor.compact(ref, draw(texts))
 
 
-async def run(hf: Holdfast, ref: str, new: str, draw: Any) -> None:
-    await hf.run(
+async def run(moor: Moorage, ref: str, new: str, draw: Any) -> None:
+    await moor.run(
         None, draw(texts), session=ref, parent=None, mode=draw(st.sampled_from(["sync", "async_poll"])), timeout=1
     )
 
 
-async def end(hf: Holdfast, ref: str, new: str, draw: Any) -> None:
-    await hf.finalize(ref, draw(st.sampled_from(["completed", "failed", "abandoned"])), summary=draw(st.none() | texts))
+async def end(moor: Moorage, ref: str, new: str, draw: Any) -> None:
+    await moor.finalize(
+        ref, draw(st.sampled_from(["completed", "failed", "abandoned"])), summary=draw(st.none() | texts)
+    )
 
 
 DEEDS = [create, fork, say, say, update, remember, ask, pause, keep, run, end]
 
 
 @asynccontextmanager
-async def place(url: str) -> AsyncIterator[Holdfast]:
-    async with holdfast.connect(url, by="ann", holder="ann") as hf:
-        hf.launches = False
-        yield hf
+async def place(url: str) -> AsyncIterator[Moorage]:
+    async with moorage.connect(url, by="ann", holder="ann") as moor:
+        moor.launches = False
+        yield moor
 
 
-async def lived(hf: Holdfast, draw: Any) -> list[str]:
+async def lived(moor: Moorage, draw: Any) -> list[str]:
     """Sessions in which something has happened, parents before their children."""
     ids = ["s-0"]
-    await hf.create("echo-agent", session_id="s-0", name="root")
+    await moor.create("echo-agent", session_id="s-0", name="root")
     for number in range(1, draw(st.integers(2, 9))):
         deed, new = draw(st.sampled_from(DEEDS)), f"s-{number}"
-        hf.launches = deed is run
+        moor.launches = deed is run
         try:
-            await deed(hf, draw(st.sampled_from(ids)), new, draw)
-        except HoldfastError:
+            await deed(moor, draw(st.sampled_from(ids)), new, draw)
+        except MoorageError:
             continue  # not every deed is possible everywhere
         if deed in (create, fork):
             ids.append(new)
     return ids
 
 
-async def exported(hf: Holdfast, ids: list[str]) -> list[str]:
-    return [line for ref in ids async for line in hf.export(ref)]
+async def exported(moor: Moorage, ids: list[str]) -> list[str]:
+    return [line for ref in ids async for line in moor.export(ref)]
 
 
 @pytest.mark.timeout(300)

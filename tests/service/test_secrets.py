@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.service.deps import Settings
+from moorage.service.deps import Settings
 from tests.service.doors import Place, Timed
 
 SECRET = "hunter2-hunter2"
 
 
 def test_metadata_keeps_no_secret_and_the_answer_lists_the_paths(place: Place) -> None:
-    hf = place.connect()
-    session = hf.create("agent", metadata={"db": {"password": SECRET}, "servers": [{"apiKey": SECRET}], "n": 1})
+    moor = place.connect()
+    session = moor.create("agent", metadata={"db": {"password": SECRET}, "servers": [{"apiKey": SECRET}], "n": 1})
     assert session.redacted == ("db.password", "servers[0].apiKey")
-    updated = hf.update(session.id, metadata={"token": SECRET, "tokenizer": "bpe", "token_count": 7})
+    updated = moor.update(session.id, metadata={"token": SECRET, "tokenizer": "bpe", "token_count": 7})
     assert updated.redacted == ("token",)
-    now = hf.get(session.id)
+    now = moor.get(session.id)
     assert now.metadata == {
         "db": {"password": "[redacted]"},
         "servers": [{"apiKey": "[redacted]"}],
@@ -26,32 +26,32 @@ def test_metadata_keeps_no_secret_and_the_answer_lists_the_paths(place: Place) -
         "token_count": 7,
     }
     assert now.redacted == ()
-    assert hf.fork(session.id, metadata={"secret": SECRET}).redacted == ("secret",)
+    assert moor.fork(session.id, metadata={"secret": SECRET}).redacted == ("secret",)
 
 
 def test_no_secret_of_metadata_or_context_reaches_log_feed_export_or_search(place: Place) -> None:
-    hf = place.connect()
-    session = hf.create("agent", metadata={"password": SECRET})
-    hf.update(session.id, metadata={"nested": ({"secret": SECRET},)})
-    hf.context.merge(session.id, {"credentials": SECRET})
+    moor = place.connect()
+    session = moor.create("agent", metadata={"password": SECRET})
+    moor.update(session.id, metadata={"nested": ({"secret": SECRET},)})
+    moor.context.merge(session.id, {"credentials": SECRET})
     everything = [
-        *map(str, hf.log(session.id)),
-        *map(str, hf.events(follow=False)),
-        *hf.export(session.id),
-        *hf.export(session.id, format="markdown"),
-        str(hf.get(session.id)),
-        str(hf.context.items(session.id)),
+        *map(str, moor.log(session.id)),
+        *map(str, moor.events(follow=False)),
+        *moor.export(session.id),
+        *moor.export(session.id, format="markdown"),
+        str(moor.get(session.id)),
+        str(moor.context.items(session.id)),
     ]
     assert not any(SECRET in text for text in everything)
-    assert hf.search("hunter2") == []
+    assert moor.search("hunter2") == []
 
 
 def test_no_secret_reaches_the_file(place: Place, tmp_path_factory: pytest.TempPathFactory) -> None:
     if not place.is_file:
         pytest.skip("there is no file")
-    hf = place.connect()
-    session = hf.create("agent", metadata={"password": SECRET})
-    hf.context.put(session.id, "api_key", SECRET)
+    moor = place.connect()
+    session = moor.create("agent", metadata={"password": SECRET})
+    moor.context.put(session.id, "api_key", SECRET)
     path = place.url.removeprefix("sqlite:///")
     for ending in ("", "-wal"):
         with open(path + ending, "rb") as file:  # noqa: PTH123  # a suffix on a database's name is no path of its own
@@ -59,14 +59,14 @@ def test_no_secret_reaches_the_file(place: Place, tmp_path_factory: pytest.TempP
 
 
 def test_tool_inputs_stay_whole_in_the_log_and_are_redacted_in_exports(place: Place) -> None:
-    hf = place.connect()
-    session = hf.create("agent")
+    moor = place.connect()
+    session = moor.create("agent")
     call = {"type": "tool_call", "id": "c", "name": "login", "input": {"password": SECRET, "user": "ann"}}
-    hf.append(session.id, {"role": "assistant", "content": [call]})
-    assert hf.messages(session.id).items[0].content == [call]
-    assert hf.resume(session.id).messages[0].content == [call]
+    moor.append(session.id, {"role": "assistant", "content": [call]})
+    assert moor.messages(session.id).items[0].content == [call]
+    assert moor.resume(session.id).messages[0].content == [call]
     for form in ("jsonl", "markdown"):
-        text = "\n".join(hf.export(session.id, format=form))
+        text = "\n".join(moor.export(session.id, format=form))
         assert SECRET not in text
         assert "[redacted]" in text
         assert "ann" in text
@@ -74,5 +74,5 @@ def test_tool_inputs_stay_whole_in_the_log_and_are_redacted_in_exports(place: Pl
 
 def test_the_list_of_words_is_settable(timed: Timed) -> None:
     own = timed.with_settings(Settings(secret_words=("badge",)))
-    session = own.hf.create("agent", metadata={"badge": SECRET, "password": "not a secret here"})
+    session = own.moor.create("agent", metadata={"badge": SECRET, "password": "not a secret here"})
     assert session.metadata == {"badge": "[redacted]", "password": "not a secret here"}

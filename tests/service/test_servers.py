@@ -6,11 +6,11 @@ from datetime import timedelta
 
 import pytest
 
-from holdfast.core.turn import LOST_AFTER
-from holdfast.service.inline import drive
-from holdfast.service.servers import SILENT_AFTER, arrive, beat
-from holdfast.testing.builders import OWNER
-from holdfast.testing.work import launch, start, taken
+from moorage.core.turn import LOST_AFTER
+from moorage.service.inline import drive
+from moorage.service.servers import SILENT_AFTER, arrive, beat
+from moorage.testing.builders import OWNER
+from moorage.testing.work import launch, start, taken
 from tests.service.doors import Timed
 
 

@@ -14,23 +14,23 @@ from typing import Any
 import apsw
 import pytest
 
-from holdfast.core.errors import SessionCorrupt
-from holdfast.core.once import OnceKey
-from holdfast.core.policy import RetentionPolicy
-from holdfast.core.session import Stamp
-from holdfast.ports import Sweep
-from holdfast.service.deps import Caller, Deps, Settings
-from holdfast.service.retention import cleanup
-from holdfast.service.sweeper import Sweeper
-from holdfast.stores.sqlite.access import Threaded
-from holdfast.stores.sqlite.store import SqliteStore, prepared
-from holdfast.testing.builders import NOON, OWNER, FakeClock, a_session, all_sessions, all_tombstones, finalized, said
+from moorage.core.errors import SessionCorrupt
+from moorage.core.once import OnceKey
+from moorage.core.policy import RetentionPolicy
+from moorage.core.session import Stamp
+from moorage.ports import Sweep
+from moorage.service.deps import Caller, Deps, Settings
+from moorage.service.retention import cleanup
+from moorage.service.sweeper import Sweeper
+from moorage.stores.sqlite.access import Threaded
+from moorage.stores.sqlite.store import SqliteStore, prepared
+from moorage.testing.builders import NOON, OWNER, FakeClock, a_session, all_sessions, all_tombstones, finalized, said
 
 DAY = timedelta(days=1)
 HOUR = timedelta(hours=1)
 LATER = NOON + 2 * DAY
 SWEEPER = Caller(owner=OWNER, by="sweeper", interface="server")
-LOG = "holdfast.service.sweeper"
+LOG = "moorage.service.sweeper"
 
 
 class Pauses:
@@ -105,7 +105,7 @@ async def opened(tmp_path: Path) -> AsyncIterator[Opening]:
     async with AsyncExitStack() as closing:
 
         def open_place(policy: RetentionPolicy | None = None, **options: Any) -> Place:
-            place = Place(tmp_path / "holdfast.db", policy or RetentionPolicy(), **options)
+            place = Place(tmp_path / "moorage.db", policy or RetentionPolicy(), **options)
             closing.push_async_callback(place.store.close)
             return place
 
@@ -342,7 +342,7 @@ async def test_a_failure_is_logged_and_tried_again_ever_later_and_then_all_is_we
     waits = []
     async with running(place):
         await place.pauses.asked()
-        async with locked(tmp_path / "holdfast.db"):
+        async with locked(tmp_path / "moorage.db"):
             for _ in range(5):
                 place.pauses.over()
                 waits.append(await place.pauses.asked())
@@ -354,7 +354,7 @@ async def test_a_failure_is_logged_and_tried_again_ever_later_and_then_all_is_we
     errors = [record for record in caplog.records if record.levelno == logging.ERROR]
     assert [record.exc_info for record in errors] == [None] * 5
     assert errors[1].getMessage().startswith("cleanup failed (2 in a row), again in 0:00:20: ")
-    assert "holdfast.db" in errors[1].getMessage()
+    assert "moorage.db" in errors[1].getMessage()
     assert told(caplog, logging.WARNING) == [
         "cleanup deleted 1 sessions of ann: 1 retention (retention.age)",
         "cleanup works again, after 5 failures",
@@ -469,7 +469,7 @@ async def test_one_sweep_at_a_time(opened: Opening) -> None:
 async def test_several_servers_on_one_store_do_no_harm(
     opened: Opening, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    stores = [SqliteStore.serve(tmp_path / "holdfast.db") for _ in range(3)]
+    stores = [SqliteStore.serve(tmp_path / "moorage.db") for _ in range(3)]
     for number in range(200):
         parent = None if number % 4 == 0 else f"s-{number - number % 4}"
         await stores[0].create(OWNER, a_session(f"s-{number}"), parent=parent)

@@ -9,15 +9,15 @@ from typing import Any
 
 import pytest
 
-from holdfast.core.errors import InvalidField, SessionNotFound, Unauthorized
-from holdfast.core.token import SessionToken, SigningSecret, is_session_token, new_token, sign, verify
-from holdfast.service.deps import Caller, Deps
-from holdfast.service.inline import drive
-from holdfast.service.keys import authenticate, create_key, reaches, read_token, session_token
-from holdfast.service.sessions import SessionRequest, create_session
-from holdfast.stores.memory.store import MemoryStore
-from holdfast.stores.sqlite.store import SqliteStore
-from holdfast.testing.builders import NOON, FakeClock
+from moorage.core.errors import InvalidField, SessionNotFound, Unauthorized
+from moorage.core.token import SessionToken, SigningSecret, is_session_token, new_token, sign, verify
+from moorage.service.deps import Caller, Deps
+from moorage.service.inline import drive
+from moorage.service.keys import authenticate, create_key, reaches, read_token, session_token
+from moorage.service.sessions import SessionRequest, create_session
+from moorage.stores.memory.store import MemoryStore
+from moorage.stores.sqlite.store import SqliteStore
+from moorage.testing.builders import NOON, FakeClock
 from tests.service.doors import Timed
 
 
@@ -35,19 +35,19 @@ def token_for(timed: Timed, ref: str, lifetime: object = HOUR, owner: str = "loc
 
 
 def test_a_token_says_for_whom_and_until_when(timed: Timed) -> None:
-    session = timed.hf.create(name="planner")
+    session = timed.moor.create(name="planner")
     text = token_for(timed, "planner")
 
     token = drive(read_token(timed.deps, text))
     assert (token.owner, token.session_id, token.expires_at) == ("local", session.id, NOON + HOUR)
     assert is_session_token(text)
-    assert text.startswith("hfs_")
+    assert text.startswith("moors_")
     assert text.isascii()
     assert not set(text) & set(" \"'=\n")  # it stands in an environment and in a header
 
 
 def test_a_token_ends_at_its_time(timed: Timed) -> None:
-    text = token_for(timed, timed.hf.create().id)
+    text = token_for(timed, timed.moor.create().id)
     timed.forward(minutes=59, seconds=59)
     drive(read_token(timed.deps, text))
     timed.forward(seconds=1)
@@ -57,7 +57,7 @@ def test_a_token_ends_at_its_time(timed: Timed) -> None:
 
 
 def test_no_letter_of_a_token_can_be_changed(timed: Timed) -> None:
-    text = token_for(timed, timed.hf.create(session_id="s-1").id)
+    text = token_for(timed, timed.moor.create(session_id="s-1").id)
     for place in range(len(text)):
         for letter in {"A", "b", "_", "."} - {text[place]}:
             with pytest.raises(Unauthorized):
@@ -66,7 +66,19 @@ def test_no_letter_of_a_token_can_be_changed(timed: Timed) -> None:
 
 @pytest.mark.parametrize(
     "text",
-    [None, 7, "", "hfs_", "hfs_.", "hfs_e30.x", "hfs_W10.x", "hfs_é", "hfs_" + "a" * 10**6, b"hfs_", "hfs_" + "["],
+    [
+        None,
+        7,
+        "",
+        "moors_",
+        "moors_.",
+        "moors_e30.x",
+        "moors_W10.x",
+        "moors_é",
+        "moors_" + "a" * 10**6,
+        b"moors_",
+        "moors_" + "[",
+    ],
 )
 def test_what_is_no_token_is_refused(timed: Timed, text: Any) -> None:
     with pytest.raises(Unauthorized):
@@ -74,7 +86,7 @@ def test_what_is_no_token_is_refused(timed: Timed, text: Any) -> None:
 
 
 def test_a_token_signed_with_another_secret_is_refused(timed: Timed) -> None:
-    timed.hf.create(session_id="s-1")
+    timed.moor.create(session_id="s-1")
     mine = token_for(timed, "s-1")
     other = Deps(MemoryStore(), FakeClock(), os.urandom)
     real = drive(read_token(timed.deps, mine))
@@ -87,7 +99,7 @@ def test_a_token_signed_with_another_secret_is_refused(timed: Timed) -> None:
 
 
 def test_a_token_is_no_key_and_a_key_is_no_token(timed: Timed) -> None:
-    token, key = token_for(timed, timed.hf.create().id), drive(create_key(timed.deps)).text
+    token, key = token_for(timed, timed.moor.create().id), drive(create_key(timed.deps)).text
 
     with pytest.raises(Unauthorized):
         drive(authenticate(timed.deps, token))
@@ -97,7 +109,7 @@ def test_a_token_is_no_key_and_a_key_is_no_token(timed: Timed) -> None:
 
 
 def test_a_token_is_only_for_a_session_that_is_there(timed: Timed) -> None:
-    timed.hf.create(session_id="s-1")
+    timed.moor.create(session_id="s-1")
 
     with pytest.raises(SessionNotFound):
         token_for(timed, "s-2")
@@ -108,7 +120,7 @@ def test_a_token_is_only_for_a_session_that_is_there(timed: Timed) -> None:
 
 
 def test_servers_of_one_store_take_each_others_tokens(tmp_path: Path) -> None:
-    stores = [SqliteStore.open(tmp_path / "holdfast.db") for _ in range(2)]
+    stores = [SqliteStore.open(tmp_path / "moorage.db") for _ in range(2)]
     one, other = (Deps(store, FakeClock(), os.urandom) for store in stores)
     drive(create_session(one, Caller(), SessionRequest(session_id="s-1")))
     first, second = (drive(session_token(deps, "local", "s-1")) for deps in (one, other))
@@ -116,7 +128,7 @@ def test_servers_of_one_store_take_each_others_tokens(tmp_path: Path) -> None:
     assert drive(read_token(other, first)).session_id == drive(read_token(one, second)).session_id == "s-1"
     for store in stores:
         drive(store.close())
-    again = SqliteStore.open(tmp_path / "holdfast.db")
+    again = SqliteStore.open(tmp_path / "moorage.db")
     assert drive(read_token(Deps(again, FakeClock(), os.urandom), first)).session_id == "s-1"
     drive(again.close())
 
@@ -140,11 +152,11 @@ def family(timed: Timed) -> Timed:
     """root > child > grandchild > great > last, and beside them: root > sister > niece, and another root."""
     chain = ["root", "child", "grandchild", "great", "last"]
     for above, name in zip([None, *chain], chain, strict=False):
-        timed.hf.create(session_id=name, name=f"{name}-name", parent=above)
-    timed.hf.create(session_id="sister", parent="root")
-    timed.hf.create(session_id="niece", parent="sister")
-    timed.hf.create(session_id="stranger", parent=None)
-    timed.hf.fork("child", session_id="fork")
+        timed.moor.create(session_id=name, name=f"{name}-name", parent=above)
+    timed.moor.create(session_id="sister", parent="root")
+    timed.moor.create(session_id="niece", parent="sister")
+    timed.moor.create(session_id="stranger", parent=None)
+    timed.moor.fork("child", session_id="fork")
     return timed
 
 
@@ -160,7 +172,7 @@ def family(timed: Timed) -> Timed:
     ],
 )
 def test_a_token_reaches_its_session_and_all_below(family: Timed, held: str, reached: set[str]) -> None:
-    everybody = {session.id for session in family.hf.list(limit=100)}
+    everybody = {session.id for session in family.moor.list(limit=100)}
     assert len(everybody) == 9
 
     assert {each for each in everybody if drive(reaches(family.deps, "local", held, each))} == reached
@@ -172,7 +184,7 @@ def test_a_name_is_reached_as_its_session_is(family: Timed) -> None:
 
 
 def test_what_is_not_there_is_not_reached(family: Timed) -> None:
-    family.hf.delete("niece")
+    family.moor.delete("niece")
 
     for ref in ("nobody", "niece", "", "../x", "é"):
         assert not drive(reaches(family.deps, "local", "child", ref))
@@ -180,13 +192,13 @@ def test_what_is_not_there_is_not_reached(family: Timed) -> None:
 
 
 def test_its_own_session_is_reached_though_it_is_gone(family: Timed) -> None:
-    family.hf.delete("niece")
+    family.moor.delete("niece")
 
     assert drive(reaches(family.deps, "local", "niece", "niece"))  # so that its bearer hears session_gone
 
 
 def test_another_session_that_is_called_like_one_that_is_gone_is_not_reached(family: Timed) -> None:
-    family.hf.delete("niece")
-    family.hf.create(session_id="s-9", name="niece", parent=None)
+    family.moor.delete("niece")
+    family.moor.create(session_id="s-9", name="niece", parent=None)
 
     assert not drive(reaches(family.deps, "local", "niece", "niece"))

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from holdfast.core.errors import InvalidField, SessionNotFound, ToolNotFound
+from moorage.core.errors import InvalidField, SessionNotFound, ToolNotFound
 from tests.service.doors import Place, Timed
 
 
@@ -18,20 +18,20 @@ def test_the_weather_tool_is_there_and_says_what_it_takes(place: Place) -> None:
 
 
 def test_the_same_place_and_day_get_the_same_answer(timed: Timed) -> None:
-    today = timed.hf.call_tool("weather-tool", "get_weather", {"location": "Lisbon"})
+    today = timed.moor.call_tool("weather-tool", "get_weather", {"location": "Lisbon"})
     assert today.success
-    assert today == timed.hf.call_tool("weather-tool", "get_weather", {"location": "Lisbon"})
-    days = timed.hf.call_tool("weather-tool", "get_forecast", {"location": "Lisbon", "days": 2}).result["days"]
+    assert today == timed.moor.call_tool("weather-tool", "get_weather", {"location": "Lisbon"})
+    days = timed.moor.call_tool("weather-tool", "get_forecast", {"location": "Lisbon", "days": 2}).result["days"]
     assert days[0] == {name: value for name, value in today.result.items() if name != "source"}
     timed.forward(days=1)
-    assert timed.hf.call_tool("weather-tool", "get_weather", {"location": "Lisbon"}).result["date"] == days[1]["date"]
+    assert timed.moor.call_tool("weather-tool", "get_weather", {"location": "Lisbon"}).result["date"] == days[1]["date"]
     assert "sample" in today.result["source"]
 
 
 def test_summer_is_warmer_than_winter_on_both_sides_of_the_equator(timed: Timed) -> None:
     def month() -> tuple[float, float]:
         found = [
-            timed.hf.call_tool("weather-tool", "get_forecast", {"location": place, "days": 14}).result["days"]
+            timed.moor.call_tool("weather-tool", "get_forecast", {"location": place, "days": 14}).result["days"]
             for place in ("Berlin", "Sydney")
         ]
         north, south = (sum(day["temperature_c"] for day in days) / 14 for days in found)
@@ -44,8 +44,8 @@ def test_summer_is_warmer_than_winter_on_both_sides_of_the_equator(timed: Timed)
 
 
 def test_a_number_may_be_a_text(place: Place) -> None:
-    hf = place.connect()
-    asked = hf.call_tool("weather-tool", "get_forecast", {"location": "Oslo", "days": "5"})
+    moor = place.connect()
+    asked = moor.call_tool("weather-tool", "get_forecast", {"location": "Oslo", "days": "5"})
     assert len(asked.result["days"]) == 5
 
 
@@ -57,21 +57,21 @@ def test_a_tool_that_refuses_says_why_and_is_no_error_of_the_request(place: Plac
 
 
 def test_what_is_not_there_is_an_error(place: Place) -> None:
-    hf = place.connect()
+    moor = place.connect()
     with pytest.raises(ToolNotFound):
-        hf.call_tool("no-tool")
+        moor.call_tool("no-tool")
     with pytest.raises(InvalidField, match="get_weather"):
-        hf.call_tool("weather-tool", "no_operation")
+        moor.call_tool("weather-tool", "no_operation")
     with pytest.raises(SessionNotFound):
-        hf.call_tool("weather-tool", parameters={"location": "Rome"}, session="nobody")
+        moor.call_tool("weather-tool", parameters={"location": "Rome"}, session="nobody")
 
 
 def test_a_session_keeps_the_call_and_its_result(place: Place) -> None:
-    hf = place.connect()
-    session = hf.create(agent="planner", parent=None)
-    answer = hf.call_tool("weather-tool", parameters={"location": "Rome"}, session=session.id)
+    moor = place.connect()
+    session = moor.create(agent="planner", parent=None)
+    answer = moor.call_tool("weather-tool", parameters={"location": "Rome"}, session=session.id)
     assert answer.session_id == session.id
-    call, result = (entry.content[0] for entry in hf.messages(session.id) if isinstance(entry.content, list))
+    call, result = (entry.content[0] for entry in moor.messages(session.id) if isinstance(entry.content, list))
     assert call["input"] == {"operation": "get_weather", "location": "Rome"}
     assert result["call_id"] == call["id"]
     assert json.loads(result["content"]) == answer.result

@@ -10,16 +10,16 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from holdfast import sync
-from holdfast.core.errors import HoldfastError, InvalidImport, NameTaken, ParentNotFound, SessionGone
+from moorage import sync
+from moorage.core.errors import InvalidImport, MoorageError, NameTaken, ParentNotFound, SessionGone
 from tests.service.doors import Place, Timed
 
 
-def a_full_session(hf: sync.Holdfast, session_id: str = "s-1", **fields: Any) -> str:
+def a_full_session(moor: sync.Moorage, session_id: str = "s-1", **fields: Any) -> str:
     """One of everything that an export carries."""
-    hf.create("planner", session_id=session_id, purpose="plan", metadata={"a": [1, {"b": "ü"}]}, **fields)
+    moor.create("planner", session_id=session_id, purpose="plan", metadata={"a": [1, {"b": "ü"}]}, **fields)
     parts = [{"type": "tool_call", "id": "c-1", "name": "weather", "input": {"city": "Lisbon"}}]
-    hf.append(
+    moor.append(
         session_id,
         [
             {"role": "system", "content": "Be brief."},
@@ -27,18 +27,18 @@ def a_full_session(hf: sync.Holdfast, session_id: str = "s-1", **fields: Any) ->
             {"role": "assistant", "content": parts},
         ],
     )
-    hf.update(session_id, phase="planning", error="oops")
-    asked = hf.request_approval(session_id, "Apply?", plan={"x": 1}, options=["later"])
-    hf.decide(asked.approval_id, "later", note="tomorrow")
-    hf.request_approval(session_id, "Really?")
-    hf.context.merge(session_id, {"colour": "blue", "deep": {"n": None}})
-    hf.context.put(session_id, "dying", 1, ttl=3600)
-    hf.suspend(session_id, checkpoint={"step": 3}, reason="lunch")
-    hf.compact(session_id, "so far")
+    moor.update(session_id, phase="planning", error="oops")
+    asked = moor.request_approval(session_id, "Apply?", plan={"x": 1}, options=["later"])
+    moor.decide(asked.approval_id, "later", note="tomorrow")
+    moor.request_approval(session_id, "Really?")
+    moor.context.merge(session_id, {"colour": "blue", "deep": {"n": None}})
+    moor.context.put(session_id, "dying", 1, ttl=3600)
+    moor.suspend(session_id, checkpoint={"step": 3}, reason="lunch")
+    moor.compact(session_id, "so far")
     return session_id
 
 
-def another_place(timed: Timed, owner: str = "elsewhere") -> sync.Holdfast:
+def another_place(timed: Timed, owner: str = "elsewhere") -> sync.Moorage:
     """A place where none of it is: another owner of the same store."""
     return timed.connect(owner=owner)
 
@@ -55,25 +55,25 @@ def without_owner(lines: list[str]) -> list[Any]:
 
 @pytest.mark.parametrize("state", ["open", "held", "completed"])
 def test_export_import_export_gives_the_same_again(timed: Timed, state: str) -> None:
-    hf, there = timed.hf, another_place(timed)
-    ref = a_full_session(hf, name="planner")
+    moor, there = timed.moor, another_place(timed)
+    ref = a_full_session(moor, name="planner")
     if state == "held":
-        hf.resume(ref)
+        moor.resume(ref)
     elif state == "completed":
-        hf.finalize(ref, "completed", summary="Done")
-    lines = list(hf.export(ref))
+        moor.finalize(ref, "completed", summary="Done")
+    lines = list(moor.export(ref))
     report = there.import_(lines)
-    assert (report.imported, report.already_there, report.entries) == ([ref], [], hf.get(ref).last_entry)
+    assert (report.imported, report.already_there, report.entries) == ([ref], [], moor.get(ref).last_entry)
     assert without_owner(list(there.export(ref))) == without_owner(lines)
     assert there.get("planner").hold is None
-    assert there.log(ref).items == hf.log(ref).items
+    assert there.log(ref).items == moor.log(ref).items
     assert there.check() == []
 
 
 def test_an_imported_session_goes_on_like_any_other(timed: Timed) -> None:
-    hf, there = timed.hf, another_place(timed)
-    ref = a_full_session(hf)
-    there.import_(list(hf.export(ref)))
+    moor, there = timed.moor, another_place(timed)
+    ref = a_full_session(moor)
+    there.import_(list(moor.export(ref)))
     last = there.get(ref).last_entry
     (pending,) = there.approvals()
     there.approve(pending.approval_id)
@@ -88,9 +88,9 @@ def test_an_imported_session_goes_on_like_any_other(timed: Timed) -> None:
 
 
 def test_importing_twice_changes_nothing(timed: Timed) -> None:
-    hf, there = timed.hf, another_place(timed)
-    ref = a_full_session(hf)
-    lines = list(hf.export(ref))
+    moor, there = timed.moor, another_place(timed)
+    ref = a_full_session(moor)
+    lines = list(moor.export(ref))
     there.import_(lines)
     there.append(ref, "meanwhile")
     before = list(there.export(ref))
@@ -101,11 +101,11 @@ def test_importing_twice_changes_nothing(timed: Timed) -> None:
 
 
 def test_a_tree_is_carried_whole(timed: Timed) -> None:
-    hf, there = timed.hf, another_place(timed)
-    a_full_session(hf, "root", name="the-root")
+    moor, there = timed.moor, another_place(timed)
+    a_full_session(moor, "root", name="the-root")
     for child, parent in (("a", "root"), ("b", "root"), ("a1", "a")):
-        a_full_session(hf, child, parent=parent)
-    lines = list(hf.export("root", tree=True))
+        a_full_session(moor, child, parent=parent)
+    lines = list(moor.export("root", tree=True))
     assert there.import_(lines).imported == ["root", "a", "b", "a1"]
     assert without_owner(list(there.export("root", tree=True))) == without_owner(lines)
     assert [session.id for session in there.ancestors("a1")] == ["a", "root"]
@@ -114,13 +114,13 @@ def test_a_tree_is_carried_whole(timed: Timed) -> None:
 
 
 def test_a_fork_is_carried_with_all_it_reads_even_after_its_source_is_gone(timed: Timed) -> None:
-    hf, there = timed.hf, another_place(timed)
-    source = a_full_session(hf)
-    fork = hf.fork(source, at=5, session_id="fork")
-    hf.append(fork.id, "elsewhere")
-    lines = list(hf.export(fork.id))
-    hf.delete(source)
-    assert list(hf.export(fork.id)) == lines
+    moor, there = timed.moor, another_place(timed)
+    source = a_full_session(moor)
+    fork = moor.fork(source, at=5, session_id="fork")
+    moor.append(fork.id, "elsewhere")
+    lines = list(moor.export(fork.id))
+    moor.delete(source)
+    assert list(moor.export(fork.id)) == lines
     there.import_(lines)
     assert without_owner(list(there.export(fork.id))) == without_owner(lines)
     assert there.get(fork.id).forked_from == source
@@ -129,22 +129,22 @@ def test_a_fork_is_carried_with_all_it_reads_even_after_its_source_is_gone(timed
 
 
 def test_a_fork_that_used_a_key_of_its_source_is_carried_too(timed: Timed) -> None:
-    hf, there = timed.hf, another_place(timed)
-    hf.create(session_id="source")
-    hf.append("source", {"content": "once", "client_key": "k-1"})
-    fork = hf.fork("source", session_id="fork")
-    hf.append(fork.id, {"content": "again", "client_key": "k-1"})
-    lines = list(hf.export("fork"))
+    moor, there = timed.moor, another_place(timed)
+    moor.create(session_id="source")
+    moor.append("source", {"content": "once", "client_key": "k-1"})
+    fork = moor.fork("source", session_id="fork")
+    moor.append(fork.id, {"content": "again", "client_key": "k-1"})
+    lines = list(moor.export("fork"))
     there.import_(lines)
     assert without_owner(list(there.export("fork"))) == without_owner(lines)
     assert there.append("fork", {"content": "again", "client_key": "k-1"})[0].number == 4
 
 
 def test_a_child_without_its_parent_is_refused_or_detached(timed: Timed) -> None:
-    hf, there = timed.hf, another_place(timed)
-    hf.create(session_id="root")
-    hf.create(session_id="child", parent="root")
-    lines = list(hf.export("child"))
+    moor, there = timed.moor, another_place(timed)
+    moor.create(session_id="root")
+    moor.create(session_id="child", parent="root")
+    lines = list(moor.export("child"))
     with pytest.raises(ParentNotFound):
         there.import_(lines)
     assert there.list().items == []
@@ -154,8 +154,8 @@ def test_a_child_without_its_parent_is_refused_or_detached(timed: Timed) -> None
 
 
 def test_a_name_or_an_id_that_is_taken_or_spent_is_refused(timed: Timed) -> None:
-    hf, there = timed.hf, another_place(timed)
-    lines = list(hf.export(a_full_session(hf, "s-1", name="planner")))
+    moor, there = timed.moor, another_place(timed)
+    lines = list(moor.export(a_full_session(moor, "s-1", name="planner")))
     there.create(session_id="other", name="planner")
     with pytest.raises(NameTaken):
         there.import_(lines)
@@ -167,20 +167,20 @@ def test_a_name_or_an_id_that_is_taken_or_spent_is_refused(timed: Timed) -> None
 
 
 def test_an_import_does_not_take_over_what_another_session_has_asked(timed: Timed) -> None:
-    hf = timed.hf
-    ref = a_full_session(hf)
-    before, asked = list(hf.export(ref)), hf.approvals()
+    moor = timed.moor
+    ref = a_full_session(moor)
+    before, asked = list(moor.export(ref)), moor.approvals()
     renamed = "\n".join(before).replace('"s-1"', '"s-2"').replace("Really?", "Forged?").splitlines()
     with pytest.raises(InvalidImport, match="belongs to session s-1"):
-        hf.import_(renamed)
-    assert (list(hf.export(ref)), hf.approvals()) == (before, asked)
-    assert [session.id for session in hf.list()] == ["s-1"]
+        moor.import_(renamed)
+    assert (list(moor.export(ref)), moor.approvals()) == (before, asked)
+    assert [session.id for session in moor.list()] == ["s-1"]
 
 
 def test_a_dry_run_brings_nothing_in(timed: Timed) -> None:
-    hf, there = timed.hf, another_place(timed)
-    ref = a_full_session(hf)
-    assert there.import_(list(hf.export(ref)), dry_run=True).imported == [ref]
+    moor, there = timed.moor, another_place(timed)
+    ref = a_full_session(moor)
+    assert there.import_(list(moor.export(ref)), dry_run=True).imported == [ref]
     assert there.list().items == []
 
 
@@ -188,8 +188,8 @@ def test_a_dry_run_brings_nothing_in(timed: Timed) -> None:
 
 
 def test_a_file_cut_short_anywhere_is_refused_and_nothing_brought_in(timed: Timed) -> None:
-    hf = timed.hf
-    text = "\n".join(hf.export(a_full_session(hf))) + "\n"
+    moor = timed.moor
+    text = "\n".join(moor.export(a_full_session(moor))) + "\n"
     for length in [*range(0, len(text) - 2, 97), len(text) - 3]:
         there = another_place(timed, f"cut-at-{length}")
         with pytest.raises(InvalidImport):
@@ -198,8 +198,8 @@ def test_a_file_cut_short_anywhere_is_refused_and_nothing_brought_in(timed: Time
 
 
 def test_a_file_with_a_line_missing_twice_or_misplaced_is_refused(timed: Timed) -> None:
-    hf = timed.hf
-    lines = list(hf.export(a_full_session(hf)))
+    moor = timed.moor
+    lines = list(moor.export(a_full_session(moor)))
     entries = [number for number, line in enumerate(lines) if '"type":"entry"' in line]
     for number in entries:
         for wrong in (
@@ -224,27 +224,27 @@ def test_a_file_with_a_line_missing_twice_or_misplaced_is_refused(timed: Timed) 
         ["null"],
         ["not json"],
         [b"\xff\xfe"],
-        ['{"type":"holdfast"}'],
-        ['{"type":"holdfast","format":99}'],
+        ['{"type":"moorage"}'],
+        ['{"type":"moorage","format":99}'],
         ['{"type":"other","format":1}'],
-        ['{"type":"holdfast","format":1}', '{"type":"entry"}'],
-        ['{"type":"holdfast","format":1}', '{"type":"session","session":{}}'],
-        ['{"type":"holdfast","format":1}', '{"type":"gossip"}'],
+        ['{"type":"moorage","format":1}', '{"type":"entry"}'],
+        ['{"type":"moorage","format":1}', '{"type":"session","session":{}}'],
+        ['{"type":"moorage","format":1}', '{"type":"gossip"}'],
     ],
 )
 def test_what_is_no_export_is_refused_with_the_line(place: Place, lines: list[Any]) -> None:
-    hf = place.connect()
+    moor = place.connect()
     with pytest.raises(InvalidImport) as refused:
-        hf.import_(lines)
+        moor.import_(lines)
     assert refused.value.code == "invalid_import"
-    assert hf.list().items == []
+    assert moor.list().items == []
 
 
 def test_a_good_session_before_a_broken_one_is_kept_and_the_error_says_where(timed: Timed) -> None:
-    hf, there = timed.hf, another_place(timed)
-    hf.create(session_id="s-1")
-    hf.create(session_id="s-2")
-    lines = [*hf.export("s-1"), *list(hf.export("s-2"))[1:-1]]
+    moor, there = timed.moor, another_place(timed)
+    moor.create(session_id="s-1")
+    moor.create(session_id="s-2")
+    lines = [*moor.export("s-1"), *list(moor.export("s-2"))[1:-1]]
     with pytest.raises(InvalidImport, match="s-2"):
         there.import_(lines)
     assert [session.id for session in there.list()] == ["s-1"]
@@ -269,11 +269,11 @@ def test_a_good_session_before_a_broken_one_is_kept_and_the_error_says_where(tim
     ],
 )
 def test_a_session_no_rule_would_have_made_is_refused(timed: Timed, field: str, value: Any) -> None:
-    hf, there = timed.hf, another_place(timed)
-    lines = list(hf.export(a_full_session(hf)))
+    moor, there = timed.moor, another_place(timed)
+    lines = list(moor.export(a_full_session(moor)))
     head = json.loads(lines[1])
     head["session"][field] = value
-    with pytest.raises(HoldfastError):
+    with pytest.raises(MoorageError):
         there.import_([lines[0], json.dumps(head), *lines[2:]])
     assert there.list().items == []
 
@@ -289,10 +289,10 @@ json_values = st.recursive(
 @settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
 def test_whatever_stands_in_a_line_is_imported_or_refused_in_our_words(timed: Timed, data: st.DataObject) -> None:
-    hf = timed.hf
-    if not hf.list().items:
-        a_full_session(hf)
-    lines = list(hf.export("s-1"))
+    moor = timed.moor
+    if not moor.list().items:
+        a_full_session(moor)
+    lines = list(moor.export("s-1"))
     number = data.draw(st.integers(0, len(lines) - 1))
     line = json.loads(lines[number])
     inner = line.get(line.get("type"), line)
@@ -301,37 +301,37 @@ def test_whatever_stands_in_a_line_is_imported_or_refused_in_our_words(timed: Ti
     there = timed.connect(owner=f"elsewhere-{next(serial)}")
     try:
         there.import_([*lines[:number], json.dumps(line), *lines[number + 1 :]])
-    except HoldfastError:
+    except MoorageError:
         assert there.list().items == []
         return
     for session in there.list():
         assert there.get(session.id) == session
         assert len(there.log(session.id, limit=1000)) == session.last_entry
         assert list(there.export(session.id))
-    assert hf.check() == []
+    assert moor.check() == []
 
 
 # Markdown ---------------------------------------------------------------------------------------
 
 
 def test_markdown_is_for_people(timed: Timed) -> None:
-    text = "\n".join(timed.hf.export(a_full_session(timed.hf, name="planner"), format="markdown"))
+    text = "\n".join(timed.moor.export(a_full_session(timed.moor, name="planner"), format="markdown"))
     for part in ("# planner", "**Agent**: planner", "## 3 · user", "hello", "weather", "so far"):
         assert part in text
 
 
 def test_an_export_of_a_session_in_use_is_of_one_instant(place: Place) -> None:
-    hf = place.connect()
-    session = hf.create("agent")
-    asked = hf.request_approval(session.id, "Apply?")
-    lines = hf.export(session.id)
+    moor = place.connect()
+    session = moor.create("agent")
+    asked = moor.request_approval(session.id, "Apply?")
+    lines = moor.export(session.id)
     begun = [next(lines), next(lines)]
-    hf.approve(asked.approval_id)
-    hf.context.put(session.id, "later", 1)
-    hf.append(session.id, "later")
+    moor.approve(asked.approval_id)
+    moor.context.put(session.id, "later", 1)
+    moor.append(session.id, "later")
     exported = [*begun, *lines]
 
-    hf.delete(session.id)
+    moor.delete(session.id)
     elsewhere = sync.connect("memory://")
     assert elsewhere.import_(exported).imported == [session.id]
     assert elsewhere.get(session.id).pending_approvals == 1
@@ -340,11 +340,11 @@ def test_an_export_of_a_session_in_use_is_of_one_instant(place: Place) -> None:
 
 @pytest.mark.parametrize("data", [{}, {"summary": "s"}, {"summary": 7, "upto": 1}, {"summary": "s", "upto": 10**6}])
 def test_a_summary_that_stands_for_nothing_is_refused(timed: Timed, data: dict[str, Any]) -> None:
-    hf, there = timed.hf, another_place(timed)
-    session = hf.create("planner")
-    hf.append(session.id, ["one", "two"])
-    hf.compact(session.id, "all said")
-    lines = [json.loads(line) for line in hf.export(session.id)]
+    moor, there = timed.moor, another_place(timed)
+    session = moor.create("planner")
+    moor.append(session.id, ["one", "two"])
+    moor.compact(session.id, "all said")
+    lines = [json.loads(line) for line in moor.export(session.id)]
     for line in lines:
         if line["type"] == "entry" and line["entry"]["kind"] == "summary":
             line["entry"]["data"] = data

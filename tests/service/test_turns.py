@@ -8,16 +8,16 @@ from datetime import timedelta
 import pytest
 from msgspec.structs import replace
 
-from holdfast import config
-from holdfast.core.bundle import Bundle
-from holdfast.core.entry import Kind
-from holdfast.core.turn import Retry
-from holdfast.core.work import TurnEnd
-from holdfast.service import runs
-from holdfast.service.conversation import append_messages, read_log
-from holdfast.service.deps import Caller, Deps
-from holdfast.service.turns import Given, TurnDesk
-from holdfast.stores.memory.store import MemoryStore
+from moorage import config
+from moorage.core.bundle import Bundle
+from moorage.core.entry import Kind
+from moorage.core.turn import Retry
+from moorage.core.work import TurnEnd
+from moorage.service import runs
+from moorage.service.conversation import append_messages, read_log
+from moorage.service.deps import Caller, Deps
+from moorage.service.turns import Given, TurnDesk
+from moorage.stores.memory.store import MemoryStore
 
 ME = Caller()
 

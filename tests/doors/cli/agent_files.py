@@ -27,7 +27,7 @@ kind = "command"
 command = ["sh", "-c", '''
 case "$(cat)" in
 *Callbacks*"went at last"*) echo "went at last" ;;
-*send*) holdfast run errand a --mode async_callback > /dev/null; echo sent ;;
+*send*) moorage run errand a --mode async_callback > /dev/null; echo sent ;;
 *) echo "not yet" ;;
 esac
 ''']
@@ -39,7 +39,7 @@ kind = "command"
 command = ["sh", "-c", '''
 case "$(cat)" in
 *"cut off"*) echo "went at last" ;;
-*) echo $$ > "$HOLDFAST_HOME/errand"; sleep 60 ;;
+*) echo $$ > "$MOORAGE_HOME/errand"; sleep 60 ;;
 esac
 ''']
 """

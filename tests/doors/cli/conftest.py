@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.doors.cli import app
+from moorage.doors.cli import app
 from tests.doors.cli.running import Cli, Done, Terminal, Unchanged, a_terminal
 from tests.remote.server import Doors
 
@@ -21,7 +21,7 @@ ON_A_SERVER_TOO = {
     "test_sessions",
     "test_transfer",
 }
-OURS = ("AGENT_", "HOLDFAST_", "_HOLDFAST_", "XDG_", "PYTHONWARNINGS")
+OURS = ("AGENT_", "MOORAGE_", "_MOORAGE_", "XDG_", "PYTHONWARNINGS")
 SOURCE = Path(__file__).parents[3] / "src"
 
 
@@ -33,7 +33,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
             monkeypatch.delenv(name)
     folder, workplace = tmp_path / "a home", tmp_path / "workplace"
     workplace.mkdir()
-    monkeypatch.setenv("HOLDFAST_HOME", str(folder))
+    monkeypatch.setenv("MOORAGE_HOME", str(folder))
     monkeypatch.setenv("PYTHONPATH", str(SOURCE), prepend=os.pathsep)  # the package under test, installed or not
     monkeypatch.chdir(workplace)
     return folder
@@ -61,15 +61,15 @@ def served(request: pytest.FixtureRequest, home: Path, monkeypatch: pytest.Monke
         return
     doors: Doors = request.getfixturevalue("doors")
     home.mkdir(parents=True, exist_ok=True)
-    address = doors.open(f"sqlite:///{home / 'holdfast.db'}".replace(" ", "%20"))
-    monkeypatch.setenv("HOLDFAST_URL", address)
+    address = doors.open(f"sqlite:///{home / 'moorage.db'}".replace(" ", "%20"))
+    monkeypatch.setenv("MOORAGE_URL", address)
     yield
     doors.shut(address)
 
 
 @pytest.fixture
 def database(home: Path) -> Path:
-    return home / "holdfast.db"
+    return home / "moorage.db"
 
 
 @pytest.fixture

@@ -9,15 +9,15 @@ _SCRIPT = """\
 '''exec' "{python}" "$0" "$@"
 ' '''
 import sys
-from holdfast.doors.{module} import main
+from moorage.doors.{module} import main
 sys.exit(main())
 """
 
 
 def install_scripts(folder: Path) -> Path:
-    """Put `holdfast` and `holdfast-hook` into a folder; its path."""
+    """Put `moorage` and `moorage-hook` into a folder; its path."""
     folder.mkdir(parents=True)
-    for name, module in (("holdfast", "cli.main"), ("holdfast-hook", "hooks.main")):
+    for name, module in (("moorage", "cli.main"), ("moorage-hook", "hooks.main")):
         write_script(folder / name, _SCRIPT.format(python=sys.executable, module=module))
     return folder
 

@@ -50,9 +50,9 @@ def run(
     env: Mapping[str, str] | None = None,
     before: Callable[[], None] | None = None,
 ) -> Done:
-    """Run `holdfast ARGS` as a process of its own, which first calls `before`."""
+    """Run `moorage ARGS` as a process of its own, which first calls `before`."""
     done = subprocess.run(
-        [sys.executable, "-m", "holdfast", *args],
+        [sys.executable, "-m", "moorage", *args],
         input=stdin,
         capture_output=True,
         env={**os.environ, **(env or {})},
@@ -98,9 +98,9 @@ class Terminal:
         os.close(self.follower)
 
     def run(self, *args: str, answer: str = "", when: str = "") -> Done:
-        """Run `holdfast ARGS` here; type `answer` when `when` is shown. Both outputs come as one."""
+        """Run `moorage ARGS` here; type `answer` when `when` is shown. Both outputs come as one."""
         process = subprocess.Popen(
-            [sys.executable, "-m", "holdfast", *args],
+            [sys.executable, "-m", "moorage", *args],
             stdin=self.follower,
             stdout=self.follower,
             stderr=self.follower,

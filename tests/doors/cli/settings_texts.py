@@ -5,7 +5,7 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from holdfast.doors.cli.json_text import BYTE_ORDER_MARK
+from moorage.doors.cli.json_text import BYTE_ORDER_MARK
 
 EVENTS = ("SessionStart", "SessionEnd", "PreToolUse", "PostToolUse", "Stop")
 
@@ -21,7 +21,7 @@ def _entry(command: str, matcher: str | None) -> dict[str, Any]:
     return {**({} if matcher is None else {"matcher": matcher}), "hooks": [{"type": "command", "command": command}]}
 
 
-others_commands = st.sampled_from(["prettier --write", "/x/holdfast-hook pre-delegate", "echo 'open", ""])
+others_commands = st.sampled_from(["prettier --write", "/x/moorage-hook pre-delegate", "echo 'open", ""])
 others_entries = st.builds(_entry, others_commands, st.sampled_from([None, "Agent|Task", "*"]))
 event_lists = st.lists(others_entries | values, max_size=3)
 hooks_objects = st.dictionaries(st.sampled_from([*EVENTS, "Notification"]), event_lists, max_size=4)

@@ -19,7 +19,7 @@ class Talk:
     def __init__(self, *args: str) -> None:
         self._leader, follower = pty.openpty()
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "holdfast", *args],
+            [sys.executable, "-m", "moorage", *args],
             env={**os.environ, "COLUMNS": "160", "TERM": "dumb", "NO_COLOR": "1"},
             preexec_fn=lambda: os.login_tty(follower),
         )

@@ -84,6 +84,6 @@ def test_a_file_that_is_not_there_is_refused(cli: Cli) -> None:
     assert cli("agents", "add", "nothing.toml").code == 2
 
 
-def test_what_comes_with_holdfast_cannot_be_removed(cli: Cli) -> None:
+def test_what_comes_with_moorage_cannot_be_removed(cli: Cli) -> None:
     assert cli("agents", "remove", "echo-agent").code == 4
     assert cli("run", "echo-agent", "hi").out == "Echo Agent Response: hi\n"

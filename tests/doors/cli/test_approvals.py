@@ -45,14 +45,14 @@ def test_a_session_that_waits_for_two_is_ambiguous(cli: Cli, plan: str, asked: s
     done = cli("approve", "plan-prod", "--json")
     assert (done.code, done.json["code"]) == (2, "ambiguous_reference")
     assert done.json["candidates"] == [asked, other]
-    assert done.err == f"holdfast: session plan-prod waits for 2 answers; name one of: {asked}, {other}\n"
+    assert done.err == f"moorage: session plan-prod waits for 2 answers; name one of: {asked}, {other}\n"
 
 
 @pytest.mark.parametrize("command", ["approve", "reject"])
 def test_a_session_that_waits_for_nothing(cli: Cli, plan: str, command: str) -> None:
     done = cli(command, "plan-prod", "--json")
     assert (done.code, done.json["code"]) == (3, "approval_not_found")
-    assert done.err == "holdfast: session plan-prod waits for no answer\n"
+    assert done.err == "moorage: session plan-prod waits for no answer\n"
 
 
 def test_neither_an_approval_nor_a_session(cli: Cli, plan: str) -> None:

@@ -80,7 +80,7 @@ def test_more_than_a_page_is_listed_whole(cli: Cli, plan: str, database: Path) -
 def test_on_a_terminal_it_is_a_table_that_says_if_there_is_more(cli: Cli, gone: str, terminal: Terminal) -> None:
     shown = terminal.run("audit", "--limit", "2").out
     assert re.search(r"session +when +by +why +state +agent +name +task +went with", shown)
-    assert "There is more: --limit N shows N of them, `holdfast audit | cat` all." in shown
+    assert "There is more: --limit N shows N of them, `moorage audit | cat` all." in shown
     assert "Nothing was deleted." in terminal.run("audit", "--reason", "nothing").out
 
 

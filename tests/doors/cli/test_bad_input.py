@@ -13,7 +13,7 @@ from tests.doors.cli.running import Cli, Done, Unchanged, contents, run
 def refused(done: Done, code: str, exit_code: int) -> None:
     assert (done.json["code"], done.code) == (code, exit_code)
     assert done.json["detail"]
-    assert done.err.startswith("holdfast: ")
+    assert done.err.startswith("moorage: ")
     assert "Traceback" not in done.err
 
 
@@ -65,7 +65,7 @@ CASES = [
     ("audit --cursor nonsense", "invalid_cursor", 2),
     ("list --url nonsense", "unsupported", 2),
     ("list --url ftp://example", "unsupported", 2),
-    ("list --url sqlite://holdfast.db", "invalid_url", 2),
+    ("list --url sqlite://moorage.db", "invalid_url", 2),
     ("list --url sqlite:///no/such/folder/x.db", "store_unavailable", 5),
 ]
 

@@ -9,10 +9,10 @@ from typing import Any
 import apsw
 import pytest
 
-from holdfast import sync
-from holdfast.ports import Sweep
-from holdfast.stores.sqlite import connection
-from holdfast.stores.sqlite.store import SqliteStore
+from moorage import sync
+from moorage.ports import Sweep
+from moorage.stores.sqlite import connection
+from moorage.stores.sqlite.store import SqliteStore
 from tests.doors.cli.conftest import SOURCE
 from tests.doors.cli.running import PATIENCE, Cli, Done, Terminal, contents
 from tests.doors.cli.test_start_up import loaded_by
@@ -106,10 +106,10 @@ def test_a_policy_that_is_wrong_stops_cleanup_and_names_the_setting(cli: Cli, pl
 
 
 def from_cron(*args: str, **env: str) -> subprocess.Popen[bytes]:
-    """Start `holdfast ARGS` as cron would: hardly any environment, no terminal, nothing to read, another folder."""
+    """Start `moorage ARGS` as cron would: hardly any environment, no terminal, nothing to read, another folder."""
     return subprocess.Popen(
         ["/usr/bin/env", "-i", *(f"{name}={value}" for name, value in env.items()),
-         sys.executable, "-m", "holdfast", *args],
+         sys.executable, "-m", "moorage", *args],
         stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd="/", start_new_session=True,
     )  # fmt: skip
 
@@ -122,7 +122,7 @@ def ended(process: subprocess.Popen[bytes]) -> Done:
 @pytest.fixture
 def crontab(home: Path) -> dict[str, str]:
     """What a crontab's own lines and cron itself put into the environment."""
-    return {"HOLDFAST_HOME": str(home), "LOGNAME": "night-shift", "PATH": "/usr/bin:/bin", "PYTHONPATH": str(SOURCE)}
+    return {"MOORAGE_HOME": str(home), "LOGNAME": "night-shift", "PATH": "/usr/bin:/bin", "PYTHONPATH": str(SOURCE)}
 
 
 def test_from_cron_nothing_to_do_is_silence(cli: Cli, plan: str, crontab: dict[str, str]) -> None:
@@ -144,16 +144,16 @@ def test_from_cron_what_went_is_printed_once_and_audited(
 def test_from_cron_without_any_environment_it_uses_the_usual_folder(tmp_path: Path) -> None:
     bare = {"HOME": str(tmp_path), "PYTHONPATH": str(SOURCE)}
     assert ended(from_cron("cleanup", **bare)) == Done(0, "", "")
-    assert (tmp_path / ".local/share/holdfast/holdfast.db").exists()
+    assert (tmp_path / ".local/share/moorage/moorage.db").exists()
     done = ended(from_cron("--json", "cleanup", **bare))
     assert done.json == {"removed": 0, "session_ids": [], "sessions": [], "dry_run": False}
 
 
 def test_two_cleanups_at_once_share_the_work(cli: Cli, database: Path, crontab: dict[str, str]) -> None:
     cli("migrate")
-    with sync.connect(f"sqlite:///{database}") as hf:
+    with sync.connect(f"sqlite:///{database}") as moor:
         for number in range(300):
-            hf.create(session_id=f"s-{number}", parent=None if number % 3 == 0 else f"s-{number - number % 3}")
+            moor.create(session_id=f"s-{number}", parent=None if number % 3 == 0 else f"s-{number - number % 3}")
     make_old(database)
     both = [ended(process) for process in [from_cron("cleanup", **crontab) for _ in range(2)]]
     assert [(done.code, done.err) for done in both] == [(0, ""), (0, "")]
@@ -165,8 +165,8 @@ def test_two_cleanups_at_once_share_the_work(cli: Cli, database: Path, crontab: 
 
 def test_it_loads_neither_the_sweeper_nor_an_event_loop(cli: Cli, plan: str) -> None:
     loaded = loaded_by("cleanup")
-    assert "holdfast.service.retention" in loaded
-    assert loaded & {"asyncio", "logging", "rich", "holdfast.service.sweeper"} == set()
+    assert "moorage.service.retention" in loaded
+    assert loaded & {"asyncio", "logging", "rich", "moorage.service.sweeper"} == set()
 
 
 @pytest.fixture
@@ -188,7 +188,7 @@ def test_a_store_that_stays_locked_is_one_line_and_exit_5(cli: Cli, plan: str, d
     done = cli("cleanup")
     assert (done.code, done.out) == (5, "")
     assert len(done.err.splitlines()) == 1
-    assert done.err.startswith("holdfast: ")
+    assert done.err.startswith("moorage: ")
     assert cli("cleanup", "--json").json["code"] == "store_busy"
     other.close()
     assert len(cli("cleanup").lines) == 1
@@ -199,9 +199,9 @@ def test_what_went_before_a_failure_is_not_kept_quiet(
     cli: Cli, database: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     cli("migrate")
-    with sync.connect(f"sqlite:///{database}") as hf:
+    with sync.connect(f"sqlite:///{database}") as moor:
         for number in range(60):
-            hf.create(session_id=f"s-{number}")
+            moor.create(session_id=f"s-{number}")
     make_old(database)
     others: list[apsw.Connection] = []
     whole = SqliteStore.sweep
@@ -214,7 +214,7 @@ def test_what_went_before_a_failure_is_not_kept_quiet(
     monkeypatch.setattr(SqliteStore, "sweep", locked_after_the_first)
     done = cli("cleanup")
     assert done.code == 5
-    assert "before this failed, 50 sessions were deleted; `holdfast audit` lists them" in done.err
+    assert "before this failed, 50 sessions were deleted; `moorage audit` lists them" in done.err
     others[0].close()
     assert len(cli("audit").lines) == 50
 
@@ -281,7 +281,7 @@ def test_doctor_says_what_is_wrong(cli: Cli, plan: str, database: Path) -> None:
     done = cli("doctor", "--json")
     assert done.code == 1
     assert plan in done.json["problems"][0]
-    assert f"holdfast: session {plan}" in cli("doctor").err
+    assert f"moorage: session {plan}" in cli("doctor").err
 
 
 def test_a_damaged_file_is_set_aside_only_when_asked(cli: Cli, plan: str, database: Path) -> None:
@@ -296,7 +296,7 @@ def test_a_damaged_file_is_set_aside_only_when_asked(cli: Cli, plan: str, databa
     assert aside.code == 0
     moved = Path(aside.json["set_aside"])
     assert moved.read_bytes() == before
-    assert re.fullmatch(r"holdfast\.db\.corrupt-\d{8}-\d{6}", moved.name)
+    assert re.fullmatch(r"moorage\.db\.corrupt-\d{8}-\d{6}", moved.name)
     assert not database.exists()
     assert cli("create").code == 0
 

@@ -185,7 +185,7 @@ def test_a_chat_without_a_session_keeps_nothing(home: Path) -> None:
         talk.say("/quit")
         assert talk.end() == 0
     assert "Session" not in talk.shown
-    assert not (home / "holdfast.db").exists()
+    assert not (home / "moorage.db").exists()
 
 
 def test_a_chat_with_nobody_is_refused_before_anything_is_created(cli: Cli) -> None:

@@ -10,9 +10,9 @@ from tests.doors.cli.running import Cli, run
 
 
 def offered(*words: str, incomplete: str = "") -> set[str]:
-    """Return what bash would offer after `holdfast WORDS`."""
-    line = " ".join(["holdfast", *words, incomplete])
-    env = {"_HOLDFAST_COMPLETE": "bash_complete", "COMP_WORDS": line, "COMP_CWORD": str(len(words) + 1)}
+    """Return what bash would offer after `moorage WORDS`."""
+    line = " ".join(["moorage", *words, incomplete])
+    env = {"_MOORAGE_COMPLETE": "bash_complete", "COMP_WORDS": line, "COMP_CWORD": str(len(words) + 1)}
     done = run(env=env)
     assert (done.code, done.err) == (0, "")
     return {line.partition(",")[2] for line in done.lines if line}
@@ -22,7 +22,7 @@ def offered(*words: str, incomplete: str = "") -> set[str]:
 def test_the_script_is_what_the_shell_reads(cli: Cli, shell: str, tmp_path: Path) -> None:
     done = cli("completion", shell)
     assert done.code == 0
-    assert "_HOLDFAST_COMPLETE" in done.out
+    assert "_MOORAGE_COMPLETE" in done.out
     if shutil.which(shell) is None:
         pytest.skip(f"{shell} is not installed, so nothing can read the script")
     script = tmp_path / "script"

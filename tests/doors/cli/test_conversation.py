@@ -63,7 +63,7 @@ def test_log_can_be_narrowed(cli: Cli, plan: str) -> None:
 
 
 def test_log_follows_every_page(cli: Cli, plan: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("holdfast.doors.cli.conversation.MAX_LIMIT", 2)
+    monkeypatch.setattr("moorage.doors.cli.conversation.MAX_LIMIT", 2)
     cli("send", plan, "third")
     cli("send", plan, "fourth")
     assert [line.split("\t")[0] for line in cli("log", plan).lines] == ["1", "2", "3", "4", "5"]
@@ -155,5 +155,5 @@ def test_context_forgets_a_key_or_everything_but_not_by_accident(cli: Cli, plan:
 
 def test_a_secret_in_the_context_is_not_kept_and_said_so(cli: Cli, plan: str) -> None:
     done = cli("context", "set", plan, "api_key", "hunter2")
-    assert "holdfast: warning: " in done.err
+    assert "moorage: warning: " in done.err
     assert cli("context", "get", plan, "api_key").out == "[redacted]\n"

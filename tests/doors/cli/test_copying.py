@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
-import holdfast.sync
-from holdfast.config import open_store
-from holdfast.service.copying import CHUNK
-from holdfast.stores.sqlite.store import SqliteStore
-from holdfast.testing.builders import NOON, OWNER, drive, said
-from holdfast.testing.contract.records import a_full_store, everything
-from holdfast.testing.faults import Worker
+import moorage.sync
+from moorage.config import open_store
+from moorage.service.copying import CHUNK
+from moorage.stores.sqlite.store import SqliteStore
+from moorage.testing.builders import NOON, OWNER, drive, said
+from moorage.testing.contract.records import a_full_store, everything
+from moorage.testing.faults import Worker
 from tests.doors.cli.running import Cli
 
 
@@ -66,7 +66,7 @@ def test_running_turns_are_named_and_nothing_is_copied(cli: Cli, source: str, ta
 
 
 def test_a_store_that_a_server_uses_is_refused(cli: Cli, plan: str, database: Path, target: str) -> None:
-    from holdfast.config import SystemClock
+    from moorage.config import SystemClock
 
     store = SqliteStore.open(database)
     drive(store.beat("server-1", SystemClock().now()))
@@ -112,8 +112,8 @@ def test_a_store_is_not_copied_into_itself(cli: Cli, plan: str, database: Path) 
 
 COPIER = """
 import os, signal, sys
-from holdfast.doors.cli.app import run
-from holdfast.stores.sqlite.store import SqliteStore
+from moorage.doors.cli.app import run
+from moorage.stores.sqlite.store import SqliteStore
 real, left = SqliteStore.load, int(sys.argv[3])
 
 async def load(self, records, mark):
@@ -130,10 +130,10 @@ sys.exit(run(["migrate", "--from", sys.argv[1], "--to", sys.argv[2], "--force"])
 
 @pytest.mark.parametrize("commits", [1, 2, 4, 7, 12])
 def test_a_copy_that_was_killed_goes_on(cli: Cli, source: str, target: str, commits: int) -> None:
-    with holdfast.sync.connect(source) as hf:  # several commits for one kind
-        long = hf.create(agent="talker", session_id="long")
+    with moorage.sync.connect(source) as moor:  # several commits for one kind
+        long = moor.create(agent="talker", session_id="long")
         for _ in range(3):
-            hf.append(long.id, [{"role": "user", "content": f"line {n}"} for n in range(CHUNK)])
+            moor.append(long.id, [{"role": "user", "content": f"line {n}"} for n in range(CHUNK)])
     with Worker(COPIER, source, target, commits) as copier:
         os.waitid(os.P_PID, copier.pid, os.WEXITED | os.WNOWAIT)
 
@@ -147,7 +147,7 @@ def test_a_source_that_changed_meanwhile_is_noticed(cli: Cli, source: str, targe
     with Worker(COPIER, source, target, 4) as copier:
         os.waitid(os.P_PID, copier.pid, os.WEXITED | os.WNOWAIT)
     store = open_store(source, threaded=False)
-    from holdfast.testing.builders import a_stamp
+    from moorage.testing.builders import a_stamp
 
     drive(store.append(OWNER, "s-1", said("late"), a_stamp(NOON)))
     drive(store.close())

@@ -9,13 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.doors.cli import edge
+from moorage.doors.cli import edge
 from tests.doors.cli.running import Cli, contents, run
 
 
 def shell(line: str) -> subprocess.CompletedProcess[str]:
-    """Run a line of bash in which `holdfast` is this one."""
-    script = f'holdfast() {{ "{sys.executable}" -m holdfast "$@"; }}\n{line}'
+    """Run a line of bash in which `moorage` is this one."""
+    script = f'moorage() {{ "{sys.executable}" -m moorage "$@"; }}\n{line}'
     return subprocess.run(["bash", "-c", script], capture_output=True, text=True, timeout=60, check=False)
 
 
@@ -41,26 +41,26 @@ def test_exit_codes_of_real_processes(cli: Cli, plan: str, line: str, code: int)
 def test_an_error_in_words_is_one_line_with_a_next_step(cli: Cli) -> None:
     done = run("get", "no-such-session")
     assert done.out == ""
-    assert done.err == "holdfast: there is no session 'no-such-session'; `holdfast list` shows what there is\n"
+    assert done.err == "moorage: there is no session 'no-such-session'; `moorage list` shows what there is\n"
 
 
 def test_a_pipe_that_nobody_reads_is_no_error(cli: Cli, plan: str) -> None:
     for _ in range(3):
         cli("send", plan, "x" * 500_000)
-    done = shell(f"holdfast log {plan} | head -c 10 > /dev/null; echo ${{PIPESTATUS[0]}}")
+    done = shell(f"moorage log {plan} | head -c 10 > /dev/null; echo ${{PIPESTATUS[0]}}")
     assert done.stderr == ""
     assert done.stdout == "141\n"
     for command in (f"should-resume {plan}", f"get {plan} --json", "get no-such-session --json"):
-        assert "Traceback" not in shell(f"holdfast {command} | true").stderr
+        assert "Traceback" not in shell(f"moorage {command} | true").stderr
 
 
 def test_an_output_that_is_full_is_said(cli: Cli, plan: str) -> None:
     if not Path("/dev/full").exists():
         pytest.skip("this system has no /dev/full")
     for command in (f"get {plan}", f"get {plan} --json", f"should-resume {plan}"):
-        done = shell(f"holdfast {command} > /dev/full")
+        done = shell(f"moorage {command} > /dev/full")
         assert done.returncode == 5
-        assert done.stderr.startswith("holdfast: ")
+        assert done.stderr.startswith("moorage: ")
         assert done.stderr.count("\n") == 1
 
 
@@ -72,7 +72,7 @@ def test_closed_streams_are_no_surprise(cli: Cli, plan: str) -> None:
             f"delete {plan} --dry-run",
             f"resume {plan}",
         ):
-            done = shell(f"holdfast {command} {redirection}")
+            done = shell(f"moorage {command} {redirection}")
             assert done.returncode in (0, 1, 4), (command, redirection, done.stderr)
             assert "Traceback" not in done.stderr
 
@@ -80,7 +80,7 @@ def test_closed_streams_are_no_surprise(cli: Cli, plan: str) -> None:
 def test_ctrl_c_ends_quietly_and_changes_nothing(cli: Cli, plan: str, database: Path) -> None:
     before = contents(database)
     process = subprocess.Popen(
-        [sys.executable, "-m", "holdfast", "send", plan, "-"],
+        [sys.executable, "-m", "moorage", "send", plan, "-"],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -118,7 +118,7 @@ def test_surprises_are_one_line_unless_a_developer_looks(
 
 
 def test_a_developer_gets_the_traceback(cli: Cli, plan: str) -> None:
-    code = "from holdfast.doors.cli import edge; edge.run(lambda: 1 // 0, [])"
+    code = "from moorage.doors.cli import edge; edge.run(lambda: 1 // 0, [])"
     done = subprocess.run([sys.executable, "-X", "dev", "-c", code], capture_output=True, text=True, check=False)
     assert "Traceback" in done.stderr
 

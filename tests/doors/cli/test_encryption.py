@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.stores.sealing import read_keys
+from moorage.stores.sealing import read_keys
 from tests.doors.cli.running import Cli
 
 
@@ -28,7 +28,7 @@ def test_seal_says_what_it_would_do_and_what_it_did(
     cli: Cli, plan: str, database: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     cli("send", plan, "a-needle")
-    monkeypatch.setenv("HOLDFAST_ENCRYPTION_KEYS", cli("encryption-key", "k-1").out)
+    monkeypatch.setenv("MOORAGE_ENCRYPTION_KEYS", cli("encryption-key", "k-1").out)
     to_seal = cli("migrate", "--seal", "--dry-run", "--json").json["to_seal"]
     done = cli("migrate", "--seal", "--json").json["sealed"]
     assert (done["key_id"], done["left"], done["is_compact"]) == ("k-1", [], True)
@@ -46,13 +46,13 @@ def test_seal_says_what_it_would_do_and_what_it_did(
 def test_seal_without_a_key_says_how_to_get_one(cli: Cli, plan: str) -> None:
     refused = cli("migrate", "--seal", "--json")
     assert refused.code == 2
-    assert "holdfast encryption-key" in refused.err
+    assert "moorage encryption-key" in refused.err
 
 
 def test_without_the_key_a_command_says_which_is_missing(cli: Cli, plan: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("HOLDFAST_ENCRYPTION_KEYS", cli("encryption-key", "k-1").out)
+    monkeypatch.setenv("MOORAGE_ENCRYPTION_KEYS", cli("encryption-key", "k-1").out)
     cli("send", plan, "hello")
-    monkeypatch.delenv("HOLDFAST_ENCRYPTION_KEYS")
+    monkeypatch.delenv("MOORAGE_ENCRYPTION_KEYS")
     refused = cli("log", plan)
     assert refused.code == 5
     assert "encryption key 'k-1', which is not configured" in refused.err
@@ -64,13 +64,13 @@ def test_without_the_key_a_command_says_which_is_missing(cli: Cli, plan: str, mo
 def test_damage_is_told_and_makes_it_fail(cli: Cli, plan: str, database: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     import apsw
 
-    monkeypatch.setenv("HOLDFAST_ENCRYPTION_KEYS", cli("encryption-key", "k-1").out)
+    monkeypatch.setenv("MOORAGE_ENCRYPTION_KEYS", cli("encryption-key", "k-1").out)
     cli("send", plan, "hello")
     db = apsw.Connection(str(database))
     db.execute("UPDATE entries SET data = '~sealed1:k-1:AAAA' WHERE id = (SELECT max(id) FROM entries)")
     db.close()
     new = cli("encryption-key", "k-2").out.strip()
-    monkeypatch.setenv("HOLDFAST_ENCRYPTION_KEYS", f"{new},{os.environ['HOLDFAST_ENCRYPTION_KEYS']}")
+    monkeypatch.setenv("MOORAGE_ENCRYPTION_KEYS", f"{new},{os.environ['MOORAGE_ENCRYPTION_KEYS']}")
     done = cli("migrate", "--seal")
     assert done.code == 1
     assert "left as it is: entries" in done.err

@@ -7,10 +7,10 @@ from pathlib import Path
 import click
 import pytest
 
-import holdfast
-from holdfast.core.errors import HoldfastError
-from holdfast.doors.cli.app import App, Command, Group
-from holdfast.doors.cli.app import cli as root
+import moorage
+from moorage.core.errors import MoorageError
+from moorage.doors.cli.app import App, Command, Group
+from moorage.doors.cli.app import cli as root
 from tests.doors.cli.running import Cli
 
 STAGE = (
@@ -58,9 +58,9 @@ def test_all_commands_are_there() -> None:
 def test_help_explains_and_shows_examples(cli: Cli, name: str) -> None:
     done = cli(*name.split(), "--help")
     assert (done.code, done.err) == (0, "")
-    assert done.out.startswith(f"Usage: {' '.join(['holdfast', *name.split()])}")
+    assert done.out.startswith(f"Usage: {' '.join(['moorage', *name.split()])}")
     examples = done.out.partition("\nExamples:\n")[2].splitlines()
-    assert [line for line in examples if "holdfast " in line]
+    assert [line for line in examples if "moorage " in line]
     for option in ("--url", "--json"):
         assert option in done.out
 
@@ -86,11 +86,11 @@ def test_every_example_of_a_command_is_one_of_it(name: str) -> None:
 
 
 def command_lines(example: str) -> Iterator[list[str]]:
-    """Return the arguments of each `holdfast` in a line of a shell."""
+    """Return the arguments of each `moorage` in a line of a shell."""
     words = shlex.split(example)
     while words:
         end = next((place for place, word in enumerate(words) if word in ("|", ">")), len(words))
-        if words[0] == "holdfast":
+        if words[0] == "moorage":
             yield words[1:end]
         words = words[end + 1 :]
 
@@ -111,7 +111,7 @@ def parse(command: click.Command, words: list[str], parent: click.Context | None
 
 def test_an_example_that_does_not_parse_would_be_noticed() -> None:
     for words in (["list", "--no-such-option"], ["get"], ["nonsense"], ["context", "set", "a", "b"]):
-        with pytest.raises((click.UsageError, HoldfastError)):
+        with pytest.raises((click.UsageError, MoorageError)):
             parse(root, words)
 
 
@@ -135,14 +135,14 @@ def test_url_and_json_stand_before_or_after_the_command(cli: Cli, args: list[str
 
 
 def test_the_url_may_come_from_the_environment(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("HOLDFAST_URL", "sqlite:///here.db")
+    monkeypatch.setenv("MOORAGE_URL", "sqlite:///here.db")
     cli("create")
     assert Path("here.db").exists()
 
 
 def test_version(cli: Cli) -> None:
-    assert cli("--version").out == f"holdfast {holdfast.__version__}\n"
-    assert cli("--version", "--json").json == cli("--json", "--version").json == {"version": holdfast.__version__}
+    assert cli("--version").out == f"moorage {moorage.__version__}\n"
+    assert cli("--version", "--json").json == cli("--json", "--version").json == {"version": moorage.__version__}
 
 
 @pytest.mark.parametrize(
@@ -151,7 +151,7 @@ def test_version(cli: Cli) -> None:
 def test_a_wrong_command_line_is_one_document_and_exit_code_2(cli: Cli, args: list[str]) -> None:
     done = cli(*args, "--json")
     assert (done.code, done.json["code"]) == (2, "usage")
-    assert done.err.splitlines()[-1].startswith("holdfast: ")
+    assert done.err.splitlines()[-1].startswith("moorage: ")
 
 
 def test_without_a_command_there_is_help(cli: Cli) -> None:

@@ -39,7 +39,7 @@ def scripts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def runs_from(monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
-    monkeypatch.setattr(sys, "argv", [str(folder / "holdfast")])
+    monkeypatch.setattr(sys, "argv", [str(folder / "moorage")])
 
 
 def settings(path: Path = PROJECT) -> Any:
@@ -52,7 +52,7 @@ def commands(path: Path = PROJECT) -> set[str]:
         for entries in settings(path)["hooks"].values()
         for entry in entries
         for hook in entry["hooks"]
-        if "holdfast" in hook["command"]
+        if "moorage" in hook["command"]
     }
 
 
@@ -70,7 +70,7 @@ def test_install_writes_the_events_with_matchers_and_timeouts(cli: Cli, scripts:
     path = PROJECT.absolute()
     assert (done.code, done.out, done.err) == (0, f"{path}\tinstalled\t{DEFAULT.replace(' ', ',')}\n", "")
     assert list(settings()["hooks"]) == DEFAULT.split()
-    command = f"'{scripts}/holdfast-hook'"
+    command = f"'{scripts}/moorage-hook'"
     for event, entries in settings()["hooks"].items():
         matchers = {"PreToolUse": "Agent|Task", "PostToolUse": "Agent|Task|SendMessage"}
         matcher = {"matcher": matchers[event]} if event in matchers else {}
@@ -140,9 +140,9 @@ def test_the_folder_of_another_settings_file_is_not_made(cli: Cli) -> None:
 
 def test_the_command_is_the_script_beside_the_one_that_runs(cli: Cli, scripts: Path, tmp_path: Path) -> None:
     command = cli("hooks", "install", "--json").json["command"]
-    assert shlex.split(command) == [str(scripts / "holdfast-hook")]
+    assert shlex.split(command) == [str(scripts / "moorage-hook")]
     version = subprocess.run(f"{command} --version", shell=True, cwd=tmp_path, capture_output=True, check=True)
-    assert version.stdout.startswith(b"holdfast-hook ")
+    assert version.stdout.startswith(b"moorage-hook ")
 
 
 def test_a_link_on_the_path_leads_to_the_installation(
@@ -150,10 +150,10 @@ def test_a_link_on_the_path_leads_to_the_installation(
 ) -> None:
     shims = tmp_path / "shims"
     shims.mkdir()
-    (shims / "holdfast").symlink_to(scripts / "holdfast")
-    (shims / "holdfast-hook").symlink_to(scripts / "holdfast-hook")
+    (shims / "moorage").symlink_to(scripts / "moorage")
+    (shims / "moorage-hook").symlink_to(scripts / "moorage-hook")
     runs_from(monkeypatch, shims)
-    assert shlex.split(cli("hooks", "install", "--json").json["command"]) == [str(scripts / "holdfast-hook")]
+    assert shlex.split(cli("hooks", "install", "--json").json["command"]) == [str(scripts / "moorage-hook")]
 
 
 def test_without_the_script_nothing_is_installed(cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -172,18 +172,18 @@ def test_the_script_beside_the_interpreter_is_found(
 ) -> None:
     monkeypatch.setattr(sys, "argv", [str(tmp_path / "__main__.py")])
     monkeypatch.setattr(sys, "executable", str(scripts / "python"))
-    assert shlex.split(cli("hooks", "install", "--json").json["command"]) == [str(scripts / "holdfast-hook")]
+    assert shlex.split(cli("hooks", "install", "--json").json["command"]) == [str(scripts / "moorage-hook")]
 
 
 def test_a_url_that_was_given_is_written_for_any_folder(cli: Cli, scripts: Path) -> None:
     command = cli("--url", "sqlite:///my own%25.db", "hooks", "install", "--json").json["command"]
     url = f"sqlite:///{Path.cwd()}/my own%25.db"
-    assert shlex.split(command) == [str(scripts / "holdfast-hook"), "--url", url]
+    assert shlex.split(command) == [str(scripts / "moorage-hook"), "--url", url]
     assert commands() == {command}
 
 
 def test_a_url_from_the_environment_is_not_written(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("HOLDFAST_URL", "sqlite:///here.db")
+    monkeypatch.setenv("MOORAGE_URL", "sqlite:///here.db")
     assert "--url" not in cli("hooks", "install", "--json").json["command"]
 
 
@@ -372,7 +372,7 @@ def test_a_disk_without_room_leaves_the_file_as_it_is(scripts: Path) -> None:
     def leave_no_room() -> None:
         resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))
 
-    line = [str(scripts / "holdfast"), "hooks", "install", "--json"]
+    line = [str(scripts / "moorage"), "hooks", "install", "--json"]
     done = subprocess.run(line, capture_output=True, text=True, preexec_fn=leave_no_room, check=False)
     refused(Done(done.returncode, done.stdout, done.stderr), "cannot be written", line=None, column=None)
     assert PROJECT.read_text() == THEIRS

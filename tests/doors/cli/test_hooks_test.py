@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from holdfast.doors.cli.hooks import EVENTS
-from holdfast.doors.hooks.samples import samples
+from moorage.doors.cli.hooks import EVENTS
+from moorage.doors.hooks.samples import samples
 from tests.doors.cli.installation import install_scripts, write_script
 from tests.doors.cli.running import Cli, Done
 
@@ -24,7 +24,7 @@ cat > "$PWD/seen.json"
 @pytest.fixture(autouse=True)
 def scripts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     folder = install_scripts(tmp_path / "an installation")
-    monkeypatch.setattr(sys, "argv", [str(folder / "holdfast")])
+    monkeypatch.setattr(sys, "argv", [str(folder / "moorage")])
     return folder
 
 
@@ -59,7 +59,7 @@ def test_a_url_in_the_settings_is_not_used(cli: Cli) -> None:
     assert "temporary store" in done.err
     assert not Path("own.db").exists()
     command = trials(cli("hooks", "test", "--json"))["Stop"]["command"]
-    assert "holdfast-hooks-" in command
+    assert "moorage-hooks-" in command
     assert "own.db" not in command
 
 
@@ -69,19 +69,19 @@ def test_a_url_in_the_settings_is_not_used(cli: Cli) -> None:
 def test_the_command_gets_what_the_host_would_give_it(
     cli: Cli, scripts: Path, home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for name in ("AGENT_SESSION_ID", "HOLDFAST_URL", "HOLDFAST_TOKEN"):
+    for name in ("AGENT_SESSION_ID", "MOORAGE_URL", "MOORAGE_TOKEN"):
         monkeypatch.setenv(name, "not-for-tests")
-    write_script(scripts / "holdfast-hook", RECORDER)
+    write_script(scripts / "moorage-hook", RECORDER)
     cli("hooks", "install", "--events", "PreToolUse")
     assert cli("hooks", "test").code == 0
     cwd = str(Path.cwd())
     assert json.loads(Path("seen.json").read_text()) == samples(cwd)["PreToolUse"]
     where, called, *env = Path("seen.env").read_text().splitlines()
-    assert (where, called) == (cwd, f"{scripts / 'holdfast-hook'} ")
+    assert (where, called) == (cwd, f"{scripts / 'moorage-hook'} ")
     assert f"CLAUDE_PROJECT_DIR={cwd}" in env
     assert not [line for line in env if "not-for-tests" in line or str(home) in line]
-    [store] = [line for line in env if line.startswith("HOLDFAST_URL=")]
-    assert "holdfast-hooks-" in store
+    [store] = [line for line in env if line.startswith("MOORAGE_URL=")]
+    assert "moorage-hooks-" in store
 
 
 @pytest.mark.parametrize(
@@ -96,7 +96,7 @@ def test_the_command_gets_what_the_host_would_give_it(
     ],
 )
 def test_what_went_wrong_is_said(cli: Cli, scripts: Path, script: str, code: int, problem: str) -> None:
-    write_script(scripts / "holdfast-hook", f"#!/bin/sh\ncat > /dev/null\n{script}\n")
+    write_script(scripts / "moorage-hook", f"#!/bin/sh\ncat > /dev/null\n{script}\n")
     cli("hooks", "install", "--events", "Stop")
     done = cli("hooks", "test", "--json")
     trial = trials(done)["Stop"]
@@ -108,7 +108,7 @@ def test_what_went_wrong_is_said(cli: Cli, scripts: Path, script: str, code: int
 def test_one_that_does_not_end_is_ended_with_all_that_it_started(cli: Cli, scripts: Path) -> None:
     os.mkfifo("alive")
     alive = os.open("alive", os.O_RDONLY | os.O_NONBLOCK)
-    write_script(scripts / "holdfast-hook", "#!/bin/sh\nsleep 60 > alive 2>&1 < /dev/null &\nwait\n")
+    write_script(scripts / "moorage-hook", "#!/bin/sh\nsleep 60 > alive 2>&1 < /dev/null &\nwait\n")
     cli("hooks", "install", "--events", "SessionEnd,Stop")
     path = Path(".claude/settings.json")
     path.write_text(path.read_text().replace('"timeout": 5', '"timeout": 0.5'))
@@ -123,21 +123,21 @@ def test_one_that_does_not_end_is_ended_with_all_that_it_started(cli: Cli, scrip
 
 
 def test_an_answer_is_shown(cli: Cli, scripts: Path) -> None:
-    write_script(scripts / "holdfast-hook", """#!/bin/sh\ncat > /dev/null; echo '{"continue": true}'\n""")
+    write_script(scripts / "moorage-hook", """#!/bin/sh\ncat > /dev/null; echo '{"continue": true}'\n""")
     cli("hooks", "install", "--events", "Stop")
     assert cli("hooks", "test").lines[0].endswith('\t{"continue":true}')
     assert trials(cli("hooks", "test", "--json"))["Stop"]["answer"] == {"continue": True}
 
 
 def test_a_script_that_reads_nothing_is_no_problem(cli: Cli, scripts: Path) -> None:
-    write_script(scripts / "holdfast-hook", "#!/bin/sh\nexit 0\n")
+    write_script(scripts / "moorage-hook", "#!/bin/sh\nexit 0\n")
     cli("hooks", "install", "--events", "Stop")
     assert cli("hooks", "test").code == 0
 
 
 def test_a_script_that_is_gone_is_a_failure(cli: Cli, scripts: Path) -> None:
     cli("hooks", "install", "--events", "Stop")
-    (scripts / "holdfast-hook").unlink()
+    (scripts / "moorage-hook").unlink()
     done = cli("hooks", "test")
     assert (done.code, done.lines[0].split("\t")[:3]) == (1, ["Stop", "failed", "127"])
     assert "not found" in done.out

@@ -9,7 +9,7 @@ from tests.doors.cli.running import Cli
 
 def test_a_key_is_printed_once_and_never_again(cli: Cli) -> None:
     made = cli("keys", "create", "--name", "laptop")
-    assert re.fullmatch(r"hf_[0-9a-f]{12}_[0-9a-f]{64}\n", made.out)
+    assert re.fullmatch(r"moor_[0-9a-f]{12}_[0-9a-f]{64}\n", made.out)
     key_id, secret = made.out.strip().split("_")[1:]
     listed = cli("keys", "list")
     assert listed.lines == ["\t".join((key_id, "valid", "local", "read,write", "laptop", "-", "-"))]
@@ -22,7 +22,7 @@ def test_create_takes_owner_scopes_owners_and_expiry(cli: Cli) -> None:
         "bob", "--expires", "90d", "--json",
     ).json  # fmt: skip
     assert (made["owner"], made["scopes"], made["owners"]) == ("ann", ["read", "launch"], ["ann", "bob"])
-    assert made["text"].startswith(f"hf_{made['key_id']}_")
+    assert made["text"].startswith(f"moor_{made['key_id']}_")
     assert made["expires_at"] > made["created_at"]
     assert made["created_by"]
     assert cli("keys", "list", "--owner", "bob").lines == []

@@ -1,10 +1,10 @@
-"""`holdfast mcp config`: what hosts are told."""
+"""`moorage mcp config`: what hosts are told."""
 
 import json
 
 import pytest
 
-from holdfast.doors.mcp.stdio import plain_call
+from moorage.doors.mcp.stdio import plain_call
 from tests.doors.cli.running import Cli
 
 
@@ -19,12 +19,12 @@ from tests.doors.cli.running import Cli
 def test_hosts_are_told_of_the_program_and_of_the_server(
     cli: Cli, host: str, top: str, kind: str, template: str
 ) -> None:
-    entry = json.loads(cli("mcp", "config", host).out)[top]["holdfast"]
+    entry = json.loads(cli("mcp", "config", host).out)[top]["moorage"]
     assert (entry.get("type"), entry["args"]) == (kind, ["mcp"])
     assert entry["env"]["AGENT_SESSION_NAME"] == template
-    named = json.loads(cli("mcp", "config", host, "--url", "http://there:1").out)[top]["holdfast"]
+    named = json.loads(cli("mcp", "config", host, "--url", "http://there:1").out)[top]["moorage"]
     assert named["args"] == ["mcp", "--url", "http://there:1"]
-    http = json.loads(cli("mcp", "config", host, "--http", "--url", "http://there:1/").out)[top]["holdfast"]
+    http = json.loads(cli("mcp", "config", host, "--http", "--url", "http://there:1/").out)[top]["moorage"]
     assert (http["url"], http["headers"]) == ("http://there:1/mcp", {"X-Agent-Session-Name": template})
 
 

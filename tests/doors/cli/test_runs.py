@@ -19,7 +19,7 @@ from tests.doors.cli.running import Cli, Terminal, run
 from tests.doors.cli.talking import CTRL_C, a_talk
 
 PATIENCE = 30.0
-HOLDFAST = f"{shlex.quote(sys.executable)} -m holdfast"
+MOORAGE = f"{shlex.quote(sys.executable)} -m moorage"
 MODES = ("sync", "ASYNC_POLL", "Async_Callback")
 
 
@@ -34,7 +34,7 @@ def until(holds: Callable[[], Any]) -> Any:
 
 @contextmanager
 def a_launcher(*args: str) -> Iterator[subprocess.Popen[bytes]]:
-    process = subprocess.Popen([sys.executable, "-m", "holdfast", "launcher", *args], stderr=subprocess.DEVNULL)
+    process = subprocess.Popen([sys.executable, "-m", "moorage", "launcher", *args], stderr=subprocess.DEVNULL)
     try:
         yield process
     finally:
@@ -132,7 +132,7 @@ def test_asking_twice_with_one_key_asks_once(cli: Cli) -> None:
 
 def test_without_a_session_nothing_is_kept(cli: Cli, home: Path) -> None:
     assert cli("run", "echo-agent", "hi", "--no-session").out == "Echo Agent Response: hi\n"
-    assert not (home / "holdfast.db").exists()
+    assert not (home / "moorage.db").exists()
 
 
 def test_without_a_session_works_inside_an_agent_too(home: Path) -> None:
@@ -160,7 +160,7 @@ def test_ctrl_c_stops_the_run_and_keeps_what_was_said(cli: Cli, home: Path) -> N
 
 def test_ctrl_c_leaves_what_nobody_waits_for_to_the_next_launcher_and_no_agent_behind(cli: Cli, home: Path) -> None:
     define(home, ERRAND)
-    define(home, parent_agent("sender", "holdfast run errand a --mode async_poll"))
+    define(home, parent_agent("sender", "moorage run errand a --mode async_poll"))
     with a_talk("run", "sender", "go") as talk:
         talk.wait_for("1 agent is still at work for it")
         pid = int(until(lambda: (home / "errand").exists() and (home / "errand").read_text()))
@@ -277,7 +277,7 @@ def test_a_result_that_was_cut_says_where_the_rest_is(cli: Cli, home: Path) -> N
     asked = cli("run", "talker", "a", "--json").json["run"]
     done = cli("result", asked["run_id"])
     assert len(done.out) < 300_000
-    assert f"holdfast log {asked['session_id']} --kind message" in done.err
+    assert f"moorage log {asked['session_id']} --kind message" in done.err
     said = cli("log", asked["session_id"], "--kind", "message", "--json").json["items"][-1]["content"]
     assert said == "x" * 300_000
 
@@ -286,7 +286,7 @@ def test_a_result_that_is_not_there_yet_is_a_no_and_names_the_way(cli: Cli) -> N
     asked = cli("run", "echo-agent", "a", "--mode", "async_poll")
     done = cli("result", asked.id)
     assert (done.code, done.out) == (1, "")
-    assert "holdfast launcher" in done.err
+    assert "moorage launcher" in done.err
     started = time.monotonic()
     assert cli("result", asked.id, "--wait", "0.3").code == 1
     assert time.monotonic() - started >= 0.3
@@ -294,7 +294,7 @@ def test_a_result_that_is_not_there_yet_is_a_no_and_names_the_way(cli: Cli) -> N
 
 def test_result_waits_for_as_long_as_it_takes(cli: Cli) -> None:
     asked = cli("run", "echo-agent", "a", "--mode", "async_poll").id
-    waiting = subprocess.Popen([sys.executable, "-m", "holdfast", "result", asked, "--wait"], stdout=subprocess.PIPE)
+    waiting = subprocess.Popen([sys.executable, "-m", "moorage", "result", asked, "--wait"], stdout=subprocess.PIPE)
     with a_launcher():
         out, _ = waiting.communicate(timeout=PATIENCE)
     assert (waiting.returncode, out) == (0, b"Echo Agent Response: a\n")
@@ -359,7 +359,7 @@ def _lives(pid: int) -> bool:
 
 
 def test_a_run_inside_an_agent_becomes_a_child_by_itself(cli: Cli, home: Path) -> None:
-    define(home, parent_agent("planner", f'{HOLDFAST} run echo-agent "from $AGENT_SESSION_NAME"'))
+    define(home, parent_agent("planner", f'{MOORAGE} run echo-agent "from $AGENT_SESSION_NAME"'))
     reply = cli("run", "planner", "go", "--name", "plan")
     assert (reply.code, reply.out) == (0, "Echo Agent Response: from plan\n")
     plan = cli("get", "plan", "--json").json
@@ -370,7 +370,7 @@ def test_a_run_inside_an_agent_becomes_a_child_by_itself(cli: Cli, home: Path) -
 
 
 def test_a_callback_comes_back_with_its_correlation(cli: Cli, home: Path) -> None:
-    ask = f"{HOLDFAST} run echo-agent hi --mode async_callback --join all --correlation colour-7 > /dev/null"
+    ask = f"{MOORAGE} run echo-agent hi --mode async_callback --join all --correlation colour-7 > /dev/null"
     script = f'read -r line || true; case "$line" in *Callbacks*) echo "heard: "; cat;; *) {ask}; echo asked;; esac'
     define(home, parent_agent("planner", script))
     done = cli("run", "planner", "go", "--name", "plan")

@@ -58,7 +58,7 @@ def test_a_variable_nobody_filled_in_is_one_line_on_stderr(cli: Cli, monkeypatch
     done = cli("create", "--json")
     assert done.code == 0
     assert done.json["parent_session_id"] is None
-    assert done.err.startswith("holdfast: warning: AGENT_SESSION_ID still reads")
+    assert done.err.startswith("moorage: warning: AGENT_SESSION_ID still reads")
     assert done.err.count("\n") == 1
 
 
@@ -74,7 +74,7 @@ def test_parent_and_no_parent_exclude_each_other(cli: Cli) -> None:
 def test_a_secret_in_the_metadata_is_not_kept_and_said_so(cli: Cli) -> None:
     done = cli("create", "--metadata", '{"password": "hunter2"}', "--json")
     assert done.json["metadata"] == {"password": "[redacted]"}
-    assert "holdfast: warning: " in done.err
+    assert "moorage: warning: " in done.err
     assert "password" in done.err
 
 
@@ -101,7 +101,7 @@ def test_an_ambiguous_prefix_lists_the_candidates(cli: Cli) -> None:
     assert done.code == 2
     assert done.json["code"] == "ambiguous_reference"
     assert done.json["candidates"] == ["build-1", "build-2"]
-    assert done.err == "holdfast: 'buil' fits 2 sessions: build-1, build-2; give more characters\n"
+    assert done.err == "moorage: 'buil' fits 2 sessions: build-1, build-2; give more characters\n"
 
 
 @pytest.mark.parametrize(("count", "fits"), [(10, "10 sessions:"), (11, "10 sessions or more:")])
@@ -130,7 +130,7 @@ def test_list_is_one_tab_separated_line_for_each_newest_first(cli: Cli, plan: st
 
 
 def test_list_piped_follows_every_page(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("holdfast.doors.cli.sessions.MAX_LIMIT", 2)
+    monkeypatch.setattr("moorage.doors.cli.sessions.MAX_LIMIT", 2)
     ids = [cli("create").id for _ in range(5)]
     assert [line.split("\t")[0] for line in cli("list", "--sort", "created").lines] == ids
     assert [item["session_id"] for item in cli("--json", "list", "--sort", "created").json["items"]] == ids

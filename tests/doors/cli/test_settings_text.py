@@ -7,12 +7,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.doors.cli.json_text import BYTE_ORDER_MARK, MAX_DEPTH, Unreadable, parse, plain
-from holdfast.doors.cli.settings_text import Hook, are_switched_off, hooks_of, installed, is_ours, uninstalled
+from moorage.doors.cli.json_text import BYTE_ORDER_MARK, MAX_DEPTH, Unreadable, parse, plain
+from moorage.doors.cli.settings_text import Hook, are_switched_off, hooks_of, installed, is_ours, uninstalled
 from tests.doors.cli.settings_texts import EVENTS, odd_texts, texts, values
 
 MATCHERS = {"PreToolUse": "Agent|Task", "PostToolUse": "Agent|Task"}
-OURS = "/opt/holdfast/bin/holdfast-hook"
+OURS = "/opt/moorage/bin/moorage-hook"
 
 
 def hooks(*events: str, command: str = OURS) -> list[Hook]:
@@ -22,7 +22,7 @@ def hooks(*events: str, command: str = OURS) -> list[Hook]:
 some_hooks = st.builds(
     lambda events, command: hooks(*events, command=command),
     st.lists(st.sampled_from(EVENTS), min_size=1, unique=True),
-    st.sampled_from([OURS, "'/a b/holdfast-hook'", "'/ü/holdfast-hook' --url 'sqlite:////tmp/it''s.db'"]),
+    st.sampled_from([OURS, "'/a b/moorage-hook'", "'/ü/moorage-hook' --url 'sqlite:////tmp/it''s.db'"]),
 )
 
 
@@ -86,7 +86,7 @@ FRESH = """\
         "hooks": [
           {
             "type": "command",
-            "command": "/opt/holdfast/bin/holdfast-hook",
+            "command": "/opt/moorage/bin/moorage-hook",
             "timeout": 5
           }
         ]
@@ -140,11 +140,11 @@ def test_what_was_there_but_empty_stays(empty: str) -> None:
 @pytest.mark.parametrize(
     "command",
     [
-        "holdfast-hook",
+        "moorage-hook",
         OURS,
-        "'/with blanks/holdfast-hook'",
-        "/x/holdfast-hook --url sqlite:////tmp/a.db",
-        "'/a b/holdfast-hook' --url 'sqlite:////tmp/a b.db'",
+        "'/with blanks/moorage-hook'",
+        "/x/moorage-hook --url sqlite:////tmp/a.db",
+        "'/a b/moorage-hook' --url 'sqlite:////tmp/a b.db'",
     ],
 )
 def test_ours_is_the_script_alone_or_with_a_url(command: str) -> None:
@@ -154,9 +154,9 @@ def test_ours_is_the_script_alone_or_with_a_url(command: str) -> None:
 @pytest.mark.parametrize(
     "command",
     [
-        *("", "   ", "holdfast", "/x/holdfast-hook.sh", "timeout 3 /x/holdfast-hook", "echo holdfast-hook"),
-        *("/x/holdfast-hook pre-delegate", "/x/holdfast-hook --url", "/x/holdfast-hook --url a b", "'/x/holdfast-hook"),
-        *("/x/holdfast-hook; rm -r /", None, 3, ["/x/holdfast-hook"], {"a": 1}),
+        *("", "   ", "moorage", "/x/moorage-hook.sh", "timeout 3 /x/moorage-hook", "echo moorage-hook"),
+        *("/x/moorage-hook pre-delegate", "/x/moorage-hook --url", "/x/moorage-hook --url a b", "'/x/moorage-hook"),
+        *("/x/moorage-hook; rm -r /", None, 3, ["/x/moorage-hook"], {"a": 1}),
     ],
 )
 def test_anything_else_is_somebody_elses(command: object) -> None:
@@ -179,7 +179,7 @@ def test_ours_among_others_is_taken_out_alone(mixed: list[dict[str, Any]]) -> No
 
 def test_a_moved_installation_is_followed_and_what_a_person_changed_stays() -> None:
     changed = FRESH.replace('"timeout": 5', '"timeout": 30, "statusMessage": "…"')
-    new = "/new/holdfast-hook"
+    new = "/new/moorage-hook"
     assert installed(changed, hooks("Stop", command=new)) == changed.replace(OURS, new)
 
 

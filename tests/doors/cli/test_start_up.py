@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from holdfast.doors.cli.quick import Question, plain_question
+from moorage.doors.cli.quick import Question, plain_question
 from tests.doors.cli.running import Cli, run
 
 HEAVY = {
@@ -25,7 +25,7 @@ import os, sys
 def tell(code): sys.stderr.write(' '.join(sys.modules)); sys.stderr.flush(); leave(code)
 leave, os._exit = os._exit, tell
 sys.argv[1:] = {args!r}
-from holdfast.doors.cli.main import main
+from moorage.doors.cli.main import main
 tell(main())
 """
 
@@ -43,15 +43,15 @@ def loaded_by(*args: str) -> set[str]:
 def test_should_resume_loads_neither_click_nor_anything_else_that_is_slow(cli: Cli, plan: str) -> None:
     for args in (("should-resume", plan), ("--json", "should-resume", "no-such-session")):
         loaded = loaded_by(*args)
-        assert "holdfast.core.policy" in loaded
+        assert "moorage.core.policy" in loaded
         assert loaded & HEAVY == set()
 
 
 def test_other_commands_load_only_their_own_module_and_no_rich(cli: Cli, plan: str) -> None:
     loaded = loaded_by("get", plan)
-    assert "holdfast.doors.cli.sessions" in loaded
-    assert {name for name in loaded if name.startswith("holdfast.doors.cli.")} & {
-        *("holdfast.doors.cli.transfer", "holdfast.doors.cli.doctor", "holdfast.doors.cli.approvals")
+    assert "moorage.doors.cli.sessions" in loaded
+    assert {name for name in loaded if name.startswith("moorage.doors.cli.")} & {
+        *("moorage.doors.cli.transfer", "moorage.doors.cli.doctor", "moorage.doors.cli.approvals")
     } == set()
     assert loaded & {"rich", "asyncio"} == set()
 

@@ -1,14 +1,14 @@
-"""`holdfast stats`: lines for pipes, a table and a plot for people, one document for programs."""
+"""`moorage stats`: lines for pipes, a table and a plot for people, one document for programs."""
 
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
 
-from holdfast import sync
-from holdfast.core.delegation import Delegation
-from holdfast.stores.sqlite.store import SqliteStore
-from holdfast.testing.builders import a_session, drive, finalized
+from moorage import sync
+from moorage.core.delegation import Delegation
+from moorage.stores.sqlite.store import SqliteStore
+from moorage.testing.builders import a_session, drive, finalized
 from tests.doors.cli.running import Cli, Terminal, a_terminal, run
 
 NOW = (datetime.now(UTC) - timedelta(hours=1)).replace(minute=30, second=0, microsecond=0)  # past, and on no border
@@ -77,8 +77,8 @@ def test_json_is_the_whole_answer(cli: Cli, work: None, database: Path) -> None:
     assert found["total"]["resume_rate"] == {"value": 0.75, "unit": "share", "target": "> 60 %", "met": True}
     assert [(group["key"], group["sessions"]) for group in found["groups"]] == [("a", 3), ("b", 1)]
     assert found["storage"]["bytes"] > 100_000
-    with sync.connect(f"sqlite:///{database}") as hf:
-        assert found["total"]["states"] == hf.stats().total.states
+    with sync.connect(f"sqlite:///{database}") as moor:
+        assert found["total"]["states"] == moor.stats().total.states
 
 
 @pytest.mark.parametrize(
@@ -157,7 +157,7 @@ def test_counting_does_not_make_a_store_of_another_program(cli: Cli, tmp_path: P
 def test_what_makes_no_sense_is_refused(cli: Cli, line: str, code: str) -> None:
     done = cli("--json", *line.split())
     assert (done.code, done.json["code"]) == (2, code)
-    assert done.err.startswith("holdfast: ")
+    assert done.err.startswith("moorage: ")
 
 
 # On a terminal ----------------------------------------------------------------------------------

@@ -65,7 +65,7 @@ def test_a_table_shows_fifty_and_says_that_there_are_more(cli: Cli, terminal: Te
 def test_create_says_what_to_do_next(terminal: Terminal) -> None:
     out = terminal.run("create", "--name", "plan-prod").out
     assert out.startswith("Created session ")
-    assert "(plan-prod). Next: holdfast send " in out
+    assert "(plan-prod). Next: moorage send " in out
 
 
 def test_json_is_still_one_document(cli: Cli, plan: str, terminal: Terminal) -> None:
@@ -112,7 +112,7 @@ def test_the_same_person_at_the_same_terminal_keeps_the_hold(cli: Cli, plan: str
 
 def test_resume_suggests_the_next_command(cli: Cli, plan: str, terminal: Terminal) -> None:
     cli("suspend", plan)
-    assert f"Next: holdfast resume {plan}" in terminal.run("resume").out
+    assert f"Next: moorage resume {plan}" in terminal.run("resume").out
 
 
 def test_log_is_for_reading(cli: Cli, plan: str, terminal: Terminal) -> None:

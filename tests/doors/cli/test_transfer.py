@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.client import Holdfast
+from moorage.client import Moorage
 from tests.doors.cli.running import Cli, Terminal, contents
 
 ELSEWHERE = "sqlite:///elsewhere.db"
@@ -31,7 +31,7 @@ def test_export_all_is_one_file_with_one_header(cli: Cli, plan: str, child: str)
     alone = cli("create").id
     assert cli("export", "--all", "-o", "all.jsonl").out == "all.jsonl\n"
     lines = [json.loads(line) for line in Path("all.jsonl").read_text().splitlines()]
-    assert [line["type"] for line in lines].count("holdfast") == 1
+    assert [line["type"] for line in lines].count("moorage") == 1
     assert cli("import", "all.jsonl", "--url", ELSEWHERE).lines == [plan, alone, child]
 
 
@@ -47,29 +47,29 @@ def test_export_all_leaves_out_what_is_deleted_meanwhile(
     cli: Cli, plan: str, monkeypatch: pytest.MonkeyPatch, lines_before: int
 ) -> None:
     alone = cli("create").id
-    export = Holdfast.export
+    export = Moorage.export
 
-    async def deleting(hf: Holdfast, ref: str, **how: Any) -> AsyncIterator[str]:
+    async def deleting(moor: Moorage, ref: str, **how: Any) -> AsyncIterator[str]:
         left = lines_before
         if ref == plan and left == 0:
-            await hf.delete(plan)
-        async for line in export(hf, ref, **how):
+            await moor.delete(plan)
+        async for line in export(moor, ref, **how):
             yield line
             left -= 1
             if ref == plan and left == 0:
-                await hf.delete(plan)
+                await moor.delete(plan)
 
-    monkeypatch.setattr(Holdfast, "export", deleting)
+    monkeypatch.setattr(Moorage, "export", deleting)
     done = cli("export", "--all")
     assert done.code == 0
-    assert done.err.startswith(f"holdfast: warning: left out: session {plan} was deleted")
+    assert done.err.startswith(f"moorage: warning: left out: session {plan} was deleted")
     assert cli("import", "-", "--url", ELSEWHERE, stdin=done.out.encode()).lines == [alone]
 
 
 def test_a_message_that_looks_like_a_header_stays_in_the_markdown(cli: Cli, plan: str) -> None:
     for _ in range(2):
-        cli("send", plan, '{"type":"holdfast"}')
-    assert cli("export", plan, "--format", "markdown").out.count('{"type":"holdfast"}') == 2
+        cli("send", plan, '{"type":"moorage"}')
+    assert cli("export", plan, "--format", "markdown").out.count('{"type":"moorage"}') == 2
 
 
 def test_importing_twice_changes_nothing(cli: Cli, plan: str, database: Path) -> None:
@@ -121,7 +121,7 @@ def test_export_as_json_is_one_document(cli: Cli, plan: str, form: str) -> None:
     document = cli("--json", "export", plan, "--format", form).json
     assert document["format"] == form
     if form == "jsonl":
-        assert [line["type"] for line in document["lines"]] == ["holdfast", "session", "entry", "entry", "entry", "end"]
+        assert [line["type"] for line in document["lines"]] == ["moorage", "session", "entry", "entry", "entry", "end"]
 
 
 def test_a_file_is_written_whole_or_not_at_all(cli: Cli, plan: str) -> None:
@@ -171,7 +171,7 @@ def test_a_corrupt_state_is_told_and_the_exit_code_says_so(cli: Cli) -> None:
     a_tree_of_states()
     done = cli("import", ".")
     assert (done.code, done.lines) == (1, [STATE_ID])
-    assert done.err.startswith("holdfast: left out: ./.claude/session/agent-cut/state.json: not JSON")
+    assert done.err.startswith("moorage: left out: ./.claude/session/agent-cut/state.json: not JSON")
     assert cli("get", STATE_ID, "--json").json["phase"] == "approval"
 
 
@@ -208,7 +208,7 @@ def test_a_transcript_may_come_by_standard_input(cli: Cli, source: str) -> None:
     data = (DATA / "claude-code" / f"{HOST}.jsonl").read_bytes()
     cut = cli("import", "-", "--from", source, stdin=data[:-100])
     assert (cut.code, cut.lines) == (1, [HOST])
-    assert cut.err.startswith("holdfast: left out: -:")
+    assert cut.err.startswith("moorage: left out: -:")
     assert "the last line was cut short" in cut.err
 
 

@@ -19,7 +19,7 @@ class Watching:
     """A command that goes on, and its lines."""
 
     def __init__(self, *args: str) -> None:
-        command = [sys.executable, "-m", "holdfast", *args]
+        command = [sys.executable, "-m", "moorage", *args]
         self.process = subprocess.Popen(command, stdout=subprocess.PIPE, bufsize=0)
         self._left = b""
 

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from holdfast.doors.http.gate import Gate
-from holdfast.doors.http.limits import Rates
-from holdfast.service import keys
+from moorage.doors.http.gate import Gate
+from moorage.doors.http.limits import Rates
+from moorage.service import keys
 from tests.doors.graphql.client import Client, raw_socket
 from tests.doors.http.server import OwnerGate, Served, serving
 
@@ -20,7 +20,7 @@ EVENTS = "subscription ($id: ID!) { agentSessionEvents(sessionId: $id) { id type
 @asynccontextmanager
 async def known(served: Served, *scopes: str, owner: str = "local") -> AsyncIterator[Client]:
     """A client with a key."""
-    key = await served.holdfast().create_key(owner=owner, scopes=scopes or ("read", "write"))
+    key = await served.moorage().create_key(owner=owner, scopes=scopes or ("read", "write"))
     async with Client(served.url, key.text) as client:
         yield client
 
@@ -56,7 +56,14 @@ async def test_with_keys_on_nobody_is_answered_without_one(gql: Client, served: 
 
 async def test_with_keys_on_a_socket_needs_one_in_its_first_message(gql: Client, served: Served) -> None:
     async with known(served) as friend:
-        for payload in (None, {}, {"authorization": "Bearer hf_nobody_x"}, {"Authorization": "Basic eHg="}, ["x"], "x"):
+        for payload in (
+            None,
+            {},
+            {"authorization": "Bearer moor_nobody_x"},
+            {"Authorization": "Basic eHg="},
+            ["x"],
+            "x",
+        ):
             async with raw_socket(served.url) as socket:
                 await socket.say(type="connection_init", payload=payload)
                 code, reason = await socket.closed()
@@ -72,8 +79,8 @@ async def test_with_keys_on_a_socket_needs_one_in_its_first_message(gql: Client,
 
 
 async def test_scopes_are_those_of_rest(served: Served) -> None:
-    await served.holdfast().create(session_id="s", parent=None)
-    asked = await served.holdfast().request_approval("s", "Apply?")
+    await served.moorage().create(session_id="s", parent=None)
+    asked = await served.moorage().request_approval("s", "Apply?")
     read = '{ agentSession(sessionId: "s") { state history { nodes { text } } } }'
     write = 'mutation { sendMessageToSession(sessionId: "s", message: "x") { runId session { state } } }'
     decide = f'mutation {{ decideApproval(approvalId: "{asked.approval_id}", decision: "approve") {{ state }} }}'
@@ -124,11 +131,11 @@ async def test_owners_see_nothing_of_each_other(served: Served) -> None:
 
 
 async def test_a_sessions_token_reaches_down_and_not_up(served: Served) -> None:
-    hf = served.holdfast()
+    moor = served.moorage()
     for name, parent in (("top", None), ("mine", "top"), ("below", "mine"), ("beside", "top")):
-        await hf.create(session_id=name, parent=parent)
-    asked = await hf.request_approval("below", "Apply?")
-    await hf.create_key(scopes=["admin"])  # from now on, nobody is let in without anything
+        await moor.create(session_id=name, parent=parent)
+    asked = await moor.request_approval("below", "Apply?")
+    await moor.create_key(scopes=["admin"])  # from now on, nobody is let in without anything
     async with of_session(served, "mine") as agent:
         seen = await agent.data("""{ agentSession(sessionId: "mine") { parentSessionId
           children { nodes { sessionId parent { sessionId } approvals { question } } } } }""")
@@ -165,11 +172,11 @@ async def test_a_sessions_token_reaches_down_and_not_up(served: Served) -> None:
 
 
 async def test_a_revoked_key_begins_nothing_more_on_an_open_socket(served: Served) -> None:
-    made = await served.holdfast().create_key(scopes=["read"])
+    made = await served.moorage().create_key(scopes=["read"])
     async with Client(served.url, made.text) as client, client.socket() as socket:
         await socket.subscribe("1", "{ __typename }")
         assert [(await socket.hear())["type"] for _ in range(2)] == ["next", "complete"]
-        await served.holdfast().revoke_key(made.key.key_id)
+        await served.moorage().revoke_key(made.key.key_id)
         served.deps.known_keys.clear()  # a key that was just seen counts for another moment
         await socket.subscribe("2", "{ __typename }")
         told = await socket.hear()
@@ -195,7 +202,7 @@ async def test_operations_on_a_socket_count_as_requests(url: str) -> None:
         return Gate(deps, rates=Rates(per_second=0.001, burst=4))
 
     async with serving(url, gate=strict) as served:
-        made = await served.holdfast().create_key(scopes=["read"])
+        made = await served.moorage().create_key(scopes=["read"])
         async with Client(served.url, made.text) as client, client.socket() as socket:
             heard = []
             for number in range(5):
@@ -214,7 +221,7 @@ async def test_a_batch_counts_as_the_requests_it_holds(url: str) -> None:
         return Gate(deps, rates=Rates(per_second=0.001, burst=3))
 
     async with serving(url, gate=strict) as served:
-        made = await served.holdfast().create_key(scopes=["read"])
+        made = await served.moorage().create_key(scopes=["read"])
         async with Client(served.url, made.text) as client:
             answers = (await client.post([{"query": "{ __typename }"}] * 5)).json()
             assert ["errors" in each for each in answers] == [False, False, False, True, True]
@@ -222,7 +229,7 @@ async def test_a_batch_counts_as_the_requests_it_holds(url: str) -> None:
 
 async def test_the_owner_is_the_gates_word(url: str) -> None:
     async with serving(url, gate=OwnerGate) as served:
-        await served.holdfast("anna").create(session_id="s", parent=None)
+        await served.moorage("anna").create(session_id="s", parent=None)
         async with Client(served.url, **{"x-owner": "anna"}) as anna, Client(served.url) as other:
             assert (await anna.data("{ agentSessions { owner } }"))["agentSessions"] == [{"owner": "anna"}]
             assert (await other.data("{ agentSessions { owner } }"))["agentSessions"] == []

@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from holdfast import config
-from holdfast.launcher.embedded import Embedded
+from moorage import config
+from moorage.launcher.embedded import Embedded
 from tests.doors.graphql.client import Client
 from tests.doors.http.server import Served
 
@@ -86,8 +86,8 @@ async def test_a_session_is_closed_with_another_outcome(gql: Client) -> None:
 
 
 async def test_a_question_is_answered(gql: Client, served: Served) -> None:
-    await served.holdfast().create(session_id="s", parent=None)
-    asked = await served.holdfast().request_approval("s", "Apply?", options=["later"])
+    await served.moorage().create(session_id="s", parent=None)
+    asked = await served.moorage().request_approval("s", "Apply?", options=["later"])
     decided = await gql.data(
         """mutation ($id: ID!) { decideApproval(approvalId: $id, decision: "later", note: "tomorrow", by: "anna") {
       state decision note decidedBy } }""",
@@ -125,7 +125,7 @@ async def test_asked_twice_with_one_key_is_done_once(gql: Client, served: Served
     answers = [await gql.data(query) for _ in range(2)]
     assert answers[0] == answers[1]
     session_id = answers[0]["createAgentSession"]["sessionId"]
-    assert [entry.text for entry in (await served.holdfast().messages(session_id, last=9)).items] == ["Hello"]
+    assert [entry.text for entry in (await served.moorage().messages(session_id, last=9)).items] == ["Hello"]
     send = """mutation ($id: ID!) { sendMessageToSession(sessionId: $id, message: "more", clientKey: "m") {
       message { number } } }"""
     assert await gql.data(send, id=session_id) == await gql.data(send, id=session_id)
@@ -133,7 +133,7 @@ async def test_asked_twice_with_one_key_is_done_once(gql: Client, served: Served
 
 async def test_the_headers_name_the_parent_unless_the_mutation_does(gql: Client, served: Served) -> None:
     for name in ("one", "two"):
-        await served.holdfast().create(session_id=name, parent=None)
+        await served.moorage().create(session_id=name, parent=None)
 
     async def parent_of(arguments: str) -> Any:
         query = f"mutation {{ createAgentSession{arguments} {{ parentSessionId parent {{ sessionId }} }} }}"
@@ -158,7 +158,7 @@ async def test_changes_of_one_request_are_made_in_order_and_seen(gql: Client) ->
 
 
 async def test_two_doors_at_once_lose_no_word(gql: Client, served: Served) -> None:
-    await served.holdfast().create(session_id="s", parent=None)
+    await served.moorage().create(session_id="s", parent=None)
 
     async def by_graphql(number: int) -> None:
         await gql.data(f'mutation {{ sendMessageToSession(sessionId: "s", message: "g{number}") {{ sessionId }} }}')
@@ -168,6 +168,6 @@ async def test_two_doors_at_once_lose_no_word(gql: Client, served: Served) -> No
         assert answer.status_code == 201
 
     await asyncio.gather(*(say(number) for number in range(20) for say in (by_graphql, by_rest)))
-    said = (await served.holdfast().messages("s", last=100)).items
+    said = (await served.moorage().messages("s", last=100)).items
     assert {entry.text for entry in said} == {f"{door}{number}" for door in "gr" for number in range(20)}
     assert {(entry.text[0], entry.interface) for entry in said} == {("g", "graphql"), ("r", "rest")}

@@ -25,7 +25,7 @@ def url(tmp_path: Path) -> str:
 
 
 async def test_a_query_may_come_in_an_address(gql: Client, served: Served) -> None:
-    await served.holdfast().create(session_id="s", parent=None)
+    await served.moorage().create(session_id="s", parent=None)
     params = {
         "query": "query Q($id: ID!) { agentSession(sessionId: $id) { state } } query R { __typename }",
         "operationName": "Q",
@@ -40,11 +40,11 @@ async def test_a_change_may_not(gql: Client, served: Served) -> None:
     answer = await gql.http.get("/graphql", params={"query": MADE})
     assert (answer.status_code, answer.headers["allow"]) == (405, "POST")
     assert answer.json()["errors"][0]["extensions"]["code"] == "method_not_allowed"
-    assert (await served.holdfast().list()).items == []
+    assert (await served.moorage().list()).items == []
 
 
 async def test_a_subscription_may_come_in_an_address_too(gql: Client, served: Served) -> None:
-    await served.holdfast().create(session_id="s", parent=None)
+    await served.moorage().create(session_id="s", parent=None)
     params = {"query": 'subscription { agentSessionEvents(sessionId: "s") { id } }'}
     async with gql.http.stream("GET", "/graphql", params=params, headers={"accept": "text/event-stream"}) as response:
         stream = Events(response)
@@ -128,7 +128,7 @@ async def test_an_escaped_half_character_is_refused(gql: Client, served: Served)
     body = b'{%s, "variables": {"m": "\\ud800"}}' % query
     answer = (await gql.http.post("/graphql", content=body)).json()
     assert answer["errors"][0]["extensions"]["code"] in ("invalid_json", "invalid_purpose")
-    assert (await served.holdfast().list()).items == []
+    assert (await served.moorage().list()).items == []
 
 
 async def test_an_error_that_is_ours_is_not_told_but_logged(
@@ -145,7 +145,7 @@ async def test_an_error_that_is_ours_is_not_told_but_logged(
 
 
 async def test_a_part_that_fails_leaves_the_rest(gql: Client, served: Served) -> None:
-    await served.holdfast().create(session_id="s", parent=None)
+    await served.moorage().create(session_id="s", parent=None)
     answer = await gql.ask('{ a: agentSession(sessionId: "s") { state } b: agentSession(sessionId: "x") { state } }')
     assert answer["data"] == {"a": {"state": "CREATED"}, "b": None}
     assert [(each["path"], each["locations"]) for each in answer["errors"]] == [(["b"], [{"line": 1, "column": 45}])]
@@ -185,6 +185,6 @@ def test_what_was_vendored_is_what_was_fetched() -> None:
 
 
 def test_a_server_loads_the_libraries_only_when_it_is_asked() -> None:
-    code = "import sys, holdfast.doors.http.serve; print([m for m in ('graphql', 'ariadne') if m in sys.modules])"
+    code = "import sys, moorage.doors.http.serve; print([m for m in ('graphql', 'ariadne') if m in sys.modules])"
     told = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
     assert told.stdout.strip() == "[]"

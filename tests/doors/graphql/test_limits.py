@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 from graphql import get_introspection_query
 
-from holdfast.core.errors import HoldfastError
-from holdfast.doors.graphql.documents import Documents, Refused
-from holdfast.doors.graphql.limits import QueryLimits
-from holdfast.doors.graphql.schema import schema
+from moorage.core.errors import MoorageError
+from moorage.doors.graphql.documents import Documents, Refused
+from moorage.doors.graphql.limits import QueryLimits
+from moorage.doors.graphql.schema import schema
 from tests.doors.graphql.client import Client
 from tests.doors.http.server import Served
 
@@ -103,7 +103,7 @@ def refused(documents: Documents, query: str, **variables: Any) -> list[str]:
         documents.operation(query, None).price.check(variables, QueryLimits().cost)
     except Refused as error:
         return [getattr(each, "code", "invalid_query") for each in error.errors]
-    except HoldfastError as error:
+    except MoorageError as error:
         return [error.code]
     return []
 
@@ -122,7 +122,7 @@ async def test_bombs_touch_nothing_and_are_told_by_their_code(gql: Client, serve
         answer = await gql.post({"query": query})
         assert answer.json()["errors"][0]["extensions"]["code"] == code
         assert "data" not in answer.json()
-    assert (await served.holdfast().list()).items == []
+    assert (await served.moorage().list()).items == []
     answering = await served.graphql.loaded()
     assert len(answering.engine.documents) <= 4  # those that are sound, and only too dear
 
@@ -171,7 +171,7 @@ def test_the_same_words_are_read_once_and_only_so_many_are_kept() -> None:
 
 
 async def test_batches_are_answered_in_order_and_bounded(gql: Client, served: Served) -> None:
-    await served.holdfast().create(session_id="s", parent=None)
+    await served.moorage().create(session_id="s", parent=None)
     batch = [
         {"query": "{ __typename }"},
         {"query": "{ nope }"},
@@ -184,7 +184,7 @@ async def test_batches_are_answered_in_order_and_bounded(gql: Client, served: Se
     for size in (0, 11, 5_000):
         answer = (await gql.post([{"query": "mutation { createAgentSession { state } }"}] * size)).json()
         assert answer["errors"][0]["extensions"]["code"] == "query_too_large"
-    assert len((await served.holdfast().list()).items) == 1
+    assert len((await served.moorage().list()).items) == 1
 
 
 async def test_a_batch_costs_no_more_than_one_request_may(gql: Client) -> None:
@@ -216,7 +216,7 @@ def huge() -> Iterator[tuple[str, Any, str]]:
 
 
 async def test_huge_variables_are_refused(gql: Client, served: Served) -> None:
-    await served.holdfast().create(session_id="s", parent=None)
+    await served.moorage().create(session_id="s", parent=None)
     for query, variables, code in huge():
         assert await gql.code(query, **variables) == code, code
     deep = '{"query":"{ __typename }","variables":{"a":' + "[" * 200_000 + "]" * 200_000 + "}}"
@@ -224,11 +224,11 @@ async def test_huge_variables_are_refused(gql: Client, served: Served) -> None:
     assert answer.json()["errors"][0]["extensions"]["code"] == "invalid_json"
     long = await gql.http.post("/graphql", content=json.dumps({"query": "{ __typename }", "x": "x" * 9_000_000}))
     assert (long.status_code, long.json()["errors"][0]["extensions"]["code"]) == (413, "request_too_large")
-    assert (await served.holdfast().get("s")).last_entry == 1
+    assert (await served.moorage().get("s")).last_entry == 1
 
 
 async def test_limits_may_be_set(served: Served, gql: Client) -> None:
-    from holdfast.service.deps import ServerSettings, Settings
+    from moorage.service.deps import ServerSettings, Settings
     from tests.doors.http.server import serving
 
     served.deps.settings = Settings(server=ServerSettings(graphql_depth=3, graphql_cost=50))

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from holdfast import config
-from holdfast.client import Holdfast
-from holdfast.service.deps import Deps
+from moorage import config
+from moorage.client import Moorage
+from moorage.service.deps import Deps
 from tests.doors.graphql.client import Client
 from tests.doors.http.server import Served, serving
 
@@ -39,12 +39,12 @@ class Counting:
 
 
 @asynccontextmanager
-async def counted(url: str) -> AsyncIterator[tuple[Counting, Client, Holdfast]]:
+async def counted(url: str) -> AsyncIterator[tuple[Counting, Client, Moorage]]:
     real = config.open_deps(url, threaded=True)
     store: Any = Counting(real.store)
     deps = Deps(store, real.clock, real.entropy, real.settings, real.find_agent)
     async with serving(deps) as served, Client(served.url) as gql:
-        yield store, gql, served.holdfast()
+        yield store, gql, served.moorage()
     await real.store.close()
 
 
@@ -66,21 +66,21 @@ query ($ref: ID!) {
 """
 
 
-async def family(hf: Holdfast, name: str, children: int) -> None:
-    await hf.create(session_id=name, parent=None)
+async def family(moor: Moorage, name: str, children: int) -> None:
+    await moor.create(session_id=name, parent=None)
     for number in range(children):
         child = f"{name}-{number}"
-        await hf.create(session_id=child, parent=name)
-        await hf.append(child, [f"{child} one", f"{child} two", f"{child} three"])
-        await hf.request_approval(child, f"{child}?")
-        await hf.create(session_id=f"{child}-x", parent=child)
-        await hf.append(f"{child}-x", [f"{child} x"])
+        await moor.create(session_id=child, parent=name)
+        await moor.append(child, [f"{child} one", f"{child} two", f"{child} three"])
+        await moor.request_approval(child, f"{child}?")
+        await moor.create(session_id=f"{child}-x", parent=child)
+        await moor.append(f"{child}-x", [f"{child} x"])
 
 
 async def test_what_hangs_on_a_list_costs_as_many_reads_as_on_one(url: str) -> None:
-    async with counted(url) as (store, gql, hf):
-        await family(hf, "small", 1)
-        await family(hf, "large", 30)
+    async with counted(url) as (store, gql, moor):
+        await family(moor, "small", 1)
+        await family(moor, "large", 30)
         asked = {}
         for name in ("small", "large"):
             await gql.data("{ __typename }")  # what is due has been looked at
@@ -96,8 +96,8 @@ async def test_what_hangs_on_a_list_costs_as_many_reads_as_on_one(url: str) -> N
 
 
 async def test_a_session_with_its_history_is_one_read(url: str) -> None:
-    async with counted(url) as (store, gql, hf):
-        await family(hf, "small", 1)
+    async with counted(url) as (store, gql, moor):
+        await family(moor, "small", 1)
         store.calls.clear()
         query = """{ agentSession(sessionId: "small-0") { state history(last: 2) { nodes { text } pageInfo {
           startCursor } } } }"""
@@ -124,10 +124,10 @@ def check_family(nodes: list[Any], name: str) -> None:
 
 
 async def test_pages_of_children_hold_each_once(gql: Client, served: Served) -> None:
-    hf = served.holdfast()
-    await hf.create(session_id="mother", parent=None)
+    moor = served.moorage()
+    await moor.create(session_id="mother", parent=None)
     for number in range(7):
-        await hf.create(session_id=f"child-{number}", parent="mother")
+        await moor.create(session_id=f"child-{number}", parent="mother")
     query = f"""query ($after: String) {{ agentSession(sessionId: "mother") {{
       children(first: 3, after: $after) {{ {HEADS} }} }} }}"""
     seen: list[str] = []
@@ -142,7 +142,7 @@ async def test_pages_of_children_hold_each_once(gql: Client, served: Served) -> 
 
 async def test_a_plain_list_goes_on_after_the_cursor_of_its_connection(gql: Client, served: Served) -> None:
     for number in range(5):
-        await served.holdfast().create("a" if number % 2 else "b", session_id=f"s-{number}", parent=None)
+        await served.moorage().create("a" if number % 2 else "b", session_id=f"s-{number}", parent=None)
     page = await gql.data(f'{{ agentSessionsConnection(agentName: "b", first: 2) {{ {HEADS} }} }}')
     connection = page["agentSessionsConnection"]
     assert [each["sessionId"] for each in connection["nodes"]] == ["s-4", "s-2"]
@@ -152,8 +152,8 @@ async def test_a_plain_list_goes_on_after_the_cursor_of_its_connection(gql: Clie
 
 
 async def test_histories_are_paged_backwards(gql: Client, served: Served) -> None:
-    await served.holdfast().create(session_id="long", parent=None)
-    await served.holdfast().append("long", [f"m-{number}" for number in range(10)])
+    await served.moorage().create(session_id="long", parent=None)
+    await served.moorage().append("long", [f"m-{number}" for number in range(10)])
     query = """query ($before: String) { agentSession(sessionId: "long") {
       history(last: 4, before: $before) { nodes { text } pageInfo { hasPreviousPage startCursor } } } }"""
     seen: list[str] = []
@@ -180,29 +180,29 @@ async def test_histories_are_paged_backwards(gql: Client, served: Served) -> Non
     ],
 )
 async def test_filters_find_what_fits(gql: Client, served: Served, filters: str, found: list[str]) -> None:
-    hf = served.holdfast()
-    cli = await gql.http.post("/sessions", json={"session_id": "idle"}, headers={"x-holdfast-interface": "cli"})
+    moor = served.moorage()
+    cli = await gql.http.post("/sessions", json={"session_id": "idle"}, headers={"x-moorage-interface": "cli"})
     assert cli.status_code == 201
-    await hf.create("planner", session_id="busy", name="named", task_id="t-1", parent=None)
-    await hf.append("busy", ["hello"])
-    await hf.create(session_id="child", parent="busy")
+    await moor.create("planner", session_id="busy", name="named", task_id="t-1", parent=None)
+    await moor.append("busy", ["hello"])
+    await moor.create(session_id="child", parent="busy")
     answer = await gql.data(f"{{ agentSessions({filters}) {{ sessionId }} }}")
     assert [each["sessionId"] for each in answer["agentSessions"]] == found
 
 
 async def test_the_variable_of_an_interface_takes_any_case(gql: Client, served: Served) -> None:
-    await gql.http.post("/sessions", json={"session_id": "idle"}, headers={"x-holdfast-interface": "cli"})
+    await gql.http.post("/sessions", json={"session_id": "idle"}, headers={"x-moorage-interface": "cli"})
     query = "query ($by: Interface) { agentSessions(interface: $by) { sessionId interface } }"
     assert await gql.data(query, by="CLI") == {"agentSessions": [{"sessionId": "idle", "interface": "cli"}]}
 
 
 async def test_a_window_keeps_pairs_and_what_is_pinned(gql: Client, served: Served, tmp_path: Path) -> None:
-    hf = served.holdfast()
-    await hf.create(session_id="s", parent=None)
-    await hf.append("s", [{"role": "system", "content": "rules"}, "a", "b"])
-    await hf.append("s", [{"role": "assistant", "content": [{"type": "tool_call", "id": "c", "name": "t"}]}])
-    await hf.append("s", [{"role": "tool", "content": [{"type": "tool_result", "call_id": "c", "output": 1}]}])
-    expected = [entry.number for entry in (await hf.messages("s", last=1)).items]
+    moor = served.moorage()
+    await moor.create(session_id="s", parent=None)
+    await moor.append("s", [{"role": "system", "content": "rules"}, "a", "b"])
+    await moor.append("s", [{"role": "assistant", "content": [{"type": "tool_call", "id": "c", "name": "t"}]}])
+    await moor.append("s", [{"role": "tool", "content": [{"type": "tool_result", "call_id": "c", "output": 1}]}])
+    expected = [entry.number for entry in (await moor.messages("s", last=1)).items]
     answer = await gql.data('{ agentSession(sessionId: "s") { history(last: 1) { nodes { number } } } }')
     assert [each["number"] for each in answer["agentSession"]["history"]["nodes"]] == expected
     assert len(expected) > 1

@@ -12,8 +12,8 @@ import pytest
 import websockets
 from msgspec.structs import replace
 
-from holdfast.doors.http.protocol import BoundedProtocol
-from holdfast.doors.http.streams import StreamSettings
+from moorage.doors.http.protocol import BoundedProtocol
+from moorage.doors.http.streams import StreamSettings
 from tests.doors.graphql.client import Client, Socket, raw_socket
 from tests.doors.http.server import Served, address_of, running, serving
 from tests.doors.http.test_streams import until
@@ -67,7 +67,7 @@ async def test_queries_and_changes_come_over_the_socket_too(gql: Client) -> None
 async def test_what_cannot_be_done_is_an_error_of_its_operation(
     gql: Client, served: Served, query: str | None, code: str
 ) -> None:
-    await served.holdfast().create(session_id="s", parent=None)
+    await served.moorage().create(session_id="s", parent=None)
     async with gql.socket() as socket:
         await socket.say(type="subscribe", id="1", payload={"query": query})
         told = await socket.hear()
@@ -78,7 +78,7 @@ async def test_what_cannot_be_done_is_an_error_of_its_operation(
 
 
 async def test_an_operation_that_nobody_wants_any_more_ends(gql: Client, served: Served) -> None:
-    await served.holdfast().create(session_id="s", parent=None)
+    await served.moorage().create(session_id="s", parent=None)
     async with gql.socket() as socket:
         await socket.subscribe("1", EVENTS, id="s")
         await socket.next()
@@ -87,7 +87,7 @@ async def test_an_operation_that_nobody_wants_any_more_ends(gql: Client, served:
         await socket.say(type="complete", id="nobody")
         await until(lambda: served.live.count == 0)
         await socket.subscribe("1", EVENTS, id="s", after="1")
-        await served.holdfast().append("s", ["more"])
+        await served.moorage().append("s", ["more"])
         assert (await socket.next())["data"]["agentSessionEvents"] == {"id": "2", "type": "message"}
 
 
@@ -165,7 +165,7 @@ def message(text: str | bytes) -> Steps:
     ],
 )
 async def test_a_broken_rule_closes_with_its_code(gql: Client, served: Served, steps: Steps, code: int) -> None:
-    await served.holdfast().create(session_id="s", parent=None)
+    await served.moorage().create(session_id="s", parent=None)
     async with raw_socket(served.url) as socket:
         await steps(socket)
         assert (await socket.closed())[0] == code
@@ -203,7 +203,7 @@ async def test_who_does_not_say_who_it_is_is_let_go(served: Served) -> None:
 
 async def test_only_so_many_streams_of_one_visitor(url: str) -> None:
     async with serving(url, settings=StreamSettings(per_visitor=3)) as served, Client(served.url) as gql:
-        await served.holdfast().create(session_id="s", parent=None)
+        await served.moorage().create(session_id="s", parent=None)
         async with gql.socket() as one, gql.socket() as two:
             for name in ("1", "2", "3"):
                 await one.subscribe(name, EVENTS, id="s")
@@ -229,7 +229,7 @@ async def test_only_so_many_connections(url: str) -> None:
 
 async def test_only_so_many_operations_on_one_connection(gql: Client, served: Served) -> None:
     await settled(served, operations=2)
-    await served.holdfast().create(session_id="s", parent=None)
+    await served.moorage().create(session_id="s", parent=None)
     async with gql.socket() as socket:
         for name in ("1", "2"):
             await socket.subscribe(name, EVENTS, id="s")
@@ -242,8 +242,8 @@ async def test_only_so_many_operations_on_one_connection(gql: Client, served: Se
 async def test_who_does_not_read_loses_the_connection_and_no_memory(url: str) -> None:
     patience = StreamSettings(drained_within=0.3)
     async with serving(url, settings=patience) as served, Client(served.url) as gql:
-        hf = served.holdfast()
-        await hf.create(session_id="s", parent=None)
+        moor = served.moorage()
+        await moor.create(session_id="s", parent=None)
         slow = sockets.socket()
         slow.setsockopt(sockets.SOL_SOCKET, sockets.SO_RCVBUF, 4096)
         slow.setblocking(False)
@@ -257,7 +257,7 @@ async def test_who_does_not_read_loses_the_connection_and_no_memory(url: str) ->
             await socket.next()
             socket.connection.transport.pause_reading()
             for _ in range(12):
-                await hf.append("s", ["x" * 900_000])
+                await moor.append("s", ["x" * 900_000])
             await until(lambda: served.live.count == 0)
             socket.connection.transport.abort()
         async with gql.socket() as socket:  # and nothing is lost to who comes back
@@ -267,7 +267,7 @@ async def test_who_does_not_read_loses_the_connection_and_no_memory(url: str) ->
 
 
 async def test_a_connection_that_breaks_off_leaves_nothing(gql: Client, served: Served) -> None:
-    await served.holdfast().create(session_id="s", parent=None)
+    await served.moorage().create(session_id="s", parent=None)
     for _ in range(5):
         async with gql.socket() as socket:
             for name in range(3):

@@ -12,8 +12,8 @@ import httpx2
 import pytest
 from websockets.exceptions import ConnectionClosed
 
-import holdfast
-from holdfast.doors.http.streams import StreamSettings
+import moorage
+from moorage.doors.http.streams import StreamSettings
 from tests.doors.graphql.client import Client
 from tests.doors.http.server import Served, free_port, serving, serving_process
 from tests.doors.http.test_streams import until
@@ -70,12 +70,12 @@ class Follower:
 async def test_a_client_that_dies_and_returns_misses_nothing_and_hears_nothing_twice(
     gql: Client, served: Served, by: str
 ) -> None:
-    hf = served.holdfast()
-    await hf.create(session_id="s", parent=None)
+    moor = served.moorage()
+    await moor.create(session_id="s", parent=None)
 
     async def say() -> None:
         for number in range(0, MANY, 5):
-            await hf.append("s", [f"m-{number + each}" for each in range(5)])
+            await moor.append("s", [f"m-{number + each}" for each in range(5)])
 
     follower = Follower(gql, by)
     async with asyncio.timeout(100):
@@ -87,7 +87,7 @@ async def test_a_client_that_dies_and_returns_misses_nothing_and_hears_nothing_t
 
 @pytest.mark.parametrize("by", ["socket", "sse"])
 def test_a_follower_outlives_a_server_that_is_killed(tmp_path: Path, by: str) -> None:
-    url, port, count = f"sqlite:///{tmp_path / 'holdfast.db'}", free_port(), 120
+    url, port, count = f"sqlite:///{tmp_path / 'moorage.db'}", free_port(), 120
 
     async def followed(last: int, follower: Follower) -> None:
         async with asyncio.timeout(60):
@@ -96,13 +96,13 @@ def test_a_follower_outlives_a_server_that_is_killed(tmp_path: Path, by: str) ->
     async def both() -> list[int]:
         async with Client(f"http://127.0.0.1:{port}") as gql:
             follower = Follower(gql, by)
-            async with holdfast.connect(url) as hf:
-                await hf.create(session_id="s", parent=None)
+            async with moorage.connect(url) as moor:
+                await moor.create(session_id="s", parent=None)
                 for part in range(3):
                     with serving_process(url, port) as process:
                         following = asyncio.create_task(followed(1 + count * (part + 1), follower))
                         for _ in range(count // 10):
-                            await hf.append("s", ["x"] * 10)
+                            await moor.append("s", ["x"] * 10)
                         if part < 2:
                             await until(lambda: len(follower.ids) > 20)
                             process.kill()
@@ -118,38 +118,38 @@ def test_a_follower_outlives_a_server_that_is_killed(tmp_path: Path, by: str) ->
 
 @pytest.mark.parametrize("by", ["socket", "sse"])
 async def test_the_end_of_a_session_is_the_end_of_its_stream(gql: Client, served: Served, by: str) -> None:
-    hf = served.holdfast()
-    await hf.create(session_id="s", parent=None)
+    moor = served.moorage()
+    await moor.create(session_id="s", parent=None)
     if by == "socket":
         async with gql.socket() as socket:
             await socket.subscribe("1", EVENTS, id="s")
             await socket.next()
-            await hf.delete("s")
+            await moor.delete("s")
             last = (await socket.next())["data"]["agentSessionEvents"]
             assert await socket.hear() == {"id": "1", "type": "complete"}
     else:
         async with gql.sse(EVENTS, id="s") as stream:
             await stream.next()
-            await hf.delete("s")
+            await moor.delete("s")
             last = (await stream.next())["data"]["agentSessionEvents"]
             assert await stream.hear() == ("complete", None)
     assert (last["type"], last["id"], last["data"]["reason"]) == ("session_deleted", "2", "deleted")
 
 
 async def test_a_stream_may_begin_at_the_end(gql: Client, served: Served) -> None:
-    hf = served.holdfast()
-    await hf.create(session_id="s", name="named", parent=None)
-    await hf.append("s", ["old"])
+    moor = served.moorage()
+    await moor.create(session_id="s", name="named", parent=None)
+    await moor.append("s", ["old"])
     async with gql.socket() as socket:
         await socket.subscribe("1", 'subscription { agentSessionEvents(sessionId: "named", after: "end") { id } }')
         await until(lambda: "local" in served.live._hubs and "s" in served.live._hubs["local"]._by_session)
-        await hf.append("s", ["new"])
+        await moor.append("s", ["new"])
         assert await socket.next() == {"data": {"agentSessionEvents": {"id": "3"}}}
 
 
 async def test_each_subscriber_gets_what_it_asked_for(gql: Client, served: Served) -> None:
-    hf = served.holdfast()
-    await hf.create(session_id="s", parent=None)
+    moor = served.moorage()
+    await moor.create(session_id="s", parent=None)
     queries = {
         "a": ('subscription { agentSessionEvents(sessionId: "s") { id } }', {"id": "1"}),
         "b": ('subscription { agentSessionEvents(sessionId: "s") { kind: type } }', {"kind": "created"}),
@@ -174,7 +174,7 @@ async def test_each_subscriber_gets_what_it_asked_for(gql: Client, served: Serve
 async def test_one_event_is_put_into_words_once_for_all(
     gql: Client, served: Served, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from holdfast.doors.graphql.streams import Rendering
+    from moorage.doors.graphql.streams import Rendering
 
     worded: list[int] = []
     answer: Callable[..., bytes] = Rendering.answer
@@ -184,25 +184,25 @@ async def test_one_event_is_put_into_words_once_for_all(
         return answer(self, event)
 
     monkeypatch.setattr(Rendering, "answer", counted)
-    hf = served.holdfast()
-    await hf.create(session_id="s", parent=None)
+    moor = served.moorage()
+    await moor.create(session_id="s", parent=None)
     async with gql.socket() as socket:
         for name in range(20):
             await socket.subscribe(str(name), EVENTS, id="s")
         assert {(await socket.hear())["id"] for _ in range(20)} == {str(name) for name in range(20)}
         worded.clear()
-        await hf.append("s", ["hello"])
+        await moor.append("s", ["hello"])
         heard = {(await socket.hear())["id"] for _ in range(20)}
     assert heard == {str(name) for name in range(20)}
     assert 1 <= len(worded) <= 3  # one for all, unless some were just reading the store
 
 
 async def test_what_is_remembered_of_a_subscription_does_not_grow(gql: Client, served: Served) -> None:
-    hf = served.holdfast()
-    await hf.create(session_id="s", parent=None)
+    moor = served.moorage()
+    await moor.create(session_id="s", parent=None)
     async with gql.socket() as socket:
         await socket.subscribe("1", EVENTS, id="s")
-        await hf.append("s", ["x"] * 300)
+        await moor.append("s", ["x"] * 300)
         await socket.some(301)
     documents = (await served.graphql.loaded()).engine.documents
     rendering = documents.operation(EVENTS, None).rendering
@@ -211,20 +211,20 @@ async def test_what_is_remembered_of_a_subscription_does_not_grow(gql: Client, s
 
 async def test_a_quiet_stream_shows_signs_of_life(url: str) -> None:
     async with serving(url, settings=StreamSettings(heartbeat=0.05)) as served, Client(served.url) as gql:
-        await served.holdfast().create(session_id="s", parent=None)
+        await served.moorage().create(session_id="s", parent=None)
         async with gql.sse(EVENTS, id="s") as stream:
             await stream.next()
             later = asyncio.create_task(stream.next())
             await asyncio.wait([later], timeout=0.5)
             assert stream.comments > 0
-            await served.holdfast().append("s", ["more"])
+            await served.moorage().append("s", ["more"])
             await later
 
 
 async def test_a_server_that_stops_ends_its_streams_without_saying_that_all_is_told(
     gql: Client, served: Served
 ) -> None:
-    await served.holdfast().create(session_id="s", parent=None)
+    await served.moorage().create(session_id="s", parent=None)
     async with gql.sse(EVENTS, id="s") as stream:
         await stream.next()
         await served.door.close()

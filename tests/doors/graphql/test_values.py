@@ -8,15 +8,15 @@ from typing import Any
 import pytest
 from graphql import GraphQLEnumType, GraphQLList, GraphQLNonNull, GraphQLObjectType, get_named_type, is_leaf_type
 
-from holdfast.core.approval import Approval, ApprovalState
-from holdfast.core.entry import ROLES, Entry
-from holdfast.core.event import Event
-from holdfast.core.family import Deletion
-from holdfast.core.query import STATUSES
-from holdfast.core.render import to_json
-from holdfast.core.run import Join, Mode, Run, RunState
-from holdfast.core.session import OUTCOMES, PUBLIC_FIELDS, Hold, Phase, State
-from holdfast.doors.graphql.schema import schema, snake
+from moorage.core.approval import Approval, ApprovalState
+from moorage.core.entry import ROLES, Entry
+from moorage.core.event import Event
+from moorage.core.family import Deletion
+from moorage.core.query import STATUSES
+from moorage.core.render import to_json
+from moorage.core.run import Join, Mode, Run, RunState
+from moorage.core.session import OUTCOMES, PUBLIC_FIELDS, Hold, Phase, State
+from moorage.doors.graphql.schema import schema, snake
 from tests.doors.graphql.client import Client
 from tests.doors.http.server import Served
 
@@ -123,9 +123,9 @@ def test_what_is_never_null_is_said_to_be_so() -> None:
 
 async def population(served: Served) -> list[str]:
     """Sessions of every sort: new, busy, waiting, held, suspended, forked, with and without everything."""
-    hf = served.holdfast()
-    await hf.create(session_id="bare", parent=None)
-    await hf.create(
+    moor = served.moorage()
+    await moor.create(session_id="bare", parent=None)
+    await moor.create(
         "planner",
         session_id="full",
         name="plan-prod",
@@ -138,20 +138,20 @@ async def population(served: Served) -> list[str]:
     )
     call = {"type": "tool_call", "id": "c", "name": "t", "input": {"a": 1}}
     parts = {"role": "user", "content": [{"type": "text", "text": "with"}, call]}
-    await hf.append("full", [{"role": "system", "content": "Be brief"}, "Plan it", parts])
-    await hf.append("full", [{"role": "tool", "content": [{"type": "tool_result", "call_id": "c", "output": "ü"}]}])
-    await hf.update("full", phase="planning", error="it broke")
-    await hf.save_checkpoint("full", {"step": 3})
-    await hf.create("child", session_id="asks", parent="full")
-    await hf.request_approval("asks", "Apply?", plan={"steps": [1]}, options=["later"], expires_in=86400)
-    await hf.create(session_id="held", parent="full")
-    await hf.append("held", ["hello"])
-    await hf.resume("held")
-    await hf.create(session_id="slept", parent="asks")
-    await hf.suspend("slept", reason="tired", checkpoint={"a": 1})
-    await hf.create(session_id="over", parent=None)
-    await hf.finalize("over", "failed", summary="No luck")
-    await hf.fork("full", session_id="forked", at=3)
+    await moor.append("full", [{"role": "system", "content": "Be brief"}, "Plan it", parts])
+    await moor.append("full", [{"role": "tool", "content": [{"type": "tool_result", "call_id": "c", "output": "ü"}]}])
+    await moor.update("full", phase="planning", error="it broke")
+    await moor.save_checkpoint("full", {"step": 3})
+    await moor.create("child", session_id="asks", parent="full")
+    await moor.request_approval("asks", "Apply?", plan={"steps": [1]}, options=["later"], expires_in=86400)
+    await moor.create(session_id="held", parent="full")
+    await moor.append("held", ["hello"])
+    await moor.resume("held")
+    await moor.create(session_id="slept", parent="asks")
+    await moor.suspend("slept", reason="tired", checkpoint={"a": 1})
+    await moor.create(session_id="over", parent=None)
+    await moor.finalize("over", "failed", summary="No luck")
+    await moor.fork("full", session_id="forked", at=3)
     return ["bare", "full", "asks", "held", "slept", "over", "forked"]
 
 
@@ -159,7 +159,7 @@ async def test_sessions_read_the_same_at_every_door(gql: Client, served: Served)
     for session_id in await population(served):
         query = f'{{ agentSession(sessionId: "{session_id}") {selection("AgentSession")} }}'
         asked = plain("AgentSession", (await gql.data(query))["agentSession"])
-        session = await served.holdfast().get(session_id)
+        session = await served.moorage().get(session_id)
         rest = (await gql.http.get(f"/sessions/{session_id}")).json()
         assert asked.pop("redacted") == []
         checkpoint = asked.pop("checkpoint_id")
@@ -184,7 +184,7 @@ async def test_messages_read_the_same_at_every_door(gql: Client, served: Served)
         nodes = (await gql.data(query))["agentSession"]["history"]["nodes"]
         asked = [plain("Entry", each) for each in nodes]
         texts = [each.pop("text") for each in asked]
-        page = await served.holdfast().messages(session_id, last=3)
+        page = await served.moorage().messages(session_id, last=3)
         assert asked == (await gql.http.get(f"/sessions/{session_id}/messages?last=3")).json()["items"]
         assert asked == to_json(page.items)
         assert texts == [entry.text for entry in page.items]
@@ -197,12 +197,12 @@ async def test_approvals_read_the_same_at_every_door(gql: Client, served: Served
     [asked] = answer["approvals"]
     assert answer["agentSession"]["approvals"] == [asked]
     [rest] = (await gql.http.get("/approvals")).json()["items"]
-    assert plain("Approval", asked) == rest == to_json((await served.holdfast().approvals())[0])
+    assert plain("Approval", asked) == rest == to_json((await served.moorage().approvals())[0])
 
 
 async def test_events_read_the_same_at_every_door(gql: Client, served: Served) -> None:
     await population(served)
-    stored = [to_json(event) async for event in served.holdfast().events("full", follow=False)]
+    stored = [to_json(event) async for event in served.moorage().events("full", follow=False)]
     query = f'subscription {{ agentSessionEvents(sessionId: "full") {selection("AgentSessionEvent")} }}'
     async with gql.socket() as socket:
         await socket.subscribe("1", query)
@@ -217,15 +217,15 @@ async def test_deletions_read_the_same_at_every_door(gql: Client, served: Served
     query = f'mutation {{ deleteSession(sessionId: "full", dryRun: true) {selection("Deletion")} }}'
     asked = plain("Deletion", (await gql.data(query))["deleteSession"])
     rest = (await gql.http.delete("/sessions/full", params={"dry_run": "true"})).json()
-    assert asked == rest == to_json(await served.holdfast().delete("full", dry_run=True))
+    assert asked == rest == to_json(await served.moorage().delete("full", dry_run=True))
 
 
 async def test_errors_have_the_same_codes_and_facts_as_rest(gql: Client, served: Served) -> None:
     await population(served)
-    hf = served.holdfast()
-    gone = (await hf.create(parent=None)).id
-    await hf.delete(gone)
-    [approval] = await hf.approvals()
+    moor = served.moorage()
+    gone = (await moor.create(parent=None)).id
+    await moor.delete(gone)
+    [approval] = await moor.approvals()
     for mutation, verb, path, body in (
         ('agentSession(sessionId: "nobody") { state }', "GET", "/sessions/nobody", None),
         (f'agentSession(sessionId: "{gone}") {{ state }}', "GET", f"/sessions/{gone}", None),

@@ -14,7 +14,7 @@ from tests.doors.grpc.serving import Served, serving
 
 @pytest.fixture
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setenv("HOLDFAST_HOME", str(tmp_path))
+    monkeypatch.setenv("MOORAGE_HOME", str(tmp_path))
     return tmp_path
 
 

@@ -14,14 +14,14 @@ from typing import Any
 
 import grpc
 
-from holdfast import config
-from holdfast.agents.router import close_router
-from holdfast.client import Holdfast
-from holdfast.doors.grpc.server import GrpcServer
-from holdfast.doors.http.app import Door
-from holdfast.doors.http.gate import Gate
-from holdfast.protobuf import agent_platform_pb2_grpc, sessions_pb2_grpc
-from holdfast.service.deps import Caller, Deps
+from moorage import config
+from moorage.agents.router import close_router
+from moorage.client import Moorage
+from moorage.doors.grpc.server import GrpcServer
+from moorage.doors.http.app import Door
+from moorage.doors.http.gate import Gate
+from moorage.protobuf import agent_platform_pb2_grpc, sessions_pb2_grpc
+from moorage.service.deps import Caller, Deps
 
 PATIENCE = 60.0
 ENDS_WITHIN = 15.0
@@ -52,9 +52,9 @@ class Served(Stubs):
         super().__init__(channel)
         self.deps, self.port, self.place = deps, port, f"127.0.0.1:{port}"
 
-    def holdfast(self, owner: str = "local") -> Holdfast:
+    def moorage(self, owner: str = "local") -> Moorage:
         """The same store without the door in between."""
-        return Holdfast(lambda: self.deps, Caller(owner=owner, by="test", interface="test", holder="test"))
+        return Moorage(lambda: self.deps, Caller(owner=owner, by="test", interface="test", holder="test"))
 
 
 @asynccontextmanager
@@ -87,7 +87,7 @@ class Process:
 
 @contextmanager
 def server_process(store: str, home: Path, *arguments: str) -> Iterator[Process]:
-    """`holdfast serve` as a process of its own, listening."""
+    """`moorage serve` as a process of its own, listening."""
     command = ["serve", "--store", store, "--port", "0", "--log-format", "text", *arguments]
     if "--grpc-port" not in arguments:
         command += ["--grpc-port", "0"]
@@ -97,16 +97,16 @@ def server_process(store: str, home: Path, *arguments: str) -> Iterator[Process]
 
 @contextmanager
 def sample_process(name: str, home: Path, port: int = 0) -> Iterator[Process]:
-    """`holdfast sample` as a process of its own, listening."""
+    """`moorage sample` as a process of its own, listening."""
     with _program(["sample", name, "--port", str(port)], home, "answers at") as started:
         yield started
 
 
 @contextmanager
 def _program(command: list[str], home: Path, *signs: str, ready: str = "") -> Iterator[Process]:
-    environment = {**os.environ, "HOLDFAST_HOME": str(home)}
+    environment = {**os.environ, "MOORAGE_HOME": str(home)}
     process = subprocess.Popen(
-        [sys.executable, "-m", "holdfast", *command],
+        [sys.executable, "-m", "moorage", *command],
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         env=environment,

@@ -8,12 +8,12 @@ from typing import Any
 import grpc
 import pytest
 
-from holdfast import config
-from holdfast.doors.http.gate import Gate
-from holdfast.doors.http.limits import Rates
-from holdfast.protobuf import agent_platform_pb2 as pb
-from holdfast.protobuf import sessions_pb2 as sp
-from holdfast.service import keys
+from moorage import config
+from moorage.doors.http.gate import Gate
+from moorage.doors.http.limits import Rates
+from moorage.protobuf import agent_platform_pb2 as pb
+from moorage.protobuf import sessions_pb2 as sp
+from moorage.service import keys
 from tests.doors.grpc.serving import Served, serving
 from tests.doors.grpc.test_platform import refused, task, trailing
 
@@ -40,7 +40,7 @@ async def token(served: Served, session_id: str) -> list[tuple[str, str]]:
 async def test_nobody_slips_in_while_the_first_one_is_being_looked_at(guarded: Served) -> None:
     calls = [guarded.agents.ExecuteTask(task("x", session_id=f"s-{number}")) for number in range(20)]
     assert {(await refused(call)).code() for call in calls} == {Code.UNAUTHENTICATED}
-    assert (await guarded.holdfast().list()).items == []
+    assert (await guarded.moorage().list()).items == []
 
 
 @pytest.mark.parametrize("metadata", [[], [("authorization", "Bearer nonsense")], [("authorization", "Basic eDp5")]])
@@ -78,13 +78,13 @@ async def test_owners_see_their_own(guarded: Served) -> None:
 
 
 async def test_a_sessions_token_reaches_it_and_what_hangs_on_it(guarded: Served) -> None:
-    hf = guarded.holdfast()
-    await hf.create("echo-agent", session_id="mine", parent=None)
-    await hf.create("echo-agent", session_id="other", parent=None)
+    moor = guarded.moorage()
+    await moor.create("echo-agent", session_id="mine", parent=None)
+    await moor.create("echo-agent", session_id="other", parent=None)
     mine = await token(guarded, "mine")
     assert (await guarded.agents.ExecuteTask(task("x", session_id="mine"), metadata=mine)).success
     assert (await guarded.agents.ExecuteTask(task("x", session_id="new"), metadata=mine)).success
-    assert (await hf.get("new")).parent_session_id == "mine"
+    assert (await moor.get("new")).parent_session_id == "mine"
     for call in (
         guarded.agents.ExecuteTask(task("x", session_id="other"), metadata=mine),
         guarded.agents.ExecuteTask(task("x", session_id="n"), metadata=[*mine, ("x-agent-session-id", "other")]),
@@ -100,9 +100,9 @@ async def test_a_sessions_token_reaches_it_and_what_hangs_on_it(guarded: Served)
 
 
 async def test_a_sessions_token_neither_decides_nor_registers_nor_sees_others_tasks(guarded: Served) -> None:
-    hf = guarded.holdfast()
-    await hf.create("echo-agent", session_id="mine", parent=None)
-    asked = await hf.request_approval("mine", "May I?")
+    moor = guarded.moorage()
+    await moor.create("echo-agent", session_id="mine", parent=None)
+    asked = await moor.request_approval("mine", "May I?")
     mine, writer = await token(guarded, "mine"), await bearer(guarded, "write")
     decide = sp.DecideApprovalRequest(approval_id=asked.approval_id, decision="approve")
     register = pb.RegisterToolRequest(tool_id="mine", endpoint="localhost:1")

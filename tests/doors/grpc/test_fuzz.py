@@ -13,12 +13,12 @@ from typing import Any
 import grpc
 import pytest
 
-from holdfast.protobuf import agent_platform_pb2 as pb
-from holdfast.protobuf import sessions_pb2 as sp
+from moorage.protobuf import agent_platform_pb2 as pb
+from moorage.protobuf import sessions_pb2 as sp
 from tests.doors.grpc.serving import Served, until
 from tests.doors.grpc.test_platform import task
 
-ROUNDS = int(os.environ.get("HOLDFAST_FUZZ", "1500"))  # calls; more of them by hand
+ROUNDS = int(os.environ.get("MOORAGE_FUZZ", "1500"))  # calls; more of them by hand
 REFUSALS = {
     grpc.StatusCode.INVALID_ARGUMENT,
     grpc.StatusCode.NOT_FOUND,

@@ -12,7 +12,7 @@ from typing import Any
 import grpc
 import pytest
 
-from holdfast.protobuf import agent_platform_pb2 as pb
+from moorage.protobuf import agent_platform_pb2 as pb
 from tests.doors.grpc.serving import Served, Stubs, serving
 
 SAID = "Echo Agent Response: Hello, remember my preferences | Parameters: preference=italian food"
@@ -60,11 +60,11 @@ async def test_the_second_call_in_a_session_sees_the_first(served: Served) -> No
 async def test_the_log_has_what_was_said_and_answered(served: Served) -> None:
     await served.agents.ExecuteTask(task("one", session_id="s-1"))
     await in_pieces(served, task("two", session_id="s-1"))
-    page = await served.holdfast().messages("s-1")
+    page = await served.moorage().messages("s-1")
     said = [(each.role, each.content, each.interface) for each in page.items]
     echoes = [(role, text, "grpc") for word in ("one", "two") for role, text in _exchange(word)]
     assert said == echoes
-    session = await served.holdfast().get("s-1")
+    session = await served.moorage().get("s-1")
     assert (session.agent_name, session.interface) == ("echo-agent", "grpc")
 
 
@@ -90,7 +90,7 @@ async def test_without_an_id_everything_works_and_nothing_is_kept(served: Served
     worker = await served.workers.ProcessTask(task("2 days in Rome", "itinerary-worker"))
     tool = await served.tools.ExecuteTool(pb.ToolRequest(tool_id="weather-tool", parameters={"location": "Rome"}))
     assert (worker.success, worker.session_id, tool.success, tool.session_id) == (True, "", True, "")
-    assert (await served.holdfast().list()).items == []
+    assert (await served.moorage().list()).items == []
 
 
 @pytest.mark.parametrize("session_id", ["s-1", ""])
@@ -122,27 +122,27 @@ async def test_an_agent_is_not_made_up_for_a_session_that_cannot_be(served: Serv
 )
 async def test_a_session_that_is_over_is_refused(served: Served, end: str, code: grpc.StatusCode) -> None:
     await served.agents.ExecuteTask(task("x", session_id="s-1"))
-    await getattr(served.holdfast(), end)("s-1")
+    await getattr(served.moorage(), end)("s-1")
     error = await refused(served.agents.ExecuteTask(task("y", session_id="s-1")))
     assert (error.code(), trailing(error)["session-id"]) == (code, "s-1")
 
 
 async def test_a_session_that_waits_for_a_person_is_refused(served: Served) -> None:
     await served.agents.ExecuteTask(task("x", session_id="s-1"))
-    hf = served.holdfast()
-    await hf.suspend("s-1")
+    moor = served.moorage()
+    await moor.suspend("s-1")
     error = await refused(served.agents.ExecuteTask(task("y", session_id="s-1")))
     assert trailing(error)["error-code"] == "session_suspended"
-    packet = await hf.resume("s-1")
-    await hf.release("s-1", token=str(packet.hold.token))
+    packet = await moor.resume("s-1")
+    await moor.release("s-1", token=str(packet.hold.token))
     assert (await served.agents.ExecuteTask(task("y", session_id="s-1"))).success
 
 
 async def test_a_session_may_be_named(served: Served) -> None:
-    made = await served.holdfast().create("echo-agent", name="my-talk", parent=None)
+    made = await served.moorage().create("echo-agent", name="my-talk", parent=None)
     answer = await served.agents.ExecuteTask(task("x", session_id="my-talk"))
     assert answer.session_id == "my-talk"
-    assert len((await served.holdfast().messages(made.session_id)).items) == 2
+    assert len((await served.moorage().messages(made.session_id)).items) == 2
 
 
 async def test_many_first_calls_at_once_make_one_session(served: Served) -> None:
@@ -150,29 +150,29 @@ async def test_many_first_calls_at_once_make_one_session(served: Served) -> None
         *(served.agents.ExecuteTask(task(str(number), session_id="s-1")) for number in range(20))
     )
     assert all(answer.success for answer in answers)
-    assert len((await served.holdfast().messages("s-1", last=100)).items) == 40
+    assert len((await served.moorage().messages("s-1", last=100)).items) == 40
 
 
 async def test_turns_are_counted_beyond_what_an_agent_gets_to_see(served: Served) -> None:
-    hf = served.holdfast()
-    await hf.create("echo-agent", session_id="s-1", parent=None)
-    await hf.append("s-1", [{"role": "user", "content": str(number)} for number in range(300)])
+    moor = served.moorage()
+    await moor.create("echo-agent", session_id="s-1", parent=None)
+    await moor.append("s-1", [{"role": "user", "content": str(number)} for number in range(300)])
     for expected in ("301", "302"):
         answer = await served.agents.ExecuteTask(task("x", session_id="s-1"))
         assert (answer.metadata["session_turns"], answer.metadata["task_number"]) == (expected, expected)
 
 
 async def test_the_parent_comes_from_the_metadata(served: Served) -> None:
-    parent = await served.holdfast().create("planner", name="the-parent", parent=None)
+    parent = await served.moorage().create("planner", name="the-parent", parent=None)
     for number, header in enumerate(("x-agent-session-id", "x-agent-session-name")):
         value = parent.session_id if number == 0 else "the-parent"
         await served.agents.ExecuteTask(task("x", session_id=f"child-{number}"), metadata=[(header, value)])
-        child = await served.holdfast().get(f"child-{number}")
+        child = await served.moorage().get(f"child-{number}")
         assert child.parent_session_id == parent.session_id
     await served.agents.ExecuteTask(
         task("x", session_id="child-2"), metadata=[("x-agent-session-name", "${AGENT_SESSION_NAME}")]
     )
-    assert (await served.holdfast().get("child-2")).parent_session_id is None
+    assert (await served.moorage().get("child-2")).parent_session_id is None
     lost = await refused(
         served.agents.ExecuteTask(task("x", session_id="child-3"), metadata=[("x-agent-session-id", "nobody")])
     )
@@ -206,7 +206,7 @@ async def test_a_tool_in_a_session_is_in_its_log(served: Served) -> None:
     answer = await served.tools.ExecuteTool(request)
     assert (answer.success, answer.session_id, len(json.loads(answer.result)["days"])) == (True, "s-1", 5)
     assert "sample" in json.loads(answer.result)["source"]
-    call, result = (await served.holdfast().messages("s-1")).items
+    call, result = (await served.moorage().messages("s-1")).items
     assert isinstance(call.content, list)
     assert isinstance(result.content, list)
     assert (call.content[0]["name"], result.content[0]["call_id"]) == ("weather-tool", call.content[0]["id"])
@@ -221,7 +221,7 @@ async def test_the_context_lives_as_long_as_configured(home: Path) -> None:
     (home / "config.toml").write_text('[memory]\ncontext_ttl = "1h"\n')
     async with serving(f"sqlite:///{home}/store.db") as served:
         await served.agents.ExecuteTask(task("x", parameters={"a": "b"}, session_id="s-1"))
-        items = await served.holdfast().context.items("s-1")
+        items = await served.moorage().context.items("s-1")
         expires_at = items["a"].expires_at
         assert expires_at is not None
         left = expires_at - served.deps.clock.now()
@@ -229,7 +229,7 @@ async def test_the_context_lives_as_long_as_configured(home: Path) -> None:
 
 
 async def test_another_owners_id_behaves_as_unknown(served: Served) -> None:
-    from holdfast.service import keys
+    from moorage.service import keys
 
     texts = {
         owner: (await keys.create_key(served.deps, owner=owner, scopes=("write",))).text for owner in ("ann", "ben")

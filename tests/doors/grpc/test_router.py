@@ -14,9 +14,9 @@ from typing import Any
 import grpc
 import pytest
 
-from holdfast.agents.router import close_router, router
-from holdfast.protobuf import agent_platform_pb2 as pb
-from holdfast.protobuf import agent_platform_pb2_grpc as services
+from moorage.agents.router import close_router, router
+from moorage.protobuf import agent_platform_pb2 as pb
+from moorage.protobuf import agent_platform_pb2_grpc as services
 from tests.doors.grpc.serving import PATIENCE, Served, sample_process, serving, until
 from tests.doors.grpc.test_platform import in_pieces, refused, task, trailing
 
@@ -24,7 +24,7 @@ Code = grpc.StatusCode
 
 
 class Recorder(services.AgentServiceServicer, services.TaskWorkerServicer, services.ToolServiceServicer):
-    """An agent of somebody else's, which knows nothing of what Holdfast adds; it keeps what it was asked."""
+    """An agent of somebody else's, which knows nothing of what Moorage adds; it keeps what it was asked."""
 
     def __init__(self) -> None:
         self.asked: list[Any] = []
@@ -124,7 +124,7 @@ async def test_a_call_goes_to_where_the_agent_lives_with_its_session(served: Ser
     assert (asked.input, dict(asked.parameters), list(asked.tool_ids)) == ("this", {"a": "b"}, ["t"])
     assert (asked.session_id, asked.agent_id, asked.task_id) == ("s-1", "far", request.task_id)
     assert 0 < agent.left[0] < 21  # it travels in round numbers
-    said = [(each.role, each.content) for each in (await served.holdfast().messages("s-1")).items]
+    said = [(each.role, each.content) for each in (await served.moorage().messages("s-1")).items]
     assert said == [("user", "this"), ("assistant", "did this")]
 
 
@@ -162,9 +162,9 @@ async def test_its_own_failure_is_an_answer_with_the_session(served: Served, age
     assert (answer.success, answer.error, answer.session_id) == (False, "no idea", "s-1")
     answer = await served.agents.ExecuteTask(task("abort", "far", session_id="s-1"))
     assert (answer.success, "all gone" in answer.error, answer.session_id) == (False, True, "s-1")
-    assert (await served.holdfast().get("s-1")).error_count == 2
+    assert (await served.moorage().get("s-1")).error_count == 2
     await served.agents.ExecuteTask(task("well", "far", session_id="s-1"))
-    assert (await served.holdfast().get("s-1")).error_count == 0
+    assert (await served.moorage().get("s-1")).error_count == 0
 
 
 async def test_a_failure_in_a_stream_ends_it_with_the_session(served: Served, agent: Recorder) -> None:
@@ -187,7 +187,7 @@ async def test_a_call_that_is_cancelled_ends_the_call_behind_it(served: Served, 
         return bool(status.status == "cancelled")
 
     await until(is_cancelled)
-    page = await served.holdfast().messages("s-1")
+    page = await served.moorage().messages("s-1")
     assert [(each.role, each.content) for each in page.items] == [("user", "slow")]
 
 
@@ -234,7 +234,7 @@ async def test_a_tool_that_cannot_be_reached_is_an_error_of_the_call(served: Ser
     error = await refused(served.tools.ExecuteTool(asked))
     assert error.code() is Code.UNAVAILABLE
     assert (trailing(error)["session-id"], trailing(error)["error-code"]) == ("s-1", "tool_unreachable")
-    page = await served.holdfast().messages("s-1")
+    page = await served.moorage().messages("s-1")
     assert [entry.role for entry in page.items] == ["assistant", "tool"]  # the log has that it was tried
 
 
@@ -338,7 +338,7 @@ async def test_an_endpoint_with_tls_is_asked_if_it_can_be_trusted(
         error = await refused(served.agents.ExecuteTask(task("x", "secure", session_id="s-1")))
         assert (error.code(), trailing(error)["session-id"], recorder.asked) == (Code.UNAVAILABLE, "s-1", [])
         await close_router()  # what is trusted is read once
-        for name, file in (("HOLDFAST_GRPC_CA", cert), ("HOLDFAST_GRPC_CERT", cert), ("HOLDFAST_GRPC_KEY", key)):
+        for name, file in (("MOORAGE_GRPC_CA", cert), ("MOORAGE_GRPC_CERT", cert), ("MOORAGE_GRPC_KEY", key)):
             monkeypatch.setenv(name, str(file))
         assert (await served.agents.ExecuteTask(task("x", "secure", session_id="s-1"))).output == "did x"
         asked = pb.ToolRequest(tool_id="secure-tool", operation="any", parameters={"x": "1"})
@@ -349,7 +349,7 @@ async def test_an_endpoint_with_tls_is_asked_if_it_can_be_trusted(
 async def test_a_file_of_trust_that_is_not_there_is_said_so(
     served: Served, home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("HOLDFAST_GRPC_CA", str(home / "nothing.pem"))
+    monkeypatch.setenv("MOORAGE_GRPC_CA", str(home / "nothing.pem"))
     define(home, "secure", "grpcs://localhost:1")
     error = await refused(served.agents.ExecuteTask(task("x", "secure")))
     assert (error.code(), "nothing.pem cannot be read" in str(error.details())) == (Code.UNAVAILABLE, True)
@@ -368,7 +368,7 @@ async def test_an_agent_that_registers_is_there_until_its_lease_ends(served: Ser
         ]
         assert (list(guest.endpoints), guest.kind, 0 < guest.lease_seconds <= 3) == ([place], "grpc", True)
         assert (await served.agents.ExecuteTask(task("x", "guest"))).output == "did x"
-        assert "guest" in [each["name"] for each in (await served.holdfast().agents()).items]
+        assert "guest" in [each["name"] for each in (await served.moorage().agents()).items]
 
         async def is_gone() -> bool:
             listed = await served.agents.ListAgents(pb.ListAgentsRequest())
@@ -469,8 +469,8 @@ async def test_samples_behind_the_router_recall_what_the_router_keeps(home: Path
 
 
 async def test_a_run_at_any_door_reaches_an_agent_elsewhere(served: Served, agent: Recorder) -> None:
-    hf = served.holdfast()
-    reply = await hf.run("far", "by another door", parent=None, timeout=30)
+    moor = served.moorage()
+    reply = await moor.run("far", "by another door", parent=None, timeout=30)
     assert (reply.status, reply.result) == ("completed", "did by another door")
-    while hf._launchers:
-        await hf._launchers.popitem()[1].__aexit__()
+    while moor._launchers:
+        await moor._launchers.popitem()[1].__aexit__()

@@ -1,4 +1,4 @@
-"""`holdfast serve` with its gRPC door, as a process: clients of others' making, TLS, workers, ends good and bad."""
+"""`moorage serve` with its gRPC door, as a process: clients of others' making, TLS, workers, ends good and bad."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 
-from holdfast.core.errors import StoreUnavailable
-from holdfast.protobuf import agent_platform_pb2 as pb
-from holdfast.protobuf import sessions_pb2 as sp
+from moorage.core.errors import StoreUnavailable
+from moorage.protobuf import agent_platform_pb2 as pb
+from moorage.protobuf import sessions_pb2 as sp
 from tests.docs.page import ROOT
 from tests.doors.grpc.serving import PATIENCE, Served, Stubs, sample_process, server_process, until
 from tests.doors.grpc.test_platform import refused, task
@@ -29,7 +29,7 @@ NAMES = {
     "agentplatform.AgentService",
     "agentplatform.TaskWorker",
     "agentplatform.ToolService",
-    "holdfast.v1.SessionService",
+    "moorage.v1.SessionService",
 }
 
 
@@ -156,11 +156,11 @@ async def test_tls_with_certificates_on_both_sides(home: Path, certificate: tupl
 
 
 def _run(home: Path, *arguments: str, code: str = "") -> subprocess.CompletedProcess[str]:
-    """`holdfast` with these arguments, to its end."""
-    program = f"import sys\n{code}\nfrom holdfast.doors.cli.main import main\nsys.exit(main())"
+    """`moorage` with these arguments, to its end."""
+    program = f"import sys\n{code}\nfrom moorage.doors.cli.main import main\nsys.exit(main())"
     return subprocess.run(
         [sys.executable, "-c", program, *arguments],
-        env={**os.environ, "HOLDFAST_HOME": str(home)},
+        env={**os.environ, "MOORAGE_HOME": str(home)},
         capture_output=True,
         text=True,
         timeout=PATIENCE,
@@ -188,10 +188,10 @@ WITHOUT = "for name in ('grpc', 'grpc_health', 'grpc_reflection', 'google.protob
 
 
 def test_without_the_extra_the_server_works_and_says_what_to_install(home: Path) -> None:
-    program = f"import sys\n{WITHOUT}\nfrom holdfast.doors.cli.main import main\nsys.exit(main())"
+    program = f"import sys\n{WITHOUT}\nfrom moorage.doors.cli.main import main\nsys.exit(main())"
     process = subprocess.Popen(
         [sys.executable, "-c", program, "serve", "--store", "memory://", "--port", "0", "--log-format", "text"],
-        env={**os.environ, "HOLDFAST_HOME": str(home)},
+        env={**os.environ, "MOORAGE_HOME": str(home)},
         stderr=subprocess.PIPE,
         text=True,
     )
@@ -202,8 +202,8 @@ def test_without_the_extra_the_server_works_and_says_what_to_install(home: Path)
         lines = [next(process.stderr) for _ in range(3)]
         watchdog.cancel()
         assert "gRPC is off" in lines[0]
-        assert "pip install 'holdfast[grpc]'" in lines[0]
-        assert "Holdfast serves" in lines[1]
+        assert "pip install 'moorage[grpc]'" in lines[0]
+        assert "Moorage serves" in lines[1]
         assert "Started server process" in lines[2]  # from here on it hears signals
         process.send_signal(signal.SIGTERM)
         assert process.wait(PATIENCE) == 0
@@ -212,7 +212,7 @@ def test_without_the_extra_the_server_works_and_says_what_to_install(home: Path)
         process.wait()
         process.stderr.close()
     alone = _run(home, "sample", "echo-agent", code=WITHOUT)
-    assert (alone.returncode, "holdfast[grpc]" in alone.stderr) == (2, True)
+    assert (alone.returncode, "moorage[grpc]" in alone.stderr) == (2, True)
 
 
 async def test_several_workers_listen_at_one_port(home: Path) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 import grpc
 import pytest
 
-from holdfast.protobuf import sessions_pb2 as sp
+from moorage.protobuf import sessions_pb2 as sp
 from tests.doors.grpc.serving import Served, server_process
 from tests.doors.grpc.test_platform import refused, task, trailing
 
@@ -119,11 +119,11 @@ async def test_a_request_that_makes_no_sense_is_told_so(served: Served, request_
 
 
 async def test_a_session_that_is_not_known_is_made_by_what_is_said_in_it(served: Served) -> None:
-    await served.holdfast().create(session_id="top", parent=None)
+    await served.moorage().create(session_id="top", parent=None)
     metadata = (("x-agent-session-id", "top"),)
     said = await served.sessions.SendMessage(sp.SendMessageRequest(session="new", content="hi"), metadata=metadata)
     assert (said.session_id, said.run_id) == ("new", "")
-    assert (await served.holdfast().get("new")).parent_session_id == "top"
+    assert (await served.moorage().get("new")).parent_session_id == "top"
     asked = sp.PutContextRequest(session="other", key="a", value="1")
     assert (await served.sessions.PutContext(asked)).version == 1
     assert (await refused(served.sessions.GetSession(sp.GetSessionRequest(session="third")))).code() is Code.NOT_FOUND
@@ -133,13 +133,13 @@ async def test_a_session_that_is_not_known_is_made_by_what_is_said_in_it(served:
 
 
 async def test_watching_tells_what_was_and_what_comes_and_goes_on_from_a_cursor(served: Served) -> None:
-    hf = served.holdfast()
-    await hf.create("planner", session_id="s-1", parent=None)
-    await hf.append("s-1", "one")
+    moor = served.moorage()
+    await moor.create("planner", session_id="s-1", parent=None)
+    await moor.append("s-1", "one")
     watch = served.sessions.WatchSession(sp.WatchSessionRequest(session="s-1"))
     async with asyncio.timeout(20):
         first = [await watch.read() for _ in range(2)]
-        await hf.append("s-1", "two")
+        await moor.append("s-1", "two")
         third = await watch.read()
     assert [(event.id, event.type) for event in (*first, third)] == [(1, "created"), (2, "message"), (3, "message")]
     assert json.loads(third.data)["content"] == "two"
@@ -147,16 +147,16 @@ async def test_watching_tells_what_was_and_what_comes_and_goes_on_from_a_cursor(
     again = served.sessions.WatchSession(sp.WatchSessionRequest(session="s-1", after=2))
     async with asyncio.timeout(20):
         assert (await again.read()).id == 3
-        await hf.delete("s-1")
+        await moor.delete("s-1")
         assert (await again.read()).type == "session_deleted"
         assert await again.read() is grpc.aio.EOF
 
 
 async def test_watching_without_following_ends_with_what_is_stored(served: Served) -> None:
-    hf = served.holdfast()
-    await hf.create("planner", session_id="s-1", parent=None)
+    moor = served.moorage()
+    await moor.create("planner", session_id="s-1", parent=None)
     for start in range(0, 500, 250):
-        await hf.append("s-1", [{"role": "user", "content": str(start + number)} for number in range(250)])
+        await moor.append("s-1", [{"role": "user", "content": str(start + number)} for number in range(250)])
     watch = served.sessions.WatchSession(sp.WatchSessionRequest(session="s-1", no_follow=True))
     assert [event.id async for event in watch] == list(range(1, 502))
 

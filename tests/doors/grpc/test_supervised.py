@@ -9,8 +9,8 @@ from pathlib import Path
 import grpc
 import pytest
 
-from holdfast.protobuf import agent_platform_pb2 as pb
-from holdfast.protobuf import sessions_pb2 as sp
+from moorage.protobuf import agent_platform_pb2 as pb
+from moorage.protobuf import sessions_pb2 as sp
 from tests.doors.grpc.serving import PATIENCE, Stubs, server_process, until
 from tests.doors.grpc.test_platform import in_pieces, task
 

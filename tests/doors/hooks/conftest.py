@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from holdfast import sync
+from moorage import sync
 
-OURS = ("AGENT_", "HOLDFAST_", "_HOLDFAST_", "XDG_", "CLAUDE", "PYTHONWARNINGS")
+OURS = ("AGENT_", "MOORAGE_", "_MOORAGE_", "XDG_", "CLAUDE", "PYTHONWARNINGS")
 
 
 @pytest.fixture(autouse=True)
@@ -19,7 +19,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
             monkeypatch.delenv(name)
     folder, workplace = tmp_path / "home", tmp_path / "workplace"
     workplace.mkdir()
-    monkeypatch.setenv("HOLDFAST_HOME", str(folder))
+    monkeypatch.setenv("MOORAGE_HOME", str(folder))
     monkeypatch.chdir(workplace)
     return folder
 
@@ -27,7 +27,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.fixture
 def database(home: Path) -> Path:
     """The file that hooks use."""
-    return home / "holdfast.db"
+    return home / "moorage.db"
 
 
 @pytest.fixture
@@ -37,8 +37,8 @@ def url(database: Path) -> str:
 
 
 @pytest.fixture
-def hf(url: str, home: Path) -> Iterator[sync.Holdfast]:
+def moor(url: str, home: Path) -> Iterator[sync.Moorage]:
     """The store that hooks use."""
     home.mkdir(exist_ok=True)
-    with sync.connect(url) as hf:
-        yield hf
+    with sync.connect(url) as moor:
+        yield moor

@@ -19,19 +19,19 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import holdfast
+import moorage
 
 PATIENCE = 60.0  # seconds for anything that should take one, on a machine busy with other things
 IN_TIME = 4.0  # seconds that a hook may take at worst: its own ceiling is 2, the rest is for a busy machine
 UNHURRIED = f"""
 from runpy import run_module
-from holdfast.doors.hooks import main
+from moorage.doors.hooks import main
 main.CEILING = {PATIENCE / 2}
-run_module("holdfast.doors.hooks", run_name="__main__")
+run_module("moorage.doors.hooks", run_name="__main__")
 """
 HOST, PROMPT, AGENT_TYPE = "11111111-2222-4333-8444-555555555555", "p-1", "general-purpose"
 CALM = {"PYTHONDONTWRITEBYTECODE": "1"}
-_SOURCES = str(Path(holdfast.__file__).parents[1])
+_SOURCES = str(Path(moorage.__file__).parents[1])
 
 Json = dict[str, Any]
 
@@ -66,13 +66,13 @@ class Told:
 def command(*args: str, first: str = "", hurry: bool = True) -> list[str]:
     """The hook's command line; `first` is code that its process runs before anything else, to break something."""
     if not first:
-        start = ["-m", "holdfast.doors.hooks"] if hurry else ["-c", UNHURRIED]
+        start = ["-m", "moorage.doors.hooks"] if hurry else ["-c", UNHURRIED]
         return [sys.executable, *start, *args]
-    return [sys.executable, "-c", f"{first}\nfrom holdfast.doors.hooks.main import main\nmain()", *args]
+    return [sys.executable, "-c", f"{first}\nfrom moorage.doors.hooks.main import main\nmain()", *args]
 
 
 def environment(extra: Mapping[str, str] | None = None) -> dict[str, str]:
-    """This process's, with the Holdfast that this test uses."""
+    """This process's, with the Moorage that this test uses."""
     path = os.pathsep.join(filter(None, (_SOURCES, os.environ.get("PYTHONPATH"))))
     return {**os.environ, **CALM, "PYTHONPATH": path, **(extra or {})}
 
@@ -141,7 +141,7 @@ class Running:
 
 
 def hook(event: Json | bytes, *args: str, **environment: str) -> Told:
-    """Run `holdfast-hook ARGS` with an event on its standard input, and with time."""
+    """Run `moorage-hook ARGS` with an event on its standard input, and with time."""
     return ended(Running(event, *args, env=environment, hurry=False))
 
 

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from holdfast import sync
-from holdfast.core.entry import Entry
+from moorage import sync
+from moorage.core.entry import Entry
 from tests.doors.hooks.running import (
     HOST,
     PATIENCE,
@@ -42,8 +42,8 @@ class Sender:
     So is what may be lost: on a machine with no time for anybody, that is the last thing a hook has to say.
     """
 
-    def __init__(self, number: int, seed: int, hf: sync.Holdfast) -> None:
-        self.number, self.hf = number, hf
+    def __init__(self, number: int, seed: int, moor: sync.Moorage) -> None:
+        self.number, self.moor = number, moor
         self.chance = random.Random(seed * 100 + number)
         self.answered: list[Told] = []
         self.killed = 0
@@ -95,20 +95,22 @@ class Sender:
     def check_stored(self, sent: Json) -> None:
         match sent.get("hook_event_name"):
             case "SubagentStart":
-                assert self.hf.get(sent["agent_id"]).parent_session_id == HOST
+                assert self.moor.get(sent["agent_id"]).parent_session_id == HOST
             case "PostToolUse":
-                assert self.hf.get(sent["tool_response"]["agentId"]).metadata["tool_use_id"] == sent["tool_use_id"]
+                assert self.moor.get(sent["tool_response"]["agentId"]).metadata["tool_use_id"] == sent["tool_use_id"]
             case "SubagentStop":
-                assert self.hf.get(sent["agent_id"]).state.value == "completed"
+                assert self.moor.get(sent["agent_id"]).state.value == "completed"
             case None if "output" in sent:
-                (session,) = self.hf.list(task_id=sent["task_id"])
+                (session,) = self.moor.list(task_id=sent["task_id"])
                 assert session.state.value == "completed"
 
 
 @pytest.mark.parametrize("seed", [7])
-def test_two_hundred_events_from_eight_senders_with_deaths_among_them(hf: sync.Holdfast, home: Path, seed: int) -> None:
+def test_two_hundred_events_from_eight_senders_with_deaths_among_them(
+    moor: sync.Moorage, home: Path, seed: int
+) -> None:
     assert hook(event("SessionStart", source="startup")).answer == {}
-    senders = [Sender(number, seed, hf) for number in range(SENDERS)]
+    senders = [Sender(number, seed, moor) for number in range(SENDERS)]
     with ThreadPoolExecutor(SENDERS) as threads:
         for done in [threads.submit(sender.run) for sender in senders]:
             done.result(PATIENCE * 2)
@@ -122,32 +124,35 @@ def test_two_hundred_events_from_eight_senders_with_deaths_among_them(hf: sync.H
     assert hook(event("Stop", session_id="the-end")).answer == {}
     assert not spooled(home)
     assert not spooled(home, ".refused")
-    assert_complete(hf)
+    assert_complete(moor)
 
 
-def assert_complete(hf: sync.Holdfast) -> None:
+def assert_complete(moor: sync.Moorage) -> None:
     """Everything that was told is there, once."""
     agents = [f"agent-{number}-{count}" for number in range(SENDERS) for count in range(AGENTS)]
     for agent in agents:
-        session = hf.get(agent)
+        session = moor.get(agent)
         assert (session.state.value, session.parent_session_id) == ("completed", HOST)
-        assert [(entry.role, entry.text) for entry in hf.messages(agent)] == [
+        assert [(entry.role, entry.text) for entry in moor.messages(agent)] == [
             ("user", "Look into it"),
             ("assistant", f"{agent} done"),
         ]
-        (own,) = hf.list(task_id=f"task-{agent}")
-        assert (own.state.value, [entry.text for entry in hf.messages(own.id)]) == ("completed", [f"task-{agent} done"])
-    said = Counter(entry.text for entry in hf.messages(HOST, limit=100))
+        (own,) = moor.list(task_id=f"task-{agent}")
+        assert (own.state.value, [entry.text for entry in moor.messages(own.id)]) == (
+            "completed",
+            [f"task-{agent} done"],
+        )
+    said = Counter(entry.text for entry in moor.messages(HOST, limit=100))
     assert said == Counter(f"from {number}" for number in range(SENDERS))
-    calls = Counter(each.delegation_id for each in hf.delegations(limit=1000) if each.host_session_id)
+    calls = Counter(each.delegation_id for each in moor.delegations(limit=1000) if each.host_session_id)
     assert calls == Counter(f"{HOST}:toolu-{agent}" for agent in agents)
-    assert sum(1 for each in hf.delegations(limit=1000) if not each.host_session_id) == len(agents)
-    sessions = list(hf.list(limit=1000))
+    assert sum(1 for each in moor.delegations(limit=1000) if not each.host_session_id) == len(agents)
+    sessions = list(moor.list(limit=1000))
     assert len(sessions) == 2 * len(agents) + 2
     for session in sessions:
-        entries: list[Entry] = hf.log(session.id, limit=1000).items
+        entries: list[Entry] = moor.log(session.id, limit=1000).items
         assert [entry.number for entry in entries] == list(range(1, session.last_entry + 1))
-    assert hf.check() == []
+    assert moor.check() == []
 
 
 # Races of two -----------------------------------------------------------------------------------
@@ -166,26 +171,26 @@ def at_once(*events: Json) -> list[Told]:
         return list(threads.map(send, running))
 
 
-def test_starts_of_a_closed_agent_at_once_make_one_fork(hf: sync.Holdfast) -> None:
+def test_starts_of_a_closed_agent_at_once_make_one_fork(moor: sync.Moorage) -> None:
     hook(subagent_start("a1"))
     hook(subagent_stop("a1"))
     told = at_once(*[subagent_start("a1")] * 5)
     assert {(each.code, each.err) for each in told} == {(0, "")}
     assert len({each.json["hookSpecificOutput"]["additionalContext"] for each in told}) == 1
-    assert [session.session_name for session in hf.list() if session.forked_from] == ["a1:latest"]
+    assert [session.session_name for session in moor.list() if session.forked_from] == ["a1:latest"]
 
 
-def test_first_events_of_a_host_at_once_make_one_session_each(hf: sync.Holdfast) -> None:
+def test_first_events_of_a_host_at_once_make_one_session_each(moor: sync.Moorage) -> None:
     both = [subagent_start("a1"), subagent_start("a2"), post_tool_use("a1")]
     told = at_once(*both, event("SessionStart"), event("Stop"))
     assert {(each.code, each.err) for each in told} == {(0, "")}
-    family = {(session.id, session.parent_session_id) for session in hf.list()}
+    family = {(session.id, session.parent_session_id) for session in moor.list()}
     assert family == {(HOST, None), ("a1", HOST), ("a2", HOST)}
-    holders = {session.id: session.hold.holder for session in hf.list() if session.hold}
+    holders = {session.id: session.hold.holder for session in moor.list() if session.hold}
     assert holders[HOST] == f"claude-code:{HOST}", "whoever came first"
 
 
-def test_a_prompt_is_kept_once_whoever_tells_of_it_first(hf: sync.Holdfast, tmp_path: Path) -> None:
+def test_a_prompt_is_kept_once_whoever_tells_of_it_first(moor: sync.Moorage, tmp_path: Path) -> None:
     transcript = tmp_path / "agent.jsonl"
     transcript.write_text('{"type": "user", "message": {"role": "user", "content": "Look into it"}}\n')
     for number in range(3):
@@ -194,30 +199,30 @@ def test_a_prompt_is_kept_once_whoever_tells_of_it_first(hf: sync.Holdfast, tmp_
         ending = subagent_stop(agent, "Found.", agent_transcript_path=str(transcript))
         told = at_once(post_tool_use(agent, f"toolu_{number}"), ending)
         assert {(each.code, each.err) for each in told} == {(0, "")}
-        assert [entry.text for entry in hf.messages(agent)] == ["Look into it", "Found."]
+        assert [entry.text for entry in moor.messages(agent)] == ["Look into it", "Found."]
 
 
-def test_ends_of_agents_and_of_their_host_at_once_leave_nothing_running(hf: sync.Holdfast) -> None:
+def test_ends_of_agents_and_of_their_host_at_once_leave_nothing_running(moor: sync.Moorage) -> None:
     for name in ("a1", "a2", "a3"):
         hook(subagent_start(name))
     told = at_once(subagent_stop("a1"), subagent_stop("a2"), event("SessionEnd", reason="other"))
     assert {(each.code, each.err) for each in told} == {(0, "")}
-    states = {session.id: session.state.value for session in hf.list()}
+    states = {session.id: session.state.value for session in moor.list()}
     assert states == {HOST: "suspended", "a1": "completed", "a2": "completed", "a3": "suspended"}
 
 
-def test_a_host_with_more_agents_than_a_page_leaves_none_of_them_running(hf: sync.Holdfast, home: Path) -> None:
+def test_a_host_with_more_agents_than_a_page_leaves_none_of_them_running(moor: sync.Moorage, home: Path) -> None:
     hook(event("SessionStart", source="startup"))
     for number in range(130):
-        hf.append(hf.create("general-purpose", session_id=f"a{number}", parent=HOST).id, "at work")
+        moor.append(moor.create("general-purpose", session_id=f"a{number}", parent=HOST).id, "at work")
     assert hurried(event("SessionEnd", reason="other")).code == 0
     for _ in range(10):  # what one does not get done in its time is put off, and the next goes on with it
         if spooled(home):
             assert hook(event("Stop", session_id="another")).code == 0
-    assert {session.state.value for session in hf.list(parent=HOST, limit=1000)} == {"suspended"}
+    assert {session.state.value for session in moor.list(parent=HOST, limit=1000)} == {"suspended"}
 
 
-def test_a_family_that_is_full_is_complained_of_and_the_rest_goes_on(hf: sync.Holdfast, home: Path) -> None:
+def test_a_family_that_is_full_is_complained_of_and_the_rest_goes_on(moor: sync.Moorage, home: Path) -> None:
     (home / "config.toml").write_text("[family]\nopen_children = 2\n")
     told = [hook(subagent_start(name)) for name in ("a1", "a2", "a3")]
     assert [len(each.complaints) for each in told] == [0, 0, 1]
@@ -226,12 +231,12 @@ def test_a_family_that_is_full_is_complained_of_and_the_rest_goes_on(hf: sync.Ho
     assert hook(subagent_start("a3")).answer != {}
 
 
-def test_events_of_a_deleted_session_go_on_under_its_name(hf: sync.Holdfast) -> None:
+def test_events_of_a_deleted_session_go_on_under_its_name(moor: sync.Moorage) -> None:
     for each in (subagent_start("a1"), event("UserPromptSubmit", prompt="Why?")):
         hook(each)
-    hf.delete(HOST)
+    moor.delete(HOST)
     for each in (event("UserPromptSubmit", prompt="Again?"), subagent_stop("a1", "Found.")):
         assert hook(each).answer == {}
-    assert [entry.text for entry in hf.messages(f"{HOST}:latest")] == ["Again?"]
-    assert hf.get("a1:latest").state.value == "completed"
-    assert hf.get("a1:latest").parent_session_id == hf.get(f"{HOST}:latest").id
+    assert [entry.text for entry in moor.messages(f"{HOST}:latest")] == ["Again?"]
+    assert moor.get("a1:latest").state.value == "completed"
+    assert moor.get("a1:latest").parent_session_id == moor.get(f"{HOST}:latest").id

@@ -18,10 +18,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from holdfast import sync
-from holdfast.doors.hooks.work import Work
-from holdfast.stores.sqlite.migrate import LATEST
-from holdfast.testing.faults import (
+from moorage import sync
+from moorage.doors.hooks.work import Work
+from moorage.stores.sqlite.migrate import LATEST
+from moorage.testing.faults import (
     NOBODY,
     CannotInject,
     cut_to,
@@ -57,8 +57,8 @@ SPOOL_HANGS = "import os, time; os.fsync = lambda file: time.sleep(10)"
 COMMANDS = {"an event": (), "pre-delegate": ("pre-delegate",), "subagent-stop": ("subagent-stop",)}
 
 
-def prompts(hf: sync.Holdfast) -> list[str]:
-    return [entry.text for entry in hf.messages(HOST, limit=100)]
+def prompts(moor: sync.Moorage) -> list[str]:
+    return [entry.text for entry in moor.messages(HOST, limit=100)]
 
 
 # Standard input ---------------------------------------------------------------------------------
@@ -96,17 +96,17 @@ def test_malformed_input_is_complained_of_in_one_line(malformed: str, command: s
     [(b'{"prompt": "half a smile: \\ud83d"', "half a smile: ?"), (b'{"prompt": "caf\xe9"', "caf�")],
     ids=["a lone surrogate", "not UTF-8"],
 )
-def test_a_broken_character_costs_that_character_and_nothing_else(hf: sync.Holdfast, broken: bytes, kept: str) -> None:
+def test_a_broken_character_costs_that_character_and_nothing_else(moor: sync.Moorage, broken: bytes, kept: str) -> None:
     rest = encoded({**PROMPT, "prompt": None}).replace(b'"prompt": null, ', b"").removeprefix(b"{")
     assert hook(broken + b", " + rest.replace(b', "prompt": null', b"")).answer == {}
-    assert prompts(hf) == [kept]
+    assert prompts(moor) == [kept]
 
 
 @pytest.mark.parametrize("depth", [60, 500, 900, 935, 940, 945, 950, 980, 990, 995, 1000])
 def test_what_can_just_be_read_can_be_answered_and_put_off(depth: int, tmp_path: Path) -> None:
     deep = b'{"agent_name": "a", "metadata": {"m": ' + b"[" * depth + b"]" * depth + b"}}"
-    url = f"sqlite:///{tmp_path}/missing/holdfast.db"
-    done = hook(deep, "pre-delegate", HOLDFAST_URL=url)
+    url = f"sqlite:///{tmp_path}/missing/moorage.db"
+    done = hook(deep, "pre-delegate", MOORAGE_URL=url)
     assert_safe("pre-delegate", done)
     assert done.json["reason"] in ("store_unavailable", "invalid_request")
 
@@ -119,9 +119,9 @@ def test_more_than_the_limit_is_read_to_its_end_and_left(home: Path) -> None:
     assert not home.exists()
 
 
-def test_a_long_text_is_kept_as_far_as_it_may_be(hf: sync.Holdfast) -> None:
+def test_a_long_text_is_kept_as_far_as_it_may_be(moor: sync.Moorage) -> None:
     assert hook(event("UserPromptSubmit", prompt="x" * 3_000_000)).answer == {}
-    (kept,) = prompts(hf)
+    (kept,) = prompts(moor)
     assert kept.startswith("xxxx")
     assert kept.endswith("[cut: the rest was too long to keep]")
 
@@ -138,12 +138,12 @@ def left_open(sent: bytes, **options: Any) -> Iterator[Running]:
         os.close(writer)
 
 
-def test_a_host_that_does_not_close_the_pipe_is_answered(hf: sync.Holdfast) -> None:
+def test_a_host_that_does_not_close_the_pipe_is_answered(moor: sync.Moorage) -> None:
     with left_open(encoded(PROMPT)) as running:
         done = ended(running)
     assert done.answer == {}
     assert done.seconds < IN_TIME
-    assert prompts(hf) == ["Why?"]
+    assert prompts(moor) == ["Why?"]
 
 
 @pytest.mark.parametrize("sent", [b"", b'{"hook_event_name": "Stop", "a": {}'], ids=["nothing", "half of it"])
@@ -165,7 +165,7 @@ def test_a_host_that_never_stops_sending_is_answered_in_time(home: Path) -> None
 
 JUMP = """
 import time
-from holdfast.doors.hooks import main
+from moorage.doors.hooks import main
 now, read = time.monotonic, main.read_input
 def read_slowly(deadline):
     raw = read(deadline)
@@ -175,7 +175,7 @@ main.read_input = read_slowly
 """
 
 
-def test_a_person_may_type_as_slowly_as_they_like(hf: sync.Holdfast) -> None:
+def test_a_person_may_type_as_slowly_as_they_like(moor: sync.Moorage) -> None:
     leader, follower = pty.openpty()
     running = Running(b"", stdin=follower, first=JUMP)
     os.write(leader, encoded({"hook_event_name": "UserPromptSubmit", "session_id": HOST, "prompt": "Why?"}))
@@ -184,8 +184,8 @@ def test_a_person_may_type_as_slowly_as_they_like(hf: sync.Holdfast) -> None:
     os.close(leader)
     os.close(follower)
     assert (done.code, done.json) == (0, {})
-    assert done.complaints == ["holdfast-hook: reading an event from the terminal; Ctrl-D ends it"]
-    assert prompts(hf) == ["Why?"]
+    assert done.complaints == ["moorage-hook: reading an event from the terminal; Ctrl-D ends it"]
+    assert prompts(moor) == ["Why?"]
 
 
 # Fields -----------------------------------------------------------------------------------------
@@ -224,10 +224,10 @@ def mutilated(draw: st.DrawFn) -> tuple[str, Json]:
 )
 @given(call=mutilated(), create=st.booleans())
 def test_any_event_is_answered_and_changes_something_whole_or_nothing(
-    hf: sync.Holdfast, home: Path, call: tuple[str, Json], create: bool
+    moor: sync.Moorage, home: Path, call: tuple[str, Json], create: bool
 ) -> None:
     command, fields = call
-    before = whole(hf)
+    before = whole(moor)
     work = Work(command, encoded(fields), url=None, create=create, deadline=time.monotonic() + 60)
     answer = work.answer()
     body = json.loads(answer.encoded())
@@ -239,40 +239,40 @@ def test_any_event_is_answered_and_changes_something_whole_or_nothing(
     assert answer.code == 0
     assert "should not" not in answer.complaint
     if answer.complaint:
-        assert before.items() <= whole(hf).items(), "what is refused changes nothing that is there"
+        assert before.items() <= whole(moor).items(), "what is refused changes nothing that is there"
     assert not spooled(home)
 
 
-def whole(hf: sync.Holdfast) -> dict[str, tuple[str, int]]:
+def whole(moor: sync.Moorage) -> dict[str, tuple[str, int]]:
     """Return every session with its state and last number; its log has no gap."""
     found = {}
-    for session in hf.list(limit=1000):
-        numbers = [entry.number for entry in hf.log(session.id, limit=1000)]
+    for session in moor.list(limit=1000):
+        numbers = [entry.number for entry in moor.log(session.id, limit=1000)]
         assert numbers == list(range(1, session.last_entry + 1))
         found[session.id] = (session.state.value, session.last_entry)
     return found
 
 
 @pytest.mark.parametrize("odd", ["x" * 5000, "ä b", "../../evil", "a\nb", f"{HOST}:latest", "-", "😀" * 100])
-def test_odd_ids_are_kept_apart_and_found_again(hf: sync.Holdfast, odd: str) -> None:
+def test_odd_ids_are_kept_apart_and_found_again(moor: sync.Moorage, odd: str) -> None:
     for told in (subagent_start(odd), subagent_start(f"{odd}2"), subagent_stop(odd, "Found.")):
         assert hook(told).code == 0
-    done = [session for session in hf.list() if session.state.value == "completed"]
-    assert [[entry.text for entry in hf.messages(session.id)] for session in done] == [["Found."]]
-    assert len(hf.list()) == 3
+    done = [session for session in moor.list() if session.state.value == "completed"]
+    assert [[entry.text for entry in moor.messages(session.id)] for session in done] == [["Found."]]
+    assert len(moor.list()) == 3
 
 
-def test_an_agent_with_the_hosts_id_does_not_close_the_host(hf: sync.Holdfast) -> None:
+def test_an_agent_with_the_hosts_id_does_not_close_the_host(moor: sync.Moorage) -> None:
     hook(PROMPT)
     for told in (subagent_start(HOST), subagent_stop(HOST)):
         done = hook(told)
         assert_safe("an event", done)
         assert "agent_id" in done.err
-    assert hf.get(HOST).state.value == "active"
+    assert moor.get(HOST).state.value == "active"
 
 
 @pytest.mark.parametrize("kind", ["a pipe", "a folder", "nothing", "no JSON", "nested", "endless"])
-def test_a_transcript_that_cannot_be_read_costs_nothing(hf: sync.Holdfast, tmp_path: Path, kind: str) -> None:
+def test_a_transcript_that_cannot_be_read_costs_nothing(moor: sync.Moorage, tmp_path: Path, kind: str) -> None:
     path = tmp_path / "transcript"
     if kind == "a pipe":
         os.mkfifo(path)  # opening it would wait for somebody to write
@@ -284,40 +284,40 @@ def test_a_transcript_that_cannot_be_read_costs_nothing(hf: sync.Holdfast, tmp_p
         path.write_bytes(b"[" * 100_000 if kind == "nested" else b"hello\n")
     done = hook(subagent_stop("a1", "Found.", agent_transcript_path=str(path)))
     assert (done.answer, done.seconds < IN_TIME) == ({}, True)
-    assert [entry.text for entry in hf.messages("a1")] == ["Found."]
+    assert [entry.text for entry in moor.messages("a1")] == ["Found."]
 
 
-def test_last_words_are_kept_though_the_metadata_are_full(hf: sync.Holdfast) -> None:
+def test_last_words_are_kept_though_the_metadata_are_full(moor: sync.Moorage) -> None:
     hook(subagent_start("a1"))
-    hf.update("a1", metadata={"notes": "x" * (64 * 1024 - 200)})
+    moor.update("a1", metadata={"notes": "x" * (64 * 1024 - 200)})
     assert hook(subagent_stop("a1", "Found.", agent_transcript_path="/" + "y" * 300)).answer == {}
-    assert (hf.get("a1").state.value, [entry.text for entry in hf.messages("a1")]) == ("completed", ["Found."])
+    assert (moor.get("a1").state.value, [entry.text for entry in moor.messages("a1")]) == ("completed", ["Found."])
 
 
 # The process's surroundings ---------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("closed", [(0,), (1,), (2,), (0, 1), (1, 2), (0, 1, 2)], ids=str)
-def test_closed_streams_are_nobodys_business(hf: sync.Holdfast, database: Path, closed: tuple[int, ...]) -> None:
+def test_closed_streams_are_nobodys_business(moor: sync.Moorage, database: Path, closed: tuple[int, ...]) -> None:
     def close() -> None:
         for number in closed:
             os.close(number)
 
     done = ended(Running(PROMPT, before=close))
     assert done.code == 0
-    assert [session.id for session in hf.list()] == ([] if 0 in closed else [HOST])
-    assert hf.check() == []
+    assert [session.id for session in moor.list()] == ([] if 0 in closed else [HOST])
+    assert moor.check() == []
 
 
 def test_what_is_said_to_a_closed_stream_ends_up_in_no_file(home: Path) -> None:
     """The next file that a process opens gets the smallest free number: that of standard output."""
-    env = {"HOLDFAST_URL": "sqlite:////missing/holdfast.db"}
+    env = {"MOORAGE_URL": "sqlite:////missing/moorage.db"}
     assert ended(Running(PROMPT, before=lambda: os.close(1), first=SPOOL_HANGS, env=env)).code == 0
     for half_done in (home / "spool").iterdir():
         assert json.loads(half_done.read_bytes())["event"] == PROMPT, "the answer is not behind it"
 
 
-def test_a_host_that_is_gone_is_not_missed(hf: sync.Holdfast) -> None:
+def test_a_host_that_is_gone_is_not_missed(moor: sync.Moorage) -> None:
     for stream in ("stdout", "stderr"):
         reader, writer = os.pipe()
         os.close(reader)
@@ -325,7 +325,7 @@ def test_a_host_that_is_gone_is_not_missed(hf: sync.Holdfast) -> None:
         running = Running({**PROMPT, "prompt": stream}, **options)
         os.close(writer)
         assert ended(running).code == 0
-    assert prompts(hf) == ["stdout", "stderr"]
+    assert prompts(moor) == ["stdout", "stderr"]
 
 
 @pytest.mark.parametrize(
@@ -340,24 +340,24 @@ def test_a_host_that_is_gone_is_not_missed(hf: sync.Holdfast) -> None:
     ],
     ids=lambda each: next(iter(each)) + "=" + next(iter(each.values())),
 )
-def test_python_has_nothing_to_say_to_the_host(hf: sync.Holdfast, environment: dict[str, str]) -> None:
+def test_python_has_nothing_to_say_to_the_host(moor: sync.Moorage, environment: dict[str, str]) -> None:
     done = hook({**PROMPT, "prompt": "größer"}, **environment)
     assert (done.code, done.json) == (0, {})
-    assert prompts(hf) == ["größer"]
+    assert prompts(moor) == ["größer"]
 
 
-def test_a_user_whose_name_is_no_text_is_served(hf: sync.Holdfast) -> None:
+def test_a_user_whose_name_is_no_text_is_served(moor: sync.Moorage) -> None:
     assert hook(PROMPT, USER=os.fsdecode(b"\xff")).answer == {}
-    assert prompts(hf) == ["Why?"]
+    assert prompts(moor) == ["Why?"]
 
 
-def test_a_folder_that_is_gone_is_nobodys_business(hf: sync.Holdfast, tmp_path: Path) -> None:
+def test_a_folder_that_is_gone_is_nobodys_business(moor: sync.Moorage, tmp_path: Path) -> None:
     gone = tmp_path / "gone"
     gone.mkdir()
     first = f"import os; os.chdir({str(gone)!r}); os.rmdir({str(gone)!r})"
     running = Running(PROMPT, first=first)
     assert ended(running).answer == {}
-    assert prompts(hf) == ["Why?"]
+    assert prompts(moor) == ["Why?"]
 
 
 def test_an_unknown_event_is_left_alone(home: Path) -> None:
@@ -367,13 +367,13 @@ def test_an_unknown_event_is_left_alone(home: Path) -> None:
 
 
 @pytest.mark.parametrize("argument", ["stop", "--verbose", "", "--url", "ä"])
-def test_an_unknown_argument_is_left_out(hf: sync.Holdfast, argument: str) -> None:
+def test_an_unknown_argument_is_left_out(moor: sync.Moorage, argument: str) -> None:
     done = hook(PROMPT, argument)
     assert_safe("an event", done)
-    assert prompts(hf) == ["Why?"]
+    assert prompts(moor) == ["Why?"]
 
 
-@pytest.mark.parametrize("missing", ["holdfast.doors.hooks.work", "holdfast.doors.hooks.claude_code", "apsw"])
+@pytest.mark.parametrize("missing", ["moorage.doors.hooks.work", "moorage.doors.hooks.claude_code", "apsw"])
 def test_a_broken_installation_does_not_break_the_host(missing: str) -> None:
     done = ended(Running(PROMPT, first=f"import sys; sys.modules[{missing!r}] = None"))
     assert_safe("an event", done)
@@ -383,7 +383,7 @@ def test_a_broken_installation_does_not_break_the_host(missing: str) -> None:
 
 
 def missing_folder(home: Path, database: Path) -> str:
-    return f"sqlite:///{home}/no/such/folder/holdfast.db"
+    return f"sqlite:///{home}/no/such/folder/moorage.db"
 
 
 def a_folder(home: Path, database: Path) -> str:
@@ -422,7 +422,7 @@ def no_store(home: Path, database: Path) -> str:
 
 
 def no_url(home: Path, database: Path) -> str:
-    return "sqlite://holdfast.db"
+    return "sqlite://moorage.db"
 
 
 def broken_configuration(home: Path, database: Path) -> str:
@@ -439,9 +439,9 @@ def odd_configuration(home: Path, database: Path) -> str:
 
 def filled(home: Path, database: Path) -> None:
     home.mkdir()
-    with sync.connect(f"sqlite:///{database}") as hf:
-        hf.create("agent", session_id="s-1")
-        hf.append("s-1", ["x" * 1000] * 40)
+    with sync.connect(f"sqlite:///{database}") as moor:
+        moor.create("agent", session_id="s-1")
+        moor.append("s-1", ["x" * 1000] * 40)
     into_one_file(database)
 
 
@@ -461,7 +461,7 @@ def test_a_store_in_trouble_is_told_of_and_the_event_put_off(
     sent, args = CALLS[name]
     url = trouble(home, database)
     before = database.read_bytes() if database.is_file() else None
-    done = hook(sent, *args, **({"HOLDFAST_URL": url} if url else {}))
+    done = hook(sent, *args, **({"MOORAGE_URL": url} if url else {}))
     assert_safe(name, done)
     assert "put off" in done.err
     assert len(spooled(home)) == 1
@@ -471,18 +471,18 @@ def test_a_store_in_trouble_is_told_of_and_the_event_put_off(
 @pytest.mark.parametrize("name", CALLS)
 def test_every_event_survives_a_store_in_trouble(name: str, home: Path, database: Path) -> None:
     sent, args = CALLS[name]
-    done = hook(sent, *args, HOLDFAST_URL=missing_folder(home, database))
+    done = hook(sent, *args, MOORAGE_URL=missing_folder(home, database))
     assert_safe(name, done)
     assert len(spooled(home)) == 1
 
 
 @pytest.fixture
-def begun(hf: sync.Holdfast) -> sync.Holdfast:
+def begun(moor: sync.Moorage) -> sync.Moorage:
     """A store in which there is something to do for every event."""
     for sent in (EVENTS["SessionStart"], EVENTS["SubagentStart"]):
         assert hook(sent).code == 0
-    hf.create("architect", task_id="T001")
-    return hf
+    moor.create("architect", task_id="T001")
+    return moor
 
 
 def locked_out(*names: str) -> None:
@@ -502,7 +502,7 @@ def locked_out(*names: str) -> None:
 
 @pytest.mark.parametrize("names", [sorted(CALLS)[:4], sorted(CALLS)[4:8], sorted(CALLS)[8:]], ids=",".join)
 def test_a_store_that_stays_locked_is_not_waited_for(
-    begun: sync.Holdfast, home: Path, database: Path, names: list[str]
+    begun: sync.Moorage, home: Path, database: Path, names: list[str]
 ) -> None:
     with write_lock(database):
         locked_out(*names)
@@ -510,7 +510,7 @@ def test_a_store_that_stays_locked_is_not_waited_for(
 
 
 def test_whoever_is_stopped_in_the_middle_of_a_write_is_not_waited_for(
-    begun: sync.Holdfast, home: Path, database: Path
+    begun: sync.Moorage, home: Path, database: Path
 ) -> None:
     with write_lock(database) as locker:
         locker.stop()
@@ -525,7 +525,7 @@ def test_a_first_start_that_finds_the_file_locked_gives_up_in_time(home: Path, d
         locked_out("SessionStart")
 
 
-def test_the_end_of_a_session_takes_less_time_than_its_hooks_share(begun: sync.Holdfast, database: Path) -> None:
+def test_the_end_of_a_session_takes_less_time_than_its_hooks_share(begun: sync.Moorage, database: Path) -> None:
     with write_lock(database):
         work = Work("", encoded(EVENTS["SessionEnd"]), url=None, create=False, deadline=time.monotonic() + 1.9)
         began = time.monotonic()
@@ -534,25 +534,25 @@ def test_the_end_of_a_session_takes_less_time_than_its_hooks_share(begun: sync.H
         assert time.monotonic() < work.deadline + 0.5
 
 
-def test_a_work_that_hangs_is_put_off_by_somebody_else(hf: sync.Holdfast, home: Path) -> None:
-    hang = "from holdfast.doors.hooks.work import Work; import time; Work.answer = lambda self: time.sleep(10)"
+def test_a_work_that_hangs_is_put_off_by_somebody_else(moor: sync.Moorage, home: Path) -> None:
+    hang = "from moorage.doors.hooks.work import Work; import time; Work.answer = lambda self: time.sleep(10)"
     done = ended(Running(PROMPT, first=hang))
     assert_safe("an event", done)
     assert "did not answer in time" in done.err
     assert len(spooled(home)) == 1
 
 
-def test_when_the_spool_hangs_too_the_host_is_answered_all_the_same(hf: sync.Holdfast, home: Path) -> None:
+def test_when_the_spool_hangs_too_the_host_is_answered_all_the_same(moor: sync.Moorage, home: Path) -> None:
     for sent, args in (CALLS["subagent-stop"], CALLS["UserPromptSubmit"]):
-        done = ended(Running(sent, *args, first=SPOOL_HANGS, env={"HOLDFAST_URL": "sqlite:////missing/holdfast.db"}))
+        done = ended(Running(sent, *args, first=SPOOL_HANGS, env={"MOORAGE_URL": "sqlite:////missing/moorage.db"}))
         assert_safe(args[0] if args else "an event", done)
         assert "may be lost" in done.err
 
 
-def test_without_threads_there_is_an_answer(hf: sync.Holdfast) -> None:
+def test_without_threads_there_is_an_answer(moor: sync.Moorage) -> None:
     none = "import _thread\ndef no(*_): raise RuntimeError('no threads')\n_thread.start_new_thread = no"
     assert ended(Running(PROMPT, first=none)).answer == {}
-    assert prompts(hf) == ["Why?"]
+    assert prompts(moor) == ["Why?"]
 
 
 @pytest.mark.parametrize("name", ["UserPromptSubmit", "pre-delegate", "subagent-stop"])
@@ -564,14 +564,14 @@ def test_where_nothing_can_be_written_the_loss_is_told(name: str, home: Path) ->
     assert not list((home / "spool").glob("*"))
 
 
-def test_a_store_that_cannot_grow_is_told_of_and_the_event_taken_in_when_it_can(hf: sync.Holdfast, home: Path) -> None:
-    hf.append(hf.create("agent").id, ["x" * 1000] * 200)  # the log's end is far beyond what the hook may write
+def test_a_store_that_cannot_grow_is_told_of_and_the_event_taken_in_when_it_can(moor: sync.Moorage, home: Path) -> None:
+    moor.append(moor.create("agent").id, ["x" * 1000] * 200)  # the log's end is far beyond what the hook may write
     done = ended(Running(PROMPT, before=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (65536, 65536))))
     assert_safe("an event", done)
     assert len(spooled(home)) == 1
     assert hook({**PROMPT, "prompt": "Again"}).answer == {}
-    assert prompts(hf) == ["Why?", "Again"]
-    assert hf.check() == []
+    assert prompts(moor) == ["Why?", "Again"]
+    assert moor.check() == []
 
 
 @pytest.fixture
@@ -585,22 +585,22 @@ def disk(tmp_path: Path) -> Iterator[Path]:
 
 
 def test_a_full_disk_is_told_of_and_the_event_taken_in_when_there_is_room(disk: Path, home: Path) -> None:
-    url = f"sqlite:///{disk}/holdfast.db"
-    with sync.connect(url) as hf:
+    url = f"sqlite:///{disk}/moorage.db"
+    with sync.connect(url) as moor:
         filling = fill(disk)
-        done = hook(PROMPT, HOLDFAST_URL=url)
+        done = hook(PROMPT, MOORAGE_URL=url)
         assert_safe("an event", done)
         assert len(spooled(home)) == 1
         Path(filling).unlink()
-        assert hook({**PROMPT, "prompt": "Again"}, HOLDFAST_URL=url).answer == {}
-        assert prompts(hf) == ["Why?", "Again"]
-        assert hf.check() == []
+        assert hook({**PROMPT, "prompt": "Again"}, MOORAGE_URL=url).answer == {}
+        assert prompts(moor) == ["Why?", "Again"]
+        assert moor.check() == []
 
 
 def test_a_full_disk_for_the_spool_too_is_a_loss_and_told(disk: Path) -> None:
-    hook(PROMPT, HOLDFAST_HOME=str(disk))
+    hook(PROMPT, MOORAGE_HOME=str(disk))
     fill(disk)
-    done = hook({**PROMPT, "prompt": "x" * 100_000}, HOLDFAST_HOME=str(disk))
+    done = hook({**PROMPT, "prompt": "x" * 100_000}, MOORAGE_HOME=str(disk))
     assert_safe("an event", done)
     assert "lost" in done.err
 
@@ -608,8 +608,8 @@ def test_a_full_disk_for_the_spool_too_is_a_loss_and_told(disk: Path) -> None:
 DEMOTED = f"""
 import os
 import apsw, fcntl, hashlib, msgspec, select
-from holdfast.doors.hooks import claude_code, put_off, work
-import holdfast.stores.sqlite.store, holdfast.service.retention
+from moorage.doors.hooks import claude_code, put_off, work
+import moorage.stores.sqlite.store, moorage.service.retention
 if os.geteuid() == 0:
     os.setgroups([])
     os.setgid({NOBODY})
@@ -620,7 +620,7 @@ if os.geteuid() == 0:
 @pytest.fixture
 def shared() -> Iterator[Path]:
     """A folder that another user can reach; not within ours, which other tests close and open at the same time."""
-    with tempfile.TemporaryDirectory(prefix="holdfast-shared-") as folder:
+    with tempfile.TemporaryDirectory(prefix="moorage-shared-") as folder:
         path = Path(folder)
         path.chmod(0o755)
         if not all(each.stat().st_mode & 0o001 for each in path.parents):
@@ -630,13 +630,13 @@ def shared() -> Iterator[Path]:
 
 @pytest.mark.parametrize("spool", ["writable", "not writable"])
 def test_a_store_that_may_only_be_read_is_told_of(shared: Path, spool: str) -> None:
-    with sync.connect(f"sqlite:///{shared}/holdfast.db") as hf:
-        hf.create("agent")
-    (shared / "holdfast.db").chmod(0o444)
+    with sync.connect(f"sqlite:///{shared}/moorage.db") as moor:
+        moor.create("agent")
+    (shared / "moorage.db").chmod(0o444)
     folder = shared / "home"
     folder.mkdir()
     folder.chmod(0o777 if spool == "writable" else 0o555)
-    env = {"HOLDFAST_URL": f"sqlite:///{shared}/holdfast.db", "HOLDFAST_HOME": str(folder)}
+    env = {"MOORAGE_URL": f"sqlite:///{shared}/moorage.db", "MOORAGE_HOME": str(folder)}
     done = ended(Running(PROMPT, first=DEMOTED, env=env))
     assert_safe("an event", done)
     assert ("put off until" if spool == "writable" else "lost") in done.err
@@ -646,15 +646,15 @@ def test_a_store_that_may_only_be_read_is_told_of(shared: Path, spool: str) -> N
 # Refusing ---------------------------------------------------------------------------------------
 
 
-def resumable_child(hf: sync.Holdfast) -> None:
+def resumable_child(moor: sync.Moorage) -> None:
     hook(subagent_start("a1"))
-    hf.update("a1", phase="approval")
+    moor.update("a1", phase="approval")
     hook(subagent_stop("a1", "A very long answer. " * 200))
-    assert hf.should_resume("a1").decision
+    assert moor.should_resume("a1").decision
 
 
-def test_a_denial_is_the_only_thing_that_ends_with_2(hf: sync.Holdfast, home: Path, database: Path) -> None:
-    resumable_child(hf)
+def test_a_denial_is_the_only_thing_that_ends_with_2(moor: sync.Moorage, home: Path, database: Path) -> None:
+    resumable_child(moor)
     assert hook(pre_tool_use("toolu_1")).code == 0
     (home / "config.toml").write_text("[hooks]\ndeny_if_resumable = true\n")
     denied = hook(pre_tool_use("toolu_2"))
@@ -672,11 +672,11 @@ def test_a_denial_is_the_only_thing_that_ends_with_2(hf: sync.Holdfast, home: Pa
     assert_safe("an event", hook(pre_tool_use("toolu_6")))
 
 
-def test_a_denial_holds_while_the_store_is_locked(hf: sync.Holdfast, home: Path, database: Path) -> None:
-    resumable_child(hf)
+def test_a_denial_holds_while_the_store_is_locked(moor: sync.Moorage, home: Path, database: Path) -> None:
+    resumable_child(moor)
     (home / "config.toml").write_text("[hooks]\ndeny_if_resumable = true\n")
     with write_lock(database):
         assert hurried(pre_tool_use()).code == 2
     assert hook(event("Stop")).answer == {}
-    (counted,) = hf.delegations().items
+    (counted,) = moor.delegations().items
     assert counted.resumed

@@ -1,6 +1,6 @@
 """The real host with our hooks installed; only the model behind it is a stand-in, on this machine.
 
-Claude Code is not ours to install. Where it is (on the PATH, or named by HOLDFAST_TEST_CLAUDE),
+Claude Code is not ours to install. Where it is (on the PATH, or named by MOORAGE_TEST_CLAUDE),
 these tests run it; the recorded events in `recorded/` are what it sent to the same story.
 """
 
@@ -15,25 +15,25 @@ from pathlib import Path
 
 import pytest
 
-from holdfast import sync
-from tests.doors.cli.running import run as holdfast
+from moorage import sync
+from tests.doors.cli.running import run as moorage
 from tests.doors.hooks.model_server import Block, call, serving, text
 
-CLAUDE = os.environ.get("HOLDFAST_TEST_CLAUDE") or shutil.which("claude")
+CLAUDE = os.environ.get("MOORAGE_TEST_CLAUDE") or shutil.which("claude")
 PATIENCE = 100.0
 
-pytestmark = pytest.mark.skipif(CLAUDE is None, reason="Claude Code is not installed (HOLDFAST_TEST_CLAUDE names it)")
+pytestmark = pytest.mark.skipif(CLAUDE is None, reason="Claude Code is not installed (MOORAGE_TEST_CLAUDE names it)")
 
 Host = Callable[..., str]
 
 
 @pytest.fixture
-def host(hf: sync.Holdfast, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Host:
+def host(moor: sync.Moorage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Host:
     """A project with our hooks installed, and the host at work in it."""
     project = tmp_path / "shop"
     project.mkdir()
     monkeypatch.chdir(project)
-    assert holdfast("hooks", "install").code == 0
+    assert moorage("hooks", "install").code == 0
     quiet = "DISABLE_TELEMETRY DISABLE_AUTOUPDATER DISABLE_ERROR_REPORTING CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC"
     env = {
         **os.environ,
@@ -68,21 +68,21 @@ def delegating(conversation: str) -> list[Block]:
     return text("It will be looked into.")
 
 
-def test_a_conversation_and_its_sub_agent_are_kept(hf: sync.Holdfast, host: Host) -> None:
+def test_a_conversation_and_its_sub_agent_are_kept(moor: sync.Moorage, host: Host) -> None:
     host(delegating, "PARENT: why does the pod restart?")
-    child, parent = hf.list().items
+    child, parent = moor.list().items
     assert (parent.agent, parent.state.value) == ("claude-code", "suspended")
     assert (child.agent, child.state.value, child.parent_session_id) == ("general-purpose", "completed", parent.id)
-    assert [entry.text for entry in hf.messages(child.id)] == ["SUBTASK", "Two causes found."]
-    assert hf.messages(parent.id).items[0].text == "PARENT: why does the pod restart?"
-    assert [(each.agent_name, each.resumed) for each in hf.delegations()] == [("general-purpose", False)]
+    assert [entry.text for entry in moor.messages(child.id)] == ["SUBTASK", "Two causes found."]
+    assert moor.messages(parent.id).items[0].text == "PARENT: why does the pod restart?"
+    assert [(each.agent_name, each.resumed) for each in moor.delegations()] == [("general-purpose", False)]
 
     host(lambda _: text("Go on."), "PARENT: and now?", "--resume", parent.id)
-    assert [entry.text for entry in hf.messages(parent.id)][-2:] == ["PARENT: and now?", "Go on."]
-    assert (len(hf.list()), hf.get(parent.id).state.value) == (2, "suspended")
+    assert [entry.text for entry in moor.messages(parent.id)][-2:] == ["PARENT: and now?", "Go on."]
+    assert (len(moor.list()), moor.get(parent.id).state.value) == (2, "suspended")
 
 
-def test_a_sub_agent_that_is_sent_a_message_goes_on_in_a_fork(hf: sync.Holdfast, host: Host) -> None:
+def test_a_sub_agent_that_is_sent_a_message_goes_on_in_a_fork(moor: sync.Moorage, host: Host) -> None:
     def script(conversation: str) -> list[Block]:
         if "SUBTASK" in conversation and "PARENT" not in conversation:
             return text("Also a config issue." if "AGAIN" in conversation else "Two causes found.")
@@ -98,21 +98,21 @@ def test_a_sub_agent_that_is_sent_a_message_goes_on_in_a_fork(hf: sync.Holdfast,
         return text("Done.")
 
     host(script, "PARENT: why does the pod restart?")
-    [fork] = [session for session in hf.list() if session.forked_from]
+    [fork] = [session for session in moor.list() if session.forked_from]
     assert fork.name == f"{fork.forked_from}:latest"
-    assert (fork.state.value, hf.get(str(fork.forked_from)).state.value) == ("completed", "completed")
-    words = [entry.text for entry in hf.messages(fork.id)]
+    assert (fork.state.value, moor.get(str(fork.forked_from)).state.value) == ("completed", "completed")
+    words = [entry.text for entry in moor.messages(fork.id)]
     # The host runs its hooks side by side: this sub-agent stops before we hear what it was sent, or after.
     assert [said for said in words if said != "AGAIN"] == ["SUBTASK", "Two causes found.", "Also a config issue."]
 
 
-def test_work_that_waits_is_offered_to_the_model_next_time(hf: sync.Holdfast, host: Host) -> None:
+def test_work_that_waits_is_offered_to_the_model_next_time(moor: sync.Moorage, host: Host) -> None:
     seen: list[str] = []
 
     def asking(conversation: str) -> list[Block]:
         if "SUBTASK" in conversation and "PARENT" not in conversation:
-            for session in hf.list(agent="general-purpose", active_only=True):
-                hf.update(session.id, phase="approval", metadata={"plan_file": "plan.json"})
+            for session in moor.list(agent="general-purpose", active_only=True):
+                moor.update(session.id, phase="approval", metadata={"plan_file": "plan.json"})
             return text("May I apply it?")
         return delegating(conversation)
 
@@ -121,9 +121,9 @@ def test_work_that_waits_is_offered_to_the_model_next_time(hf: sync.Holdfast, ho
         return delegating(conversation)
 
     host(asking, "PARENT: plan it")
-    waiting = hf.list(agent="general-purpose").items[0]
+    waiting = moor.list(agent="general-purpose").items[0]
     assert waiting.state.value == "suspended"
     host(looking, "PARENT: apply it")
     told = [each for each in seen if waiting.id in each and "plan.json" in each]
     assert told, "the model was not told of the work that waits"
-    assert [each.resumed for each in hf.delegations()] == [False, True]
+    assert [each.resumed for each in moor.delegations()] == [False, True]

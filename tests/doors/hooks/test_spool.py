@@ -15,9 +15,9 @@ from typing import Any
 
 import pytest
 
-from holdfast import sync
-from holdfast.core.entry import Entry
-from holdfast.testing.faults import Worker, opened_raw, write_lock
+from moorage import sync
+from moorage.core.entry import Entry
+from moorage.testing.faults import Worker, opened_raw, write_lock
 from tests.doors.hooks.running import (
     EVENTS,
     HOST,
@@ -43,23 +43,23 @@ class Later:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self.url = f"sqlite:///{folder}/holdfast.db"
+        self.url = f"sqlite:///{folder}/moorage.db"
 
     def tell(self, *events: Json, args: tuple[str, ...] = ()) -> None:
         """Tell of these while it cannot be reached."""
         for each in events:
-            done = hook(each, *args, HOLDFAST_URL=self.url)
+            done = hook(each, *args, MOORAGE_URL=self.url)
             assert (done.code, len(done.complaints)) == (0, 1)
             assert "put off until" in done.err
 
-    def be_there(self) -> sync.Holdfast:
+    def be_there(self) -> sync.Moorage:
         """The store, now that it can be reached."""
         self.folder.mkdir()
         return sync.connect(self.url)
 
     def nudge(self, **environment: str) -> None:
         """Send an event of another host, which takes in what waits."""
-        assert hook(event("Stop", session_id="another"), HOLDFAST_URL=self.url, **environment).answer == {}
+        assert hook(event("Stop", session_id="another"), MOORAGE_URL=self.url, **environment).answer == {}
 
 
 @pytest.fixture
@@ -71,13 +71,13 @@ def items(home: Path) -> list[Json]:
     return [json.loads(path.read_bytes()) for path in spooled(home)]
 
 
-def said(hf: sync.Holdfast, ref: str) -> list[str]:
-    return [entry.text for entry in hf.messages(ref, limit=100)]
+def said(moor: sync.Moorage, ref: str) -> list[str]:
+    return [entry.text for entry in moor.messages(ref, limit=100)]
 
 
-def told(hf: sync.Holdfast, ref: str) -> list[tuple[Any, ...]]:
+def told(moor: sync.Moorage, ref: str) -> list[tuple[Any, ...]]:
     """Return the log without what depends on the clock."""
-    entries: list[Entry] = hf.log(ref, limit=1000).items
+    entries: list[Entry] = moor.log(ref, limit=1000).items
     return [(entry.number, entry.kind, entry.role, entry.content, entry.data, entry.by) for entry in entries]
 
 
@@ -101,7 +101,7 @@ STORY = [
 ]
 
 
-def test_a_story_told_late_is_the_same_story(hf: sync.Holdfast, later: Later, home: Path) -> None:
+def test_a_story_told_late_is_the_same_story(moor: sync.Moorage, later: Later, home: Path) -> None:
     for each in STORY:
         assert hook(each).code == 0
     later.tell(*STORY)
@@ -109,9 +109,9 @@ def test_a_story_told_late_is_the_same_story(hf: sync.Holdfast, later: Later, ho
         later.nudge()
         assert not spooled(home)
         for ref in (HOST, "a1", "a2", "a3", "a1:latest"):
-            assert told(behind, ref) == told(hf, ref)
-            assert behind.get(ref).state == hf.get(ref).state
-        assert len(behind.list().items) == len(hf.list().items) + 1  # that of the nudge
+            assert told(behind, ref) == told(moor, ref)
+            assert behind.get(ref).state == moor.get(ref).state
+        assert len(behind.list().items) == len(moor.list().items) + 1  # that of the nudge
         assert [each.reason for each in behind.delegations()] == ["store_unavailable"]
         assert behind.check() == []
 
@@ -123,33 +123,33 @@ def test_what_is_told_late_happened_when_it_happened(later: Later, home: Path) -
         item = json.loads(path.read_bytes())
         item["at"] = ((began, stopped)[number] - timedelta(minutes=90 - 60 * number)).isoformat()
         path.write_text(json.dumps(item))
-    with later.be_there() as hf:
+    with later.be_there() as moor:
         later.nudge()
-        session = hf.get("a1")
+        session = moor.get("a1")
         assert session.created_at == began - timedelta(minutes=90)
         assert session.finalized_at == stopped - timedelta(minutes=30)
         assert session.duration_seconds == round((session.finalized_at - session.created_at).total_seconds(), 3)
-        assert {entry.at for entry in hf.log("a1")} == {session.created_at, session.finalized_at}
+        assert {entry.at for entry in moor.log("a1")} == {session.created_at, session.finalized_at}
 
 
 def test_the_commands_are_put_off_too(later: Later, home: Path) -> None:
     later.tell(PLAIN["pre-delegate"], args=("pre-delegate",))
     later.tell({**PLAIN["subagent-stop"], "agent_id": "mine", "exit_code": 3}, args=("subagent-stop",))
-    with later.be_there() as hf:
-        hf.create("architect", session_id="mine", task_id="T001")
+    with later.be_there() as moor:
+        moor.create("architect", session_id="mine", task_id="T001")
         later.nudge()
-        assert (hf.get("mine").state.value, said(hf, "mine")) == ("failed", ["Planned."])
-        (delegation,) = hf.delegations()
+        assert (moor.get("mine").state.value, said(moor, "mine")) == ("failed", ["Planned."])
+        (delegation,) = moor.delegations()
         assert (delegation.resumed, delegation.reason, delegation.task_id) == (False, "store_unavailable", "T001")
 
 
 def test_a_host_inside_an_agent_is_so_when_it_is_told_late(later: Later) -> None:
-    assert hook(EVENTS["SessionStart"], HOLDFAST_URL=later.url, AGENT_SESSION_ID="boss").code == 0
-    with later.be_there() as hf:
-        hf.create("boss", session_id="boss")
+    assert hook(EVENTS["SessionStart"], MOORAGE_URL=later.url, AGENT_SESSION_ID="boss").code == 0
+    with later.be_there() as moor:
+        moor.create("boss", session_id="boss")
         later.nudge()
-        assert hf.get(HOST).parent_session_id == "boss"
-        assert hf.get("another").parent_session_id is None
+        assert moor.get(HOST).parent_session_id == "boss"
+        assert moor.get("another").parent_session_id is None
 
 
 @pytest.mark.parametrize("text", ["[hooks\n", "[hooks]\ndeny_if_resumable = 7\n"], ids=["no TOML", "no sense"])
@@ -164,8 +164,8 @@ def test_what_came_while_the_configuration_was_broken_is_taken_in(
         later.nudge()  # names its store itself: that may be another
         assert [session.id for session in other.list()] == ["another"]
     assert hook(prompt(2)).answer == {}
-    with sync.connect(url) as hf:
-        assert said(hf, HOST) == ["1", "2"]
+    with sync.connect(url) as moor:
+        assert said(moor, HOST) == ["1", "2"]
 
 
 # In order ---------------------------------------------------------------------------------------
@@ -175,17 +175,17 @@ def prompt(number: int) -> Json:
     return event("UserPromptSubmit", prompt=f"{number}", prompt_id=f"p-{number}")
 
 
-def test_an_event_does_not_overtake_those_that_wait(hf: sync.Holdfast, home: Path, database: Path) -> None:
+def test_an_event_does_not_overtake_those_that_wait(moor: sync.Moorage, home: Path, database: Path) -> None:
     hook(prompt(0))
     with write_lock(database):
         assert "locked" in hurried(prompt(1)).err
         assert "older events wait" in hurried(prompt(2)).err
     assert len(spooled(home)) == 2
     assert hook(prompt(3)).answer == {}
-    assert said(hf, HOST) == ["0", "1", "2", "3"]
+    assert said(moor, HOST) == ["0", "1", "2", "3"]
 
 
-def test_a_late_start_does_not_open_again_what_has_ended(hf: sync.Holdfast, later: Later, home: Path) -> None:
+def test_a_late_start_does_not_open_again_what_has_ended(moor: sync.Moorage, later: Later, home: Path) -> None:
     later.tell(subagent_start("a1"))
     with later.be_there() as behind:
         behind.create("general-purpose", session_id="a1")
@@ -207,7 +207,7 @@ sys.stdin.readline()
 
 def test_whoever_takes_events_in_and_is_stopped_holds_up_nobody_for_long(later: Later, home: Path) -> None:
     later.tell(prompt(1))
-    with later.be_there() as hf:
+    with later.be_there() as moor:
         later.nudge()  # leaves the file that is locked
         later.folder.rename(later.folder.with_name("away"))
         later.tell(prompt(2))
@@ -215,15 +215,15 @@ def test_whoever_takes_events_in_and_is_stopped_holds_up_nobody_for_long(later: 
         with Worker(HOLDS_THE_LOCK, home / "spool") as other:
             other.line()
             other.stop()
-            done = hurried(prompt(3), HOLDFAST_URL=later.url)
+            done = hurried(prompt(3), MOORAGE_URL=later.url)
             assert_safe("an event", done)
             assert "older events wait" in done.err
-            answered = hurried(pre_tool_use(), HOLDFAST_URL=later.url)
+            answered = hurried(pre_tool_use(), MOORAGE_URL=later.url)
             assert (answered.code, answered.json, answered.seconds < IN_TIME) == (0, {}, True)
-            assert len(hf.delegations().items) == 1, "a question overtakes"
+            assert len(moor.delegations().items) == 1, "a question overtakes"
             other.go_on()
         later.nudge()
-        assert said(hf, HOST) == ["1", "2", "3"]
+        assert said(moor, HOST) == ["1", "2", "3"]
 
 
 def test_hooks_that_find_a_full_spool_at_once_take_each_event_once_and_come_after_it(later: Later, home: Path) -> None:
@@ -233,13 +233,13 @@ def test_hooks_that_find_a_full_spool_at_once_take_each_event_once_and_come_afte
     for number in range(2, 41):
         item["event"] = prompt(number)
         (home / "spool" / f"{mark}-{int(at) + number:020d}-{pid}.json").write_text(json.dumps(item))
-    with later.be_there() as hf:
-        running = [Running(prompt(100 + number), env={"HOLDFAST_URL": later.url}, hurry=False) for number in range(4)]
+    with later.be_there() as moor:
+        running = [Running(prompt(100 + number), env={"MOORAGE_URL": later.url}, hurry=False) for number in range(4)]
         for each in running:
             each.send()
         for each in running:
             assert ended(each).answer == {}
-        texts = said(hf, HOST)
+        texts = said(moor, HOST)
         assert texts[:40] == [f"{number}" for number in range(1, 41)]
         assert sorted(texts[40:]) == ["100", "101", "102", "103"]
         assert not spooled(home)
@@ -253,7 +253,7 @@ DIES_BEFORE_DELETING = "import os, signal; os.unlink = lambda path: os.kill(os.g
 def twice(later: Later, home: Path) -> None:
     """Take in what waits, but die between storing it and deleting it; then take it in."""
     waiting = len(spooled(home))
-    done = ended(Running(event("Stop", session_id="x"), env={"HOLDFAST_URL": later.url}, first=DIES_BEFORE_DELETING))
+    done = ended(Running(event("Stop", session_id="x"), env={"MOORAGE_URL": later.url}, first=DIES_BEFORE_DELETING))
     assert (done.code, done.out) == (-signal.SIGKILL, "")
     assert len(spooled(home)) == waiting
     later.nudge()
@@ -264,77 +264,77 @@ def twice(later: Later, home: Path) -> None:
 @pytest.mark.parametrize("prompt_id", ["p-1", None], ids=["with a prompt's id", "without"])
 def test_a_message_taken_in_twice_is_there_once(later: Later, home: Path, prompt_id: str | None) -> None:
     later.tell(event("UserPromptSubmit", prompt="Why?", prompt_id=prompt_id))
-    with later.be_there() as hf:
+    with later.be_there() as moor:
         twice(later, home)
-        assert said(hf, HOST) == ["Why?"]
+        assert said(moor, HOST) == ["Why?"]
 
 
 def test_an_end_taken_in_twice_is_there_once(later: Later, home: Path) -> None:
     later.tell(subagent_stop("a1"))
-    with later.be_there() as hf:
+    with later.be_there() as moor:
         twice(later, home)
-        assert said(hf, "a1") == ["Two causes found."]
-        assert [session.id for session in hf.list(agent="general-purpose")] == ["a1"]
+        assert said(moor, "a1") == ["Two causes found."]
+        assert [session.id for session in moor.list(agent="general-purpose")] == ["a1"]
 
 
 @pytest.mark.parametrize("way", ["a phase", "an approval"])
 def test_an_end_that_only_suspends_taken_in_twice_is_there_once(later: Later, home: Path, way: str) -> None:
     later.tell(subagent_stop("a1", prompt_id=None))
-    with later.be_there() as hf:
-        hf.create("general-purpose", session_id="a1")
-        hf.update("a1", phase="approval") if way == "a phase" else hf.request_approval("a1", "Go on?")
+    with later.be_there() as moor:
+        moor.create("general-purpose", session_id="a1")
+        moor.update("a1", phase="approval") if way == "a phase" else moor.request_approval("a1", "Go on?")
         twice(later, home)
-        assert (hf.get("a1").state.value, said(hf, "a1")) == ("suspended", ["Two causes found."])
+        assert (moor.get("a1").state.value, said(moor, "a1")) == ("suspended", ["Two causes found."])
 
 
 def test_the_same_of_the_command(later: Later, home: Path) -> None:
     later.tell({"agent_id": "mine", "output": "Planned."}, args=("subagent-stop",))
-    with later.be_there() as hf:
-        hf.create("architect", session_id="mine")
-        hf.update("mine", phase="approval")
+    with later.be_there() as moor:
+        moor.create("architect", session_id="mine")
+        moor.update("mine", phase="approval")
         twice(later, home)
-        assert said(hf, "mine") == ["Planned."]
+        assert said(moor, "mine") == ["Planned."]
 
 
 def test_an_error_taken_in_twice_counts_once(later: Later, home: Path) -> None:
     later.tell(EVENTS["StopFailure"])
-    with later.be_there() as hf:
+    with later.be_there() as moor:
         twice(later, home)
-        assert hf.get(HOST).error_count == 1
+        assert moor.get(HOST).error_count == 1
 
 
 def test_a_bridge_taken_in_twice_is_there_once(later: Later, home: Path) -> None:
     later.tell(post_tool_use("a1"))
-    with later.be_there() as hf:
+    with later.be_there() as moor:
         twice(later, home)
-        assert said(hf, "a1") == ["Look into it"]
-        assert [entry.kind for entry in hf.log("a1")].count("metadata") == 1
+        assert said(moor, "a1") == ["Look into it"]
+        assert [entry.kind for entry in moor.log("a1")].count("metadata") == 1
 
 
 def test_a_delegation_taken_in_twice_counts_once(later: Later, home: Path) -> None:
     later.tell(pre_tool_use())
     later.tell(PLAIN["pre-delegate"], args=("pre-delegate",))
-    with later.be_there() as hf:
+    with later.be_there() as moor:
         for _ in range(2):
-            ended(Running(event("Stop"), env={"HOLDFAST_URL": later.url}, first=DIES_BEFORE_DELETING))
+            ended(Running(event("Stop"), env={"MOORAGE_URL": later.url}, first=DIES_BEFORE_DELETING))
         later.nudge()
-        assert len(hf.delegations().items) == 2
+        assert len(moor.delegations().items) == 2
 
 
-def test_an_agent_may_say_the_same_again_when_it_is_called_again(hf: sync.Holdfast) -> None:
+def test_an_agent_may_say_the_same_again_when_it_is_called_again(moor: sync.Moorage) -> None:
     for told_ in (subagent_start("a1"), subagent_stop("a1"), subagent_start("a1")):
         assert hook(told_).code == 0
-    hf.update("a1:latest", phase="approval")
+    moor.update("a1:latest", phase="approval")
     assert hook(subagent_stop("a1")).answer == {}
-    assert said(hf, "a1:latest") == ["Two causes found."] * 2
+    assert said(moor, "a1:latest") == ["Two causes found."] * 2
 
 
-def test_an_end_without_its_beginning_is_kept_though_the_session_is_closed(hf: sync.Holdfast) -> None:
+def test_an_end_without_its_beginning_is_kept_though_the_session_is_closed(moor: sync.Moorage) -> None:
     for words in ("First.", "First.", "Second.", "Second.", ""):
         assert hook(subagent_stop("a1", words)).answer == {}
-    assert said(hf, "a1") == ["First."]
-    assert (said(hf, "a1:latest"), hf.get("a1:latest").state.value) == (["First.", "Second."], "completed")
-    assert len(hf.list(agent="general-purpose").items) == 2
+    assert said(moor, "a1") == ["First."]
+    assert (said(moor, "a1:latest"), moor.get("a1:latest").state.value) == (["First.", "Second."], "completed")
+    assert len(moor.list(agent="general-purpose").items) == 2
 
 
 # Whole ------------------------------------------------------------------------------------------
@@ -343,12 +343,12 @@ def test_an_end_without_its_beginning_is_kept_though_the_session_is_closed(hf: s
 @pytest.mark.parametrize("step", ["fsync", "replace"])
 def test_who_dies_while_putting_off_leaves_nothing_that_looks_whole(later: Later, home: Path, step: str) -> None:
     dies = f"import os, signal; os.{step} = lambda *_: os.kill(os.getpid(), signal.SIGKILL)"
-    done = ended(Running(EVENTS["UserPromptSubmit"], env={"HOLDFAST_URL": later.url}, first=dies))
+    done = ended(Running(EVENTS["UserPromptSubmit"], env={"MOORAGE_URL": later.url}, first=dies))
     assert (done.code, done.out) == (-signal.SIGKILL, ""), "nothing was acknowledged"
     assert spooled(home) == []
-    with later.be_there() as hf:
+    with later.be_there() as moor:
         later.nudge()
-        assert [session.id for session in hf.list()] == ["another"]
+        assert [session.id for session in moor.list()] == ["another"]
 
 
 def test_what_is_acknowledged_as_put_off_is_on_disk(later: Later, home: Path) -> None:
@@ -360,7 +360,7 @@ def test_what_is_acknowledged_as_put_off_is_on_disk(later: Later, home: Path) ->
         "return write(file, data)\n"
         "os.write = answer"
     )
-    done = ended(Running(EVENTS["UserPromptSubmit"], env={"HOLDFAST_URL": later.url}, first=trace))
+    done = ended(Running(EVENTS["UserPromptSubmit"], env={"MOORAGE_URL": later.url}, first=trace))
     assert_safe("an event", done)
     file, folder = Path("synced").read_text().split()
     assert file.endswith(".part")
@@ -391,22 +391,24 @@ def test_broken_files_are_set_aside_and_stand_in_nobodys_way(later: Later, home:
         path.write_bytes(content)
         assert name
     (home / "spool" / f"{mark}-{0:020d}-{pid}.json").mkdir()
-    with later.be_there() as hf:
+    with later.be_there() as moor:
         later.nudge()
-        assert said(hf, HOST) == ["1"]
-        assert {session.id for session in hf.list()} == {HOST, "another"}
+        assert said(moor, HOST) == ["1"]
+        assert {session.id for session in moor.list()} == {HOST, "another"}
         assert spooled(home) == []
         assert len(spooled(home, ".refused")) == len(BROKEN) + 1
 
 
-def test_a_session_that_does_not_read_back_stands_in_nobodys_way(hf: sync.Holdfast, home: Path, database: Path) -> None:
+def test_a_session_that_does_not_read_back_stands_in_nobodys_way(
+    moor: sync.Moorage, home: Path, database: Path
+) -> None:
     hook(subagent_start("a1"))
     with opened_raw(database) as db:
         db.execute("UPDATE sessions SET metadata = '{broken' WHERE id = 'a1'")
     done = hook(subagent_stop("a1"))
     assert_safe("an event", done)
     assert hook(prompt(1)).answer == {}
-    assert said(hf, HOST) == ["1"]
+    assert said(moor, HOST) == ["1"]
     assert (len(spooled(home)), len(spooled(home, ".refused"))) == (0, 1), "it is kept, and the doctor tells"
 
 
@@ -421,10 +423,10 @@ def test_what_the_rules_refuse_is_set_aside(later: Later, home: Path) -> None:
 # Whose ------------------------------------------------------------------------------------------
 
 
-def test_what_waits_for_another_store_is_left_alone(hf: sync.Holdfast, later: Later, home: Path) -> None:
+def test_what_waits_for_another_store_is_left_alone(moor: sync.Moorage, later: Later, home: Path) -> None:
     later.tell(prompt(1))
     assert hook(prompt(2)).answer == {}
-    assert said(hf, HOST) == ["2"]
+    assert said(moor, HOST) == ["2"]
     assert len(spooled(home)) == 1
     with later.be_there() as behind:
         later.nudge()
@@ -442,28 +444,28 @@ def standing_in(folder: Path) -> Iterator[None]:
 
 
 def test_a_relative_url_is_another_store_in_another_folder(tmp_path: Path, home: Path) -> None:
-    url = "sqlite:///data/holdfast.db"
+    url = "sqlite:///data/moorage.db"
     here, there = tmp_path / "here", tmp_path / "there"
     here.mkdir()
     (there / "data").mkdir(parents=True)
     with standing_in(here):
-        assert "put off until" in hook(prompt(1), HOLDFAST_URL=url).err
+        assert "put off until" in hook(prompt(1), MOORAGE_URL=url).err
     with standing_in(there):
-        assert hook(prompt(2), HOLDFAST_URL=url).answer == {}
+        assert hook(prompt(2), MOORAGE_URL=url).answer == {}
     assert len(spooled(home)) == 1
     (here / "data").mkdir()
     with standing_in(here):
-        assert hook(prompt(3), HOLDFAST_URL=url).answer == {}
-        with sync.connect(url) as hf:
-            assert said(hf, HOST) == ["1", "3"]
+        assert hook(prompt(3), MOORAGE_URL=url).answer == {}
+        with sync.connect(url) as moor:
+            assert said(moor, HOST) == ["1", "3"]
 
 
 # Questions --------------------------------------------------------------------------------------
 
 
-def test_a_verdict_is_given_though_it_cannot_be_counted_now(hf: sync.Holdfast, home: Path, database: Path) -> None:
-    hf.create("architect", session_id="mine", task_id="T001")
-    hf.update("mine", phase="planning")
+def test_a_verdict_is_given_though_it_cannot_be_counted_now(moor: sync.Moorage, home: Path, database: Path) -> None:
+    moor.create("architect", session_id="mine", task_id="T001")
+    moor.update("mine", phase="planning")
     with write_lock(database):
         done = hurried(PLAIN["pre-delegate"], "pre-delegate")
         assert (done.code, done.json["should_resume"], done.json["agent_id"]) == (0, True, "mine")
@@ -473,13 +475,13 @@ def test_a_verdict_is_given_though_it_cannot_be_counted_now(hf: sync.Holdfast, h
         again = hurried(PLAIN["pre-delegate"], "pre-delegate")  # with something in the spool, too
         assert (again.code, again.json["should_resume"], again.seconds < IN_TIME) == (0, True, True)
     assert hook(prompt(2)).answer == {}
-    assert [(each.resumed, each.session_id) for each in hf.delegations()] == [(True, "mine")] * 2
-    assert said(hf, HOST) == ["1", "2"]
+    assert [(each.resumed, each.session_id) for each in moor.delegations()] == [(True, "mine")] * 2
+    assert said(moor, HOST) == ["1", "2"]
 
 
-def test_a_verdict_is_given_though_it_can_never_be_counted(hf: sync.Holdfast, home: Path, database: Path) -> None:
-    hf.create("architect", session_id="mine", task_id="T001")
-    hf.update("mine", phase="planning")
+def test_a_verdict_is_given_though_it_can_never_be_counted(moor: sync.Moorage, home: Path, database: Path) -> None:
+    moor.create("architect", session_id="mine", task_id="T001")
+    moor.update("mine", phase="planning")
     (home / "spool").write_text("in the way")
     with write_lock(database):
         done = hurried(PLAIN["pre-delegate"], "pre-delegate")
@@ -487,10 +489,10 @@ def test_a_verdict_is_given_though_it_can_never_be_counted(hf: sync.Holdfast, ho
     assert "not counted" in done.err
 
 
-def test_what_has_run_out_of_time_does_not_keep_a_question_from_its_answer(hf: sync.Holdfast, database: Path) -> None:
-    hf.create("architect", session_id="mine", task_id="T001")
-    hf.update("mine", phase="planning")
-    hf.create("other", ttl=0.001)
+def test_what_has_run_out_of_time_does_not_keep_a_question_from_its_answer(moor: sync.Moorage, database: Path) -> None:
+    moor.create("architect", session_id="mine", task_id="T001")
+    moor.update("mine", phase="planning")
+    moor.create("other", ttl=0.001)
     with write_lock(database):
         done = hurried(PLAIN["pre-delegate"], "pre-delegate")
     assert (done.code, done.json["should_resume"], done.seconds < IN_TIME) == (0, True, True)
@@ -500,7 +502,7 @@ def test_what_has_run_out_of_time_does_not_keep_a_question_from_its_answer(hf: s
 def test_where_the_spool_cannot_be_either_the_loss_is_told(later: Later, home: Path, name: str) -> None:
     home.mkdir()
     (home / "spool").write_text("in the way")
-    done = hook(PLAIN[name], name, HOLDFAST_URL=later.url)
+    done = hook(PLAIN[name], name, MOORAGE_URL=later.url)
     assert_safe(name, done)
     assert "lost" in done.err
     assert (home / "spool").read_text() == "in the way"
@@ -511,15 +513,15 @@ def test_a_spool_that_cannot_be_used_does_not_keep_a_store_from_being(later: Lat
     mark = spooled(home)[0].name.split("-")[0]
     in_the_way = home / "spool" / f"{mark}.lock"
     in_the_way.mkdir()
-    with later.be_there() as hf:
-        assert hook(prompt(2), HOLDFAST_URL=later.url).answer == {}
+    with later.be_there() as moor:
+        assert hook(prompt(2), MOORAGE_URL=later.url).answer == {}
         in_the_way.rmdir()
         later.nudge()
-        assert said(hf, HOST) == ["2", "1"], "late is better than never"
+        assert said(moor, HOST) == ["2", "1"], "late is better than never"
 
 
 def test_the_doctor_tells_of_what_waits(later: Later) -> None:
     later.tell(prompt(1))
-    asked = [sys.executable, "-m", "holdfast", "--json", "doctor"]
+    asked = [sys.executable, "-m", "moorage", "--json", "doctor"]
     found = json.loads(subprocess.run(asked, capture_output=True, check=False).stdout)
     assert found["spooled_events"] == 1

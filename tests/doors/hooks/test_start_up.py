@@ -11,28 +11,28 @@ from typing import Any
 
 import pytest
 
-from holdfast import sync
+from moorage import sync
 from tests.doors.hooks.test_events import recorded
 
 RULES = {
-    *("holdfast", "holdfast.config", "holdfast.ports", "holdfast.core", "holdfast.service", "holdfast.stores"),
-    *(f"holdfast.core.{name}" for name in "approval bundle codec context delegation duration entry errors".split()),
-    *(f"holdfast.core.{name}" for name in "event fact family ids policy query redact session window".split()),
-    *(f"holdfast.service.{name}" for name in "approvals delegation deps inline retention".split()),
+    *("moorage", "moorage.config", "moorage.ports", "moorage.core", "moorage.service", "moorage.stores"),
+    *(f"moorage.core.{name}" for name in "approval bundle codec context delegation duration entry errors".split()),
+    *(f"moorage.core.{name}" for name in "event fact family ids policy query redact session window".split()),
+    *(f"moorage.service.{name}" for name in "approvals delegation deps inline retention".split()),
 }
 STORE = {
-    *("holdfast.stores.rows", "holdfast.stores.places", "holdfast.stores.sqlite"),
-    *(f"holdfast.stores.sqlite.{name}" for name in "access connection context counts cursors facts family".split()),
-    *(f"holdfast.stores.sqlite.{name}" for name in "find heads log migrate search store transfer".split()),
+    *("moorage.stores.rows", "moorage.stores.places", "moorage.stores.sqlite"),
+    *(f"moorage.stores.sqlite.{name}" for name in "access connection context counts cursors facts family".split()),
+    *(f"moorage.stores.sqlite.{name}" for name in "find heads log migrate search store transfer".split()),
 }
 DOOR = {
-    *("holdfast.doors", "holdfast.doors.start", "holdfast.doors.hooks"),
-    *(f"holdfast.doors.hooks.{name}" for name in "desk main spool work".split()),
+    *("moorage.doors", "moorage.doors.start", "moorage.doors.hooks"),
+    *(f"moorage.doors.hooks.{name}" for name in "desk main spool work".split()),
 }
-PLAIN = {"holdfast.compat", "holdfast.compat.pre_delegate", "holdfast.doors.hooks.plain"}
+PLAIN = {"moorage.compat", "moorage.compat.pre_delegate", "moorage.doors.hooks.plain"}
 HOSTS = {
-    *(f"holdfast.doors.hooks.{name}" for name in ("claude_code", "words")),
-    *(f"holdfast.service.{name}" for name in ("context", "conversation", "hosts", "sessions")),
+    *(f"moorage.doors.hooks.{name}" for name in ("claude_code", "words")),
+    *(f"moorage.service.{name}" for name in ("context", "conversation", "hosts", "sessions")),
 }
 OTHERS = {"apsw", "msgspec"}  # and nothing else that is not the standard library's
 HEAVY = {  # of the standard library
@@ -45,7 +45,7 @@ import os, sys
 def tell(code): sys.stderr.write(' '.join(sys.modules)); sys.stderr.flush(); leave(code)
 leave, os._exit = os._exit, tell
 sys.argv[1:] = {args!r}
-from holdfast.doors.hooks.main import main
+from moorage.doors.hooks.main import main
 main()
 """
 
@@ -68,12 +68,14 @@ CASES = [
 
 
 @pytest.mark.parametrize(("call", "more"), CASES, ids=[str(call[-1]) for call, _ in CASES])
-def test_what_a_hook_loads_is_on_the_list(hf: sync.Holdfast, home: Path, call: tuple[Any, ...], more: set[str]) -> None:
+def test_what_a_hook_loads_is_on_the_list(
+    moor: sync.Moorage, home: Path, call: tuple[Any, ...], more: set[str]
+) -> None:
     event, *args = call
     loaded = loaded_by(recorded(event["recorded"]) if "recorded" in event else event, *args)
     standard = set(sys.stdlib_module_names) | {"__main__"}
-    ours = {name for name in loaded if name.partition(".")[0] == "holdfast"}
-    others = {name.partition(".")[0] for name in loaded} - standard - {"holdfast"}
+    ours = {name for name in loaded if name.partition(".")[0] == "moorage"}
+    others = {name.partition(".")[0] for name in loaded} - standard - {"moorage"}
 
     assert ours - (RULES | STORE | DOOR | more) == set()
     assert others - OTHERS == set()

@@ -19,7 +19,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast import sync
+from moorage import sync
 from tests.compat.test_agent_session import APPROVAL_WORKFLOW, INVESTIGATION
 from tests.doors.hooks.running import hook
 
@@ -76,7 +76,7 @@ def terminal() -> Iterator[Terminal]:
 @pytest.fixture(autouse=True)
 def agent_session_by_its_old_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The stories import a module `agent_session`, and take for granted what a host has at hand."""
-    (tmp_path / "agent_session.py").write_text("from holdfast.agent_session import *\n")
+    (tmp_path / "agent_session.py").write_text("from moorage.agent_session import *\n")
     known = [os.environ["PYTHONPATH"]] if "PYTHONPATH" in os.environ else []
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(tmp_path), *known]))
     monkeypatch.setenv("PYTHON_BASIC_REPL", "1")
@@ -94,7 +94,7 @@ def go_on(screen: Terminal, agent_id: str, part: str) -> None:
     screen.type(part)
 
 
-def test_approval_workflow(hf: sync.Holdfast) -> None:
+def test_approval_workflow(moor: sync.Moorage) -> None:
     planned, applied = parts(APPROVAL_WORKFLOW)
     with terminal() as screen:
         screen.type(planned)
@@ -123,13 +123,13 @@ def test_approval_workflow(hf: sync.Holdfast) -> None:
     with terminal() as screen:
         go_on(screen, agent_id, f"# 6. Agent completes{completed}")  # closing it by hand, too, is harmless
 
-    session = hf.get(agent_id)
+    session = moor.get(agent_id)
     assert (session.state.value, session.task_id) == ("completed", "T001")
     assert session.metadata == {"task_id": "T001", "workspace": "prod", "plan_file": "plan.json"}
-    assert [each.data["to"] for each in hf.log(agent_id, kinds=["phase"])] == ["planning", "approval", "executing"]
+    assert [each.data["to"] for each in moor.log(agent_id, kinds=["phase"])] == ["planning", "approval", "executing"]
 
 
-def test_multi_turn_investigation(hf: sync.Holdfast) -> None:
+def test_multi_turn_investigation(moor: sync.Moorage) -> None:
     first, second, rest = parts(INVESTIGATION)
     with terminal() as screen:
         screen.type(first)
@@ -141,10 +141,10 @@ def test_multi_turn_investigation(hf: sync.Holdfast) -> None:
         with terminal() as screen:
             go_on(screen, agent_id, part)
 
-    session = hf.get(agent_id)
+    session = moor.get(agent_id)
     assert session.metadata["findings"] == ["OOMKilled", "resource limits", "config issue in deployment"]
     assert session.metadata["solution"] == "increase memory limits"
     assert (session.state.value, session.summary) == ("completed", "Fixed pod crash loop")
-    assert [each.resumed for each in hf.delegations(agent="gitops-operator")] == [True]
+    assert [each.resumed for each in moor.delegations(agent="gitops-operator")] == [True]
     again = hook({"agent_name": "gitops-operator", "agent_id": agent_id}, "pre-delegate").json
     assert (again["should_resume"], again["reason"]) == (False, "session_closed")

@@ -1,4 +1,4 @@
-"""`holdfast serve` as a process of its own: what it says, how it ends, and waiting for either."""
+"""`moorage serve` as a process of its own: what it says, how it ends, and waiting for either."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from typing import TypeVar
 
 import httpx2
 
-from holdfast.testing.faults import PATIENCE
+from moorage.testing.faults import PATIENCE
 
 T = TypeVar("T")
 LOOK = 0.05  # seconds between two looks
@@ -26,9 +26,9 @@ class Process:
 
     def __init__(self, folder: Path, *arguments: str) -> None:
         self.log = folder / f"log-{time.monotonic_ns()}.txt"
-        environment = {**os.environ, "HOLDFAST_HOME": str(folder / "home")}
+        environment = {**os.environ, "MOORAGE_HOME": str(folder / "home")}
         ports = ["--port", "0", "--grpc-port", "0"]  # the usual one is taken as soon as two tests run at once
-        command = [sys.executable, "-m", "holdfast", "serve", *ports, "--log-format", "json", *arguments]
+        command = [sys.executable, "-m", "moorage", "serve", *ports, "--log-format", "json", *arguments]
         with self.log.open("wb") as log:
             self._process = subprocess.Popen(command, stdout=log, stderr=log, env=environment)
         self.pid = self._process.pid

@@ -12,17 +12,17 @@ from typing import Any
 import httpx2
 import uvicorn
 
-from holdfast import config
-from holdfast.client import Holdfast
-from holdfast.doors.graphql import door as graphql
-from holdfast.doors.graphql.door import Graphql
-from holdfast.doors.http import agent_sessions, messages, streams
-from holdfast.doors.http.app import Door
-from holdfast.doors.http.gate import Gate
-from holdfast.doors.http.streams import LiveStreams, StreamSettings
-from holdfast.doors.http.visit import Visitor
-from holdfast.service.deps import Caller, Deps
-from holdfast.testing.faults import PATIENCE, Worker
+from moorage import config
+from moorage.client import Moorage
+from moorage.doors.graphql import door as graphql
+from moorage.doors.graphql.door import Graphql
+from moorage.doors.http import agent_sessions, messages, streams
+from moorage.doors.http.app import Door
+from moorage.doors.http.gate import Gate
+from moorage.doors.http.streams import LiveStreams, StreamSettings
+from moorage.doors.http.visit import Visitor
+from moorage.service.deps import Caller, Deps
+from moorage.testing.faults import PATIENCE, Worker
 
 
 class Served:
@@ -37,9 +37,9 @@ class Served:
         """How many are open."""
         return len(self._server.server_state.connections)
 
-    def holdfast(self, owner: str = "local") -> Holdfast:
+    def moorage(self, owner: str = "local") -> Moorage:
         """The same store without the door in between."""
-        return Holdfast(lambda: self.deps, Caller(owner=owner, by="test", interface="test", holder="test"))
+        return Moorage(lambda: self.deps, Caller(owner=owner, by="test", interface="test", holder="test"))
 
     def client(self, **options: Any) -> httpx2.AsyncClient:
         """A client of it; close it after use."""
@@ -109,8 +109,8 @@ async def _stop(server: uvicorn.Server, task: asyncio.Task[None]) -> None:
 
 SERVE = """
 import sys
-from holdfast.doors.cli.main import main
-sys.argv = ["holdfast", "serve", "--no-launcher", "--no-grpc", "--store", sys.argv[1], "--port", sys.argv[2]]
+from moorage.doors.cli.main import main
+sys.argv = ["moorage", "serve", "--no-launcher", "--no-grpc", "--store", sys.argv[1], "--port", sys.argv[2]]
 main()
 """
 
@@ -123,7 +123,7 @@ def free_port() -> int:
 
 @contextmanager
 def serving_process(url: str, port: int) -> Iterator[Worker]:
-    """`holdfast serve` as a process of its own, for `kill -9`, once it answers."""
+    """`moorage serve` as a process of its own, for `kill -9`, once it answers."""
     with Worker(SERVE, url, port) as worker:
         deadline = time.monotonic() + PATIENCE
         while True:

@@ -11,13 +11,13 @@ import httpx2
 import pytest
 import uvicorn
 
-from holdfast import config
-from holdfast.doors.http.gate import Gate
-from holdfast.doors.http.limits import Rates
-from holdfast.doors.http.serve import make_door
-from holdfast.service.deps import Deps
-from holdfast.service.keys import create_key, revoke_key
-from holdfast.testing.faults import PATIENCE
+from moorage import config
+from moorage.doors.http.gate import Gate
+from moorage.doors.http.limits import Rates
+from moorage.doors.http.serve import make_door
+from moorage.service.deps import Deps
+from moorage.service.keys import create_key, revoke_key
+from moorage.testing.faults import PATIENCE
 from tests.doors.http.server import address_of, running
 
 Opened = tuple[Deps, httpx2.AsyncClient]

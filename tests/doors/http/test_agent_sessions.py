@@ -11,11 +11,11 @@ from typing import Any
 import httpx2
 import pytest
 
-from holdfast import config
-from holdfast.doors.http.gate import Gate
-from holdfast.doors.http.visit import Visitor
-from holdfast.launcher.embedded import Embedded
-from holdfast.service.deps import Caller
+from moorage import config
+from moorage.doors.http.gate import Gate
+from moorage.doors.http.visit import Visitor
+from moorage.launcher.embedded import Embedded
+from moorage.service.deps import Caller
 from tests.doors.http.server import Served, serving
 
 
@@ -54,7 +54,7 @@ async def test_the_clients_own_lines_work(working: Served) -> None:
     with httpx2.Client(base_url=working.url, timeout=60) as requests:
         session_id = await asyncio.to_thread(conversation, requests, printed)
     assert any("How do I handle errors?" not in line and "Hello" in line for line in printed), printed
-    said = [entry.text for entry in (await working.holdfast().messages(session_id)).items if entry.role == "user"]
+    said = [entry.text for entry in (await working.moorage().messages(session_id)).items if entry.role == "user"]
     assert said == ["Help me with coding", "How do I handle errors?"]
 
 
@@ -66,7 +66,7 @@ async def test_a_session_is_made_at_once_whatever_its_agent_does(served: Served,
     assert told["state"] == "active"
     assert told["task_id"]
     assert datetime.fromisoformat(told["created_at"]).tzinfo is not None
-    assert (await served.holdfast().get_run(told["run_id"])).state == "queued"
+    assert (await served.moorage().get_run(told["run_id"])).state == "queued"
     child = await http.post("/agent-sessions/create", json={"parent_session_name": "first"})
     assert child.json()["state"] == "created"
     shown = (await http.get(f"/agent-sessions/{child.json()['session_id']}")).json()
@@ -79,7 +79,7 @@ async def test_a_session_made_again_with_its_key_is_the_same(served: Served, htt
     headers, body = {"Idempotency-Key": "k"}, {"agent_name": "echo-agent", "initial_message": "hello"}
     first, second = [await http.post("/agent-sessions/create", json=body, headers=headers) for _ in range(2)]
     assert first.json() == second.json()
-    assert len((await served.holdfast().messages(first.json()["session_id"])).items) == 1
+    assert len((await served.moorage().messages(first.json()["session_id"])).items) == 1
     for other in ({"agent_name": "hello-world"}, {"agent_name": "echo-agent", "initial_message": "good-bye"}):
         refused = await http.post("/agent-sessions/create", json=other, headers=headers)
         assert (refused.status_code, refused.json()["code"]) == (409, "key_reused")
@@ -185,10 +185,10 @@ class TokenGate(Gate):
 @pytest.fixture
 async def with_a_token(url: str) -> AsyncIterator[Served]:
     async with serving(url, gate=TokenGate) as served:
-        hf = served.holdfast()
-        await hf.create(session_id="own", parent=None)
-        await hf.create(session_id="below", parent="own")
-        await hf.create(session_id="beside", parent=None)
+        moor = served.moorage()
+        await moor.create(session_id="own", parent=None)
+        await moor.create(session_id="below", parent="own")
+        await moor.create(session_id="beside", parent=None)
         yield served
 
 

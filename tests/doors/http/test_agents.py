@@ -29,7 +29,7 @@ headers = { Authorization = "Bearer secret", X-Session = "${AGENT_SESSION_ID}" }
 
 @pytest.fixture
 async def client(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[httpx2.AsyncClient]:
-    monkeypatch.setenv("HOLDFAST_HOME", str(tmp_path / "home"))
+    monkeypatch.setenv("MOORAGE_HOME", str(tmp_path / "home"))
     async with on("memory://", tmp_path, over_http=True) as stage:
         assert stage.server is not None
         async with httpx2.AsyncClient(base_url=stage.server, timeout=60) as made:

@@ -1,6 +1,6 @@
 """Schemathesis on the door as it is served: every operation of its own OpenAPI document, all checks.
 
-Longer, and with other values each time: HOLDFAST_FUZZ=100 is for so many examples of each operation.
+Longer, and with other values each time: MOORAGE_FUZZ=100 is for so many examples of each operation.
 """
 
 from __future__ import annotations
@@ -14,20 +14,20 @@ from pathlib import Path
 import httpx2
 import pytest
 
-from holdfast import sync
+from moorage import sync
 from tests.doors.http.server import free_port, serving_process
 
 HERE = Path(__file__).parent
 ROOT, HOOKS = HERE.parents[2], "tests.doors.http.fuzzing"
-LONG = os.environ.get("HOLDFAST_FUZZ")
+LONG = os.environ.get("MOORAGE_FUZZ")
 HOW = ["--max-examples", LONG] if LONG else ["--max-examples", "3", "--seed", "1"]
 
 
 @pytest.mark.timeout(7200 if LONG else 300)
 def test_no_request_that_can_be_made_up_breaks_the_document(tmp_path: Path) -> None:
-    store, port = f"sqlite:///{tmp_path / 'holdfast.db'}", free_port()
-    with sync.connect(store) as hf:
-        key = hf.create_key(scopes=["admin"]).text
+    store, port = f"sqlite:///{tmp_path / 'moorage.db'}", free_port()
+    with sync.connect(store) as moor:
+        key = moor.create_key(scopes=["admin"]).text
     (tmp_path / "home").mkdir()
     (tmp_path / "home" / "config.toml").write_text("[server]\nrate = 1000000\nburst = 1000000\n")
     with serving_process(store, port):

@@ -14,11 +14,11 @@ from typing import Any
 import httpx2
 import pytest
 
-from holdfast import config
-from holdfast.doors.http.exchange import MAX_BODY
-from holdfast.doors.http.protocol import BoundedProtocol
-from holdfast.doors.http.serve import make_door
-from holdfast.testing.faults import PATIENCE
+from moorage import config
+from moorage.doors.http.exchange import MAX_BODY
+from moorage.doors.http.protocol import BoundedProtocol
+from moorage.doors.http.serve import make_door
+from moorage.testing.faults import PATIENCE
 from tests.doors.http.server import address_of, running
 
 MANY = 200
@@ -34,7 +34,7 @@ class Impatient(BoundedProtocol):
 
 @pytest.fixture
 async def url(tmp_path: Path) -> AsyncIterator[str]:
-    deps = config.open_deps(f"sqlite:///{tmp_path / 'holdfast.db'}", threaded=True)
+    deps = config.open_deps(f"sqlite:///{tmp_path / 'moorage.db'}", threaded=True)
     async with running(make_door(deps), http=Impatient) as server:
         yield address_of(server)
     await deps.store.close()

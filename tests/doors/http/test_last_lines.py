@@ -7,7 +7,7 @@ from typing import Any
 import httpx2
 import pytest
 
-from holdfast.doors.http import last_lines
+from moorage.doors.http import last_lines
 from tests.doors.http.server import Served
 
 
@@ -25,12 +25,12 @@ async def lines(http: httpx2.AsyncClient, sessions: str) -> list[dict[str, Any]]
 
 
 async def test_the_newest_message_of_each_session_on_one_line(served: Served, http: httpx2.AsyncClient) -> None:
-    hf = served.holdfast()
+    moor = served.moorage()
     for name in ("a", "b", "silent"):
-        await hf.create(session_id=name)
-    await hf.append("a", [{"role": "user", "content": "first"}, {"role": "assistant", "content": "second\n\n  line"}])
-    await hf.append("b", [{"role": "assistant", "content": [{"type": "tool_call", "id": "1", "name": "search"}]}])
-    await hf.update("a", phase="planning")
+        await moor.create(session_id=name)
+    await moor.append("a", [{"role": "user", "content": "first"}, {"role": "assistant", "content": "second\n\n  line"}])
+    await moor.append("b", [{"role": "assistant", "content": [{"type": "tool_call", "id": "1", "name": "search"}]}])
+    await moor.update("a", phase="planning")
     found = await lines(http, "a,b,silent,unknown,a")
     assert [(each["session_id"], each["role"], each["line"]) for each in found] == [
         ("a", "assistant", "second line"),
@@ -39,15 +39,15 @@ async def test_the_newest_message_of_each_session_on_one_line(served: Served, ht
 
 
 async def test_a_line_of_a_megabyte_is_cut(served: Served, http: httpx2.AsyncClient) -> None:
-    hf = served.holdfast()
-    await hf.create(session_id="a")
-    await hf.append("a", [{"role": "user", "content": "x" * 1_000_000}])
+    moor = served.moorage()
+    await moor.create(session_id="a")
+    await moor.append("a", [{"role": "user", "content": "x" * 1_000_000}])
     [found] = await lines(http, "a")
     assert found["line"] == "x" * 200 + "…"
 
 
 async def test_another_owner_s_sessions_are_unknown(served: Served, http: httpx2.AsyncClient) -> None:
-    other = served.holdfast("somebody-else")
+    other = served.moorage("somebody-else")
     await other.create(session_id="theirs")
     await other.append("theirs", "secret")
     assert await lines(http, "theirs") == []

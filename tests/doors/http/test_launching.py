@@ -11,10 +11,10 @@ import httpx2
 import msgspec
 import pytest
 
-from holdfast.remote import launching
-from holdfast.service.deps import Caller
-from holdfast.service.runs import Wish, start_run
-from holdfast.service.sessions import SessionRequest
+from moorage.remote import launching
+from moorage.service.deps import Caller
+from moorage.service.runs import Wish, start_run
+from moorage.service.sessions import SessionRequest
 from tests.launcher.stage import Stage, echo, on
 
 AGENTS = {"echo": "resume"}
@@ -40,7 +40,7 @@ class Visitors:
 
 @pytest.fixture
 async def door(tmp_path: Path) -> AsyncIterator[Visitors]:
-    async with on(f"sqlite:///{tmp_path / 'holdfast.db'}", tmp_path, over_http=True) as stage:
+    async with on(f"sqlite:///{tmp_path / 'moorage.db'}", tmp_path, over_http=True) as stage:
         stage.plays("echo", echo)
         visitors = Visitors(stage)
         yield visitors

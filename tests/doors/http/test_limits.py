@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.core.errors import RateLimited
-from holdfast.doors.http import limits
-from holdfast.doors.http.limits import Rates
+from moorage.core.errors import RateLimited
+from moorage.doors.http import limits
+from moorage.doors.http.limits import Rates
 
 
 @pytest.fixture

@@ -9,14 +9,14 @@ from typing import Any
 import httpx2
 import pytest
 
-from holdfast import config
-from holdfast.launcher.embedded import Embedded
+from moorage import config
+from moorage.launcher.embedded import Embedded
 from tests.doors.http.server import Served
 
 
 @asynccontextmanager
 async def launching(served: Served) -> AsyncIterator[None]:
-    """Agents that come with Holdfast get to work."""
+    """Agents that come with Moorage get to work."""
     async with Embedded(served.deps, config.agents):
         yield
 

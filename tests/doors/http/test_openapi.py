@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from holdfast import config
-from holdfast.core.session import PUBLIC_FIELDS
-from holdfast.doors.http.app import Door
-from holdfast.doors.http.openapi import openapi
-from holdfast.doors.http.serve import make_door
+from moorage import config
+from moorage.core.session import PUBLIC_FIELDS
+from moorage.doors.http.app import Door
+from moorage.doors.http.openapi import openapi
+from moorage.doors.http.serve import make_door
 
 
 @pytest.fixture
@@ -68,7 +68,7 @@ async def test_what_a_field_may_say_is_in_the_document(door: Door) -> None:
 async def test_two_types_of_one_name_are_told(door: Door) -> None:
     from msgspec import Struct, defstruct
 
-    from holdfast.doors.http.described import Described
+    from moorage.doors.http.described import Described
 
     class Session(Struct):
         other: int

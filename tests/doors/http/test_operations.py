@@ -11,11 +11,11 @@ from typing import Any
 import httpx2
 import pytest
 
-from holdfast import config
-from holdfast.core.session import PUBLIC_FIELDS
-from holdfast.core.turn import Launcher
-from holdfast.launcher.embedded import Embedded
-from holdfast.remote.operations import OPERATIONS
+from moorage import config
+from moorage.core.session import PUBLIC_FIELDS
+from moorage.core.turn import Launcher
+from moorage.launcher.embedded import Embedded
+from moorage.remote.operations import OPERATIONS
 from tests.doors.http.server import Served
 
 Check = Callable[[Any], bool]
@@ -31,19 +31,19 @@ class World:
         self.places["launcher_id"] = "launcher-1"
 
     async def make(self) -> World:
-        hf = self.served.holdfast()
-        await hf.create("planner", session_id="s-1", name="plan-prod", parent=None)
-        await hf.create(session_id="child", parent="s-1")
-        await hf.append("s-1", ["Plan the change", "and say when"])
-        self.places["number"] = str((await hf.save_checkpoint("s-1", {"step": 1})).number)
-        await hf.context.put("s-1", "tone", "dry")
-        await hf.delegate("planner", task_id="T1")
-        await hf.create(session_id="asks", parent=None)
-        self.places["approval_id"] = (await hf.request_approval("asks", "Sure?")).approval_id
-        hf.launches = False
-        asked = await hf.run("echo-agent", "hello", mode="async_poll", session_id="runs", parent=None)
+        moor = self.served.moorage()
+        await moor.create("planner", session_id="s-1", name="plan-prod", parent=None)
+        await moor.create(session_id="child", parent="s-1")
+        await moor.append("s-1", ["Plan the change", "and say when"])
+        self.places["number"] = str((await moor.save_checkpoint("s-1", {"step": 1})).number)
+        await moor.context.put("s-1", "tone", "dry")
+        await moor.delegate("planner", task_id="T1")
+        await moor.create(session_id="asks", parent=None)
+        self.places["approval_id"] = (await moor.request_approval("asks", "Sure?")).approval_id
+        moor.launches = False
+        asked = await moor.run("echo-agent", "hello", mode="async_poll", session_id="runs", parent=None)
         self.places["run_id"] = asked.run.run_id
-        await hf.define_agent(GREETER | {"name": "greeter"})
+        await moor.define_agent(GREETER | {"name": "greeter"})
         now = self.served.deps.clock.now()
         await self.served.deps.store.save_launcher(
             Launcher(launcher_id="launcher-1", name="one", registered_at=now, seen_at=now)
@@ -56,15 +56,15 @@ class World:
         folder.mkdir(parents=True, exist_ok=True)
         text = '[agent]\nname = "broken"\nkind = "command"\ncommand = ["no-such-program"]\n'
         (folder / "broken.toml").write_text(text)
-        hf = self.served.holdfast()
-        hf.launches = False
+        moor = self.served.moorage()
+        moor.launches = False
         async with Embedded(self.served.deps, config.agents):
-            assert (await hf.run("broken", "hello", parent=None, timeout=60)).status == "failed"
-        self.places["item_id"] = (await hf.inbox(set_aside=True)).items[0].item_id
+            assert (await moor.run("broken", "hello", parent=None, timeout=60)).status == "failed"
+        self.places["item_id"] = (await moor.inbox(set_aside=True)).items[0].item_id
 
     async def make_key(self) -> None:
         """One that may do everything, and is used from now on: without, nobody gets in any more."""
-        made = await self.served.holdfast().create_key(scopes=["admin"])
+        made = await self.served.moorage().create_key(scopes=["admin"])
         self.places["key_id"] = made.key.key_id
         self.http.headers["authorization"] = f"Bearer {made.text}"
 
@@ -160,7 +160,7 @@ SUCCESSES: dict[tuple[str, str], Case] = {
         {"parameters": {"location": "Rome"}, "session_id": "s-1"},
     ),
     ("GET", "/keys"): Case(items(lambda them: them == [])),
-    ("POST", "/keys"): Case(lambda made: made["text"].startswith("hf_"), {"scopes": ["read"]}),
+    ("POST", "/keys"): Case(lambda made: made["text"].startswith("moor_"), {"scopes": ["read"]}),
     ("DELETE", "/keys/{key_id}"): Case(lambda key: key["revoked_at"] is not None),
     ("GET", "/analytics"): Case(lambda answer: isinstance(answer, dict)),
     ("GET", "/check"): Case(items(lambda them: them == [])),
@@ -214,7 +214,7 @@ async def test_what_is_not_there_is_not_found(world: World, operation: Any) -> N
 )
 async def test_what_was_deleted_is_gone(world: World, operation: Any) -> None:
     case = SUCCESSES[operation.verb, operation.path]
-    await world.served.holdfast().delete("s-1")
+    await world.served.moorage().delete("s-1")
     answer = await world.ask(operation.verb, operation.path, case.body, case.query)
     if operation.name == "should_resume":
         assert answer.json()["decision"] != "resume"
@@ -244,7 +244,7 @@ async def test_what_did_not_change_is_not_sent_again(world: World) -> None:
     tag = (await world.http.get("/sessions/s-1")).headers["etag"]
     same = await world.http.get("/sessions/s-1", headers={"if-none-match": tag})
     assert (same.status_code, same.content, same.headers["etag"]) == (304, b"", tag)
-    await world.served.holdfast().append("s-1", "more")
+    await world.served.moorage().append("s-1", "more")
     assert (await world.http.get("/sessions/s-1", headers={"if-none-match": tag})).status_code == 200
 
 
@@ -369,11 +369,11 @@ async def test_a_header_makes_the_session_that_asks_the_parent(world: World) -> 
 
 @pytest.mark.parametrize("path", ["/runs", "/inbox", "/approvals"])
 async def test_a_filter_takes_a_name_and_knows_what_is_not_there(world: World, path: str) -> None:
-    await world.served.holdfast().create("echo-agent", session_id="named", name="by-name", parent=None)
-    hf = world.served.holdfast()
-    hf.launches = False
-    await hf.run(None, "hello", session="named", mode="async_poll")
-    await hf.request_approval("named", "Sure?")
+    await world.served.moorage().create("echo-agent", session_id="named", name="by-name", parent=None)
+    moor = world.served.moorage()
+    moor.launches = False
+    await moor.run(None, "hello", session="named", mode="async_poll")
+    await moor.request_approval("named", "Sure?")
     asked = [{"session": "named"}, {"session": "by-name"}, {"session_id": "named"}]
     answers = [(await world.http.get(path, params=query)).json() for query in asked]
     assert answers[0]["items"]
@@ -402,6 +402,6 @@ async def test_a_deletion_is_in_the_servers_log(world: World, caplog: pytest.Log
     await world.http.delete("/sessions/s-1", params={"dry_run": "true"})
     assert not caplog.records
     await world.http.delete("/sessions/s-1")
-    [line] = [record for record in caplog.records if record.name == "holdfast.doors.http.visit"]
+    [line] = [record for record in caplog.records if record.name == "moorage.doors.http.visit"]
     assert line.levelname == "WARNING"
     assert "local deleted session s-1 with 1 below it" in line.getMessage()

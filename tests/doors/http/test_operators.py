@@ -20,19 +20,19 @@ import pytest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 from prometheus_client.parser import text_string_to_metric_families
 
-from holdfast import config, sync
-from holdfast.doors import logs
-from holdfast.doors.http import gate, health
-from holdfast.doors.http.app import Door
-from holdfast.doors.http.health import Heart
-from holdfast.doors.http.metrics import Meter
-from holdfast.doors.http.serve import make_door
-from holdfast.doors.http.visit import Visit
-from holdfast.protobuf.agent_platform_pb2 import TaskRequest
-from holdfast.protobuf.agent_platform_pb2_grpc import AgentServiceStub
-from holdfast.protobuf.sessions_pb2 import WatchSessionRequest
-from holdfast.protobuf.sessions_pb2_grpc import SessionServiceStub
-from holdfast.testing.faults import PATIENCE
+from moorage import config, sync
+from moorage.doors import logs
+from moorage.doors.http import gate, health
+from moorage.doors.http.app import Door
+from moorage.doors.http.health import Heart
+from moorage.doors.http.metrics import Meter
+from moorage.doors.http.serve import make_door
+from moorage.doors.http.visit import Visit
+from moorage.protobuf.agent_platform_pb2 import TaskRequest
+from moorage.protobuf.agent_platform_pb2_grpc import AgentServiceStub
+from moorage.protobuf.sessions_pb2 import WatchSessionRequest
+from moorage.protobuf.sessions_pb2_grpc import SessionServiceStub
+from moorage.testing.faults import PATIENCE
 from tests.doors.http.process import Process, until
 
 
@@ -96,16 +96,16 @@ async def test_the_numbers_tell_what_happens_and_what_waits(tmp_path: Path) -> N
         await http.get("/sessions/nobody")
         told = numbers((await http.get("/metrics")).text)
         await door.deps.store.close()
-    assert told["holdfast_requests_total{operation=create,status=201}"] == 3
-    assert told["holdfast_requests_total{operation=get,status=404}"] == 1
-    assert told["holdfast_request_seconds_count{operation=create}"] == 3
-    assert told["holdfast_commit_seconds_count"] >= 1
-    assert told["holdfast_commit_changes_sum"] >= 3
-    assert told["holdfast_queued_turns"] == 1
-    assert 0 < told["holdfast_oldest_queued_seconds"] < timedelta(hours=1).total_seconds()
-    assert told["holdfast_running_turns"] == told["holdfast_streams"] == 0
-    assert told["holdfast_callbacks_waiting"] == told["holdfast_set_aside"] == 0
-    assert told["holdfast_store_bytes"] > 10_000
+    assert told["moorage_requests_total{operation=create,status=201}"] == 3
+    assert told["moorage_requests_total{operation=get,status=404}"] == 1
+    assert told["moorage_request_seconds_count{operation=create}"] == 3
+    assert told["moorage_commit_seconds_count"] >= 1
+    assert told["moorage_commit_changes_sum"] >= 3
+    assert told["moorage_queued_turns"] == 1
+    assert 0 < told["moorage_oldest_queued_seconds"] < timedelta(hours=1).total_seconds()
+    assert told["moorage_running_turns"] == told["moorage_streams"] == 0
+    assert told["moorage_callbacks_waiting"] == told["moorage_set_aside"] == 0
+    assert told["moorage_store_bytes"] > 10_000
 
 
 def test_every_number_is_documented() -> None:
@@ -123,9 +123,9 @@ def test_whichever_worker_is_asked_it_tells_the_numbers_of_all(start: Callable[.
         next(lines)
         for _ in range(10):
             told = numbers(httpx2.get(f"{url}/metrics").text)
-            assert told["holdfast_requests_total{operation=create,status=201}"] == 40
-            assert told["holdfast_commit_changes_sum"] >= 40
-            assert told["holdfast_streams"] == 1
+            assert told["moorage_requests_total{operation=create,status=201}"] == 40
+            assert told["moorage_commit_changes_sum"] >= 40
+            assert told["moorage_streams"] == 1
 
 
 # The log ----------------------------------------------------------------------------------------
@@ -135,10 +135,10 @@ IDS = {"session", "task", "run", "request_id"}
 
 def test_every_line_is_json_and_has_the_ids_of_what_it_is_about(start: Callable[..., Process]) -> None:
     server = start("--log-level", "debug")
-    with sync.connect(server.url) as hf:
-        session = hf.create(agent="echo-agent", task_id="T-1")
-        run = hf.run(None, "hello", session=session.id).run
-        hf.append(session.id, {"role": "assistant", "content": "and on"})
+    with sync.connect(server.url) as moor:
+        session = moor.create(agent="echo-agent", task_id="T-1")
+        run = moor.run(None, "hello", session=session.id).run
+        moor.append(session.id, {"role": "assistant", "content": "and on"})
     answer = httpx2.get(f"{server.url}/sessions/{session.id}", headers={"X-Request-Id": "mine"})
     assert answer.status_code == 200
     assert server.end() == 0
@@ -154,15 +154,15 @@ def test_every_line_is_json_and_has_the_ids_of_what_it_is_about(start: Callable[
 
 
 def test_no_secret_is_in_the_log(start: Callable[..., Process], tmp_path: Path) -> None:
-    with sync.connect(f"sqlite:///{tmp_path / 'home' / 'holdfast.db'}", by="ann") as store:
+    with sync.connect(f"sqlite:///{tmp_path / 'home' / 'moorage.db'}", by="ann") as store:
         key = store.create_key(scopes=["read", "write"]).text
     server = start("--log-level", "debug")
-    with sync.connect(server.url, key=key) as hf:
-        session = hf.create(agent="echo-agent", metadata={"password": "hunter-two"})
-        hf.context.put(session.id, "api_key", "hunter-three")
-        hold = hf.resume(session.id).hold
-        hf.release(session.id, token=str(hold.token))
-        assert hf.run("echo-agent", "hunter-four").status == "completed"
+    with sync.connect(server.url, key=key) as moor:
+        session = moor.create(agent="echo-agent", metadata={"password": "hunter-two"})
+        moor.context.put(session.id, "api_key", "hunter-three")
+        hold = moor.resume(session.id).hold
+        moor.release(session.id, token=str(hold.token))
+        assert moor.run("echo-agent", "hunter-four").status == "completed"
     wrong = key[:-4] + "0000"
     assert httpx2.get(f"{server.url}/sessions?token={key}", headers={"X-Api-Key": wrong}).status_code == 401
     assert server.end() == 0
@@ -173,7 +173,7 @@ def test_no_secret_is_in_the_log(start: Callable[..., Process], tmp_path: Path) 
 
 @pytest.mark.parametrize("lines", [logs.JsonLines(), logs.TextLines()])
 def test_keys_and_tokens_are_taken_out_of_any_text(lines: logging.Formatter) -> None:
-    text = "Authorization: Bearer abc.def; hf_k1_0123456789abcdef0123; hfs_eyJ.c2ln at postgresql://ann:pw@db/x"
+    text = "Authorization: Bearer abc.def; moor_k1_0123456789abcdef0123; moors_eyJ.c2ln at postgresql://ann:pw@db/x"
     try:
         raise ValueError(text)
     except ValueError as error:
@@ -184,14 +184,14 @@ def test_keys_and_tokens_are_taken_out_of_any_text(lines: logging.Formatter) -> 
     for secret in ("abc.def", "0123456789abcdef", "c2ln", "ann:pw"):
         assert secret not in told
     assert "@db/x" in told
-    assert "hf_session" in lines.format(logging.makeLogRecord({"msg": "hf_session is a name like any other"}))
+    assert "moor_session" in lines.format(logging.makeLogRecord({"msg": "moor_session is a name like any other"}))
 
 
 async def test_what_fails_is_in_the_log_with_its_request(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     lines: list[dict[str, Any]] = []
     handler = logging.Handler()
     handler.emit = lambda record: lines.append(json.loads(logs.JsonLines().format(record)))  # type: ignore[method-assign]
-    monkeypatch.setattr(logging.getLogger("holdfast.doors.http.app"), "handlers", [handler])
+    monkeypatch.setattr(logging.getLogger("moorage.doors.http.app"), "handlers", [handler])
     monkeypatch.setattr(gate, "LOOK_FOR_KEYS", timedelta(hours=1))  # once it has looked, the gate needs no store
     with opened(f"sqlite:///{tmp_path / 'x.db'}") as (door, http):
         assert (await http.get("/agents")).status_code == 200
@@ -257,11 +257,11 @@ def test_requests_are_spans_in_the_trace_of_whoever_asks(
         headers={"traceparent": f"00-{trace}-b7ad6b7169203331-01"},
     ).raise_for_status()
     assert server.end() == 0, "what was not sent yet is sent at the end"
-    [(service, span)] = until(lambda: [each for each in collector.spans if each[1].name == "holdfast.create"])
+    [(service, span)] = until(lambda: [each for each in collector.spans if each[1].name == "moorage.create"])
     told = {a.key: a.value.string_value or a.value.int_value for a in span.attributes}
-    assert (service, span.trace_id.hex()) == ("holdfast", trace)
-    assert {"holdfast.session": "s-1", "holdfast.task": "T-1", "http.response.status_code": 201}.items() <= told.items()
-    assert told["holdfast.request_id"]
+    assert (service, span.trace_id.hex()) == ("moorage", trace)
+    assert {"moorage.session": "s-1", "moorage.task": "T-1", "http.response.status_code": 201}.items() <= told.items()
+    assert told["moorage.request_id"]
 
 
 def test_calls_by_grpc_are_counted_traced_and_logged_as_requests_are(
@@ -280,19 +280,19 @@ def test_calls_by_grpc_are_counted_traced_and_logged_as_requests_are(
             agents.ExecuteTask(TaskRequest(agent_id="nobody", session_id="s-1"))
         watch = sessions.WatchSession(WatchSessionRequest(session="s-1"))
         next(watch)
-        assert numbers(httpx2.get(f"{url}/metrics").text)["holdfast_streams"] == 1
+        assert numbers(httpx2.get(f"{url}/metrics").text)["moorage_streams"] == 1
         watch.cancel()
-        cancelled = "holdfast_requests_total{operation=grpc_watch_session,status=CANCELLED}"
+        cancelled = "moorage_requests_total{operation=grpc_watch_session,status=CANCELLED}"
         until(lambda: cancelled in numbers(httpx2.get(f"{url}/metrics").text))
         told = numbers(httpx2.get(f"{url}/metrics").text)
-    assert told["holdfast_requests_total{operation=grpc_execute_task,status=OK}"] == 1
-    assert told["holdfast_requests_total{operation=grpc_execute_task,status=NOT_FOUND}"] == 1
-    assert told["holdfast_request_seconds_count{operation=grpc_execute_task}"] == 2
+    assert told["moorage_requests_total{operation=grpc_execute_task,status=OK}"] == 1
+    assert told["moorage_requests_total{operation=grpc_execute_task,status=NOT_FOUND}"] == 1
+    assert told["moorage_request_seconds_count{operation=grpc_execute_task}"] == 2
     assert server.end() == 0
     lines = [json.loads(line) for line in server.log.read_text().splitlines()]
     [line] = [line for line in lines if line.get("operation") == "grpc_execute_task" and line["status"] == "OK"]
     assert (line["session"], line["task"], line["message"]) == ("s-1", "T-1", "ExecuteTask: OK")
-    until(lambda: len([each for each in collector.spans if each[1].name == "holdfast.grpc_execute_task"]) == 2)
+    until(lambda: len([each for each in collector.spans if each[1].name == "moorage.grpc_execute_task"]) == 2)
     [span] = [span for _, span in collector.spans if span.trace_id.hex() == trace]
     about = {a.key: a.value.string_value for a in span.attributes}
-    assert {"holdfast.session": "s-1", "rpc.method": "ExecuteTask", "rpc.grpc.status": "OK"}.items() <= about.items()
+    assert {"moorage.session": "s-1", "rpc.method": "ExecuteTask", "rpc.grpc.status": "OK"}.items() <= about.items()

@@ -22,11 +22,16 @@ async def place(url: str) -> AsyncIterator[Guarded]:
 
 async def everything_of(place: Guarded, owner: str) -> list[Any]:
     """All that an owner has, for comparing."""
-    hf = place.embedded(owner)
-    lines = [line async for line in hf.export(f"top-{owner}", tree=True)]
-    heads = [(each.session_id, each.version, each.last_entry) for each in await hf.list(limit=100)]
-    runs = [(run.run_id, run.state) for run in await hf.runs()]
-    kept = [(await hf.approvals()), (await hf.inbox()).items, (await hf.launchers()).items, (await hf.deleted()).items]
+    moor = place.embedded(owner)
+    lines = [line async for line in moor.export(f"top-{owner}", tree=True)]
+    heads = [(each.session_id, each.version, each.last_entry) for each in await moor.list(limit=100)]
+    runs = [(run.run_id, run.state) for run in await moor.runs()]
+    kept = [
+        (await moor.approvals()),
+        (await moor.inbox()).items,
+        (await moor.launchers()).items,
+        (await moor.deleted()).items,
+    ]
     return [lines, heads, runs, kept]
 
 

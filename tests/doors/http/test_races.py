@@ -8,7 +8,7 @@ from typing import Any
 import httpx2
 import pytest
 
-from holdfast.testing.faults import PATIENCE
+from moorage.testing.faults import PATIENCE
 from tests.doors.http.server import Served
 
 AT_ONCE = 8
@@ -50,7 +50,7 @@ async def test_whoever_says_who_they_are_gets_the_same_hold_again(served: Served
     same = ("POST", "/sessions/s/resume", {"json": {"holder": "ann's laptop"}})
     answers = await at_once(served, *[same] * AT_ONCE)
     assert {answer.json()["hold"]["token"] for answer in answers} == {answers[0].json()["hold"]["token"]}
-    by_header = {"X-Holdfast-Holder": "ann's laptop"}
+    by_header = {"X-Moorage-Holder": "ann's laptop"}
     assert (await http.post("/sessions/s/resume", headers=by_header)).status_code == 200
     assert (await http.post("/sessions/s/resume")).status_code == 409
     assert (await http.post("/sessions/s/release", json={})).json()["hold"] is None

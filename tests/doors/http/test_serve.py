@@ -1,4 +1,4 @@
-"""`holdfast serve` as people run it: a process, told to stop, killed, doubled, at addresses of all kinds."""
+"""`moorage serve` as people run it: a process, told to stop, killed, doubled, at addresses of all kinds."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from pathlib import Path
 import httpx2
 import pytest
 
-from holdfast import sync
-from holdfast.core.errors import ServerUnreachable
-from holdfast.testing.faults import PATIENCE
+from moorage import sync
+from moorage.core.errors import ServerUnreachable
+from moorage.testing.faults import PATIENCE
 from tests.doors.http.process import Process, answers, until
 
 
@@ -28,14 +28,14 @@ def _is_replaced(process: Process, victim: int) -> bool:
 
 def test_what_a_server_started_is_finished_by_the_next_one(start: Callable[..., Process]) -> None:
     first = start()
-    with sync.connect(first.url) as hf:
-        reply = hf.run("echo-agent", "hello", name="talk")
+    with sync.connect(first.url) as moor:
+        reply = moor.run("echo-agent", "hello", name="talk")
     assert first.end() == 0
     assert reply.result == "Echo Agent Response: hello"
 
-    with sync.connect(start().url) as hf:
-        assert hf.run("echo-agent", "again", session="talk").status == "completed"
-        assert [entry.text for entry in hf.messages("talk", last=4)][::2] == ["hello", "again"]
+    with sync.connect(start().url) as moor:
+        assert moor.run("echo-agent", "again", session="talk").status == "completed"
+        assert [entry.text for entry in moor.messages("talk", last=4)][::2] == ["hello", "again"]
 
 
 SLOW = """
@@ -50,8 +50,8 @@ command = ["sh", "-c", 'echo $$ > "$0/pid"; while ! [ -e "$0/go" ]; do sleep 0.0
 def test_agents_work_on_without_the_server(start: Callable[..., Process], tmp_path: Path, number: int) -> None:
     _define(tmp_path, SLOW.format(folder=tmp_path))
     first = start()
-    with sync.connect(first.url) as hf:
-        run = hf.run("slow", "take your time", mode="async_poll").run.run_id
+    with sync.connect(first.url) as moor:
+        run = moor.run("slow", "take your time", mode="async_poll").run.run_id
     agent = int(until(lambda: (tmp_path / "pid").read_text() if (tmp_path / "pid").exists() else None))
     began = time.monotonic()
     first.end(number)
@@ -60,9 +60,9 @@ def test_agents_work_on_without_the_server(start: Callable[..., Process], tmp_pa
 
     (tmp_path / "go").touch()
     second = start("--log-level", "debug")
-    with sync.connect(second.url) as hf:
-        assert hf.result(run, wait=PATIENCE).result == "done"
-        assert hf.get_run(run).turns == 1
+    with sync.connect(second.url) as moor:
+        assert moor.result(run, wait=PATIENCE).result == "done"
+        assert moor.get_run(run).turns == 1
     [adopted] = [line for line in map(json.loads, second.log.read_text().splitlines()) if "goes on" in line["message"]]
     assert adopted["run"] == run
     assert adopted["session"]
@@ -110,14 +110,14 @@ def test_a_killed_worker_is_replaced_and_nobody_notices(start: Callable[..., Pro
     process = start("--workers", "2")
     url = process.url
     until(lambda: len(process.workers()) == 2)
-    with sync.connect(url) as hf:
-        session = hf.create()
+    with sync.connect(url) as moor:
+        session = moor.create()
         for victim in process.workers():
             os.kill(victim, signal.SIGKILL)
-            hf.append(session.id, "still there")
+            moor.append(session.id, "still there")
             until(partial(_is_replaced, process, victim))
-        assert hf.run("echo-agent", "and agents too").status == "completed"
-        assert [entry.text for entry in hf.messages(session.id)] == ["still there"] * 2
+        assert moor.run("echo-agent", "and agents too").status == "completed"
+        assert [entry.text for entry in moor.messages(session.id)] == ["still there"] * 2
     assert process.end() == 0
     assert process.workers() == [] if Path(f"/proc/{process.pid}").exists() else True
 
@@ -149,7 +149,7 @@ command = ["sh", "-c", '''
 read first
 case "$first" in
   Callbacks*) echo "my child said so" ;;
-  *) holdfast run echo-agent "work for me" --mode async_callback --json > /dev/null && echo "asked" ;;
+  *) moorage run echo-agent "work for me" --mode async_callback --json > /dev/null && echo "asked" ;;
 esac
 ''']
 """
@@ -157,12 +157,12 @@ esac
 
 def test_an_agent_behind_keys_has_children_that_call_back(start: Callable[..., Process], tmp_path: Path) -> None:
     _define(tmp_path, BOSS)
-    with sync.connect(f"sqlite:///{tmp_path / 'home' / 'holdfast.db'}") as store:
+    with sync.connect(f"sqlite:///{tmp_path / 'home' / 'moorage.db'}") as store:
         key = store.create_key(scopes=["write"]).text
-    with sync.connect(start().url, key=key) as hf:
-        reply = hf.run("boss", "have it done", timeout=PATIENCE)
+    with sync.connect(start().url, key=key) as moor:
+        reply = moor.run("boss", "have it done", timeout=PATIENCE)
         assert (reply.status, reply.result) == ("completed", "my child said so")
-        [child] = hf.children(reply.session.id)
+        [child] = moor.children(reply.session.id)
         assert (child.agent_name, child.parent_session_id) == ("echo-agent", reply.session.id)
         assert child.interface == "cli"
 
@@ -170,11 +170,11 @@ def test_an_agent_behind_keys_has_children_that_call_back(start: Callable[..., P
 def test_at_an_address_that_others_reach_it_needs_a_key(start: Callable[..., Process], tmp_path: Path) -> None:
     refused = start("--host", "0.0.0.0")
     assert refused.ended() == 2
-    assert "holdfast keys create" in refused.log.read_text()
+    assert "moorage keys create" in refused.log.read_text()
 
-    environment = {**os.environ, "HOLDFAST_HOME": str(tmp_path / "home")}
+    environment = {**os.environ, "MOORAGE_HOME": str(tmp_path / "home")}
     made = subprocess.run(
-        [sys.executable, "-m", "holdfast", "keys", "create", "--scope", "read", "--json"],
+        [sys.executable, "-m", "moorage", "keys", "create", "--scope", "read", "--json"],
         env=environment,
         capture_output=True,
         check=True,

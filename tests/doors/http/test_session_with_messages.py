@@ -8,16 +8,16 @@ from pathlib import Path
 import httpx2
 import pytest
 
-from holdfast import config
-from holdfast.client import Holdfast
-from holdfast.core.render import to_json
-from holdfast.doors.http.serve import make_door
-from holdfast.service.deps import Caller, Deps
+from moorage import config
+from moorage.client import Moorage
+from moorage.core.render import to_json
+from moorage.doors.http.serve import make_door
+from moorage.service.deps import Caller, Deps
 
 
 @pytest.fixture
 async def deps(tmp_path: Path) -> AsyncIterator[Deps]:
-    deps = config.open_deps(f"sqlite:///{tmp_path / 'holdfast.db'}", threaded=True)
+    deps = config.open_deps(f"sqlite:///{tmp_path / 'moorage.db'}", threaded=True)
     yield deps
     await deps.store.close()
 
@@ -30,26 +30,26 @@ async def http(deps: Deps) -> AsyncIterator[httpx2.AsyncClient]:
 
 
 async def test_messages_are_those_of_the_window(http: httpx2.AsyncClient, deps: Deps) -> None:
-    hf = Holdfast(lambda: deps, Caller())
-    session = await hf.create("agent", name="trip")
-    await hf.append("trip", [{"role": "system", "content": "be brief"}, *map(str, range(30))])
+    moor = Moorage(lambda: deps, Caller())
+    session = await moor.create("agent", name="trip")
+    await moor.append("trip", [{"role": "system", "content": "be brief"}, *map(str, range(30))])
 
     got = await http.get("/sessions/trip", params={"messages": 20})
 
-    window = await hf.messages(session.id, last=20)
-    assert got.json() == {**to_json(await hf.get("trip")), "messages": to_json(window.items)}
+    window = await moor.messages(session.id, last=20)
+    assert got.json() == {**to_json(await moor.get("trip")), "messages": to_json(window.items)}
     assert len(got.json()["messages"]) == 21  # the system message stays
     assert "messages" not in (await http.get("/sessions/trip")).json()
 
 
 async def test_what_has_not_changed_is_not_sent_again(http: httpx2.AsyncClient, deps: Deps) -> None:
-    hf = Holdfast(lambda: deps, Caller())
-    session = await hf.create("agent")
+    moor = Moorage(lambda: deps, Caller())
+    session = await moor.create("agent")
     path = f"/sessions/{session.id}?messages=5"
     tag = (await http.get(path)).headers["etag"]
 
     assert (await http.get(path, headers={"If-None-Match": tag})).status_code == 304
-    await hf.append(session.id, "news")
+    await moor.append(session.id, "news")
     again = await http.get(path, headers={"If-None-Match": tag})
 
     assert again.status_code == 200
@@ -58,7 +58,7 @@ async def test_what_has_not_changed_is_not_sent_again(http: httpx2.AsyncClient, 
 
 @pytest.mark.parametrize("number", ["0", "-1", "many", "1.5", ""])
 async def test_a_wrong_number_is_refused(http: httpx2.AsyncClient, deps: Deps, number: str) -> None:
-    session = await Holdfast(lambda: deps, Caller()).create("agent")
+    session = await Moorage(lambda: deps, Caller()).create("agent")
 
     got = await http.get(f"/sessions/{session.id}", params={"messages": number})
 

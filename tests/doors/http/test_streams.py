@@ -12,14 +12,14 @@ from typing import Any
 import httpx2
 import pytest
 
-from holdfast import config
-from holdfast.core.event import Event
-from holdfast.core.render import to_json
-from holdfast.doors.http.streams import StreamSettings
-from holdfast.launcher.embedded import Embedded
-from holdfast.service.deps import Deps
-from holdfast.stores.memory.store import MemoryStore
-from holdfast.testing.faults import Worker
+from moorage import config
+from moorage.core.event import Event
+from moorage.core.render import to_json
+from moorage.doors.http.streams import StreamSettings
+from moorage.launcher.embedded import Embedded
+from moorage.service.deps import Deps
+from moorage.stores.memory.store import MemoryStore
+from moorage.testing.faults import Worker
 from tests.doors.http.listening import PATIENCE, Listener, listening
 from tests.doors.http.server import OwnerGate, Served, serving
 
@@ -37,27 +37,27 @@ async def until(holds: Callable[[], bool], within: float = 60.0) -> None:
 async def test_a_session_is_replayed_and_followed_with_the_logs_numbers(
     served: Served, http: httpx2.AsyncClient
 ) -> None:
-    hf = served.holdfast()
-    session = await hf.create("planner", parent=None)
-    await hf.append(session.id, ["one", "two"])
+    moor = served.moorage()
+    session = await moor.create("planner", parent=None)
+    await moor.append(session.id, ["one", "two"])
     async with listening(http, f"/sessions/{session.id}/events") as stream:
         heard = await stream.some(3)
         assert [(each.id, each.type) for each in heard] == [(1, "created"), (2, "message"), (3, "message")]
-        stored = [to_json(event) async for event in hf.events(session.id, follow=False)]
+        stored = [to_json(event) async for event in moor.events(session.id, follow=False)]
         assert [each.data for each in heard] == stored
-        await hf.update(session.id, phase="planning")
+        await moor.update(session.id, phase="planning")
         live = await stream.next()
     assert (live.id, live.type, live.data["data"]["to"]) == (4, "phase", "planning")
-    assert [live.data] == [to_json(event) async for event in hf.events(session.id, after=3, follow=False)]
+    assert [live.data] == [to_json(event) async for event in moor.events(session.id, after=3, follow=False)]
 
 
 async def test_all_sessions_have_one_cursor(served: Served, http: httpx2.AsyncClient) -> None:
-    hf = served.holdfast()
-    one = await hf.create(session_id="one", parent=None)
+    moor = served.moorage()
+    one = await moor.create(session_id="one", parent=None)
     async with listening(http, "/events") as stream:
         assert (await stream.next()).data["session_id"] == "one"
-        await hf.create(session_id="two", parent=None)
-        await hf.append(one.id, ["a", "b"])
+        await moor.create(session_id="two", parent=None)
+        await moor.append(one.id, ["a", "b"])
         heard = await stream.some(3)
     assert [(each.id, each.data["session_id"], each.data["data"]["number"]) for each in heard] == [
         (2, "two", 1),
@@ -68,9 +68,9 @@ async def test_all_sessions_have_one_cursor(served: Served, http: httpx2.AsyncCl
 
 @pytest.mark.parametrize("path", ["/sessions/one/events", "/events"])
 async def test_a_reader_goes_on_where_it_was(served: Served, http: httpx2.AsyncClient, path: str) -> None:
-    hf = served.holdfast()
-    await hf.create(session_id="one", parent=None)
-    await hf.append("one", ["a", "b", "c"])
+    moor = served.moorage()
+    await moor.create(session_id="one", parent=None)
+    await moor.append("one", ["a", "b", "c"])
     for request in (
         {"params": {"after": "2"}},
         {"headers": {"last-event-id": "2"}},
@@ -79,20 +79,20 @@ async def test_a_reader_goes_on_where_it_was(served: Served, http: httpx2.AsyncC
         async with listening(http, path, **request) as stream:
             assert [each.id for each in await stream.some(2)] == [3, 4]
     async with listening(http, path, params={"after": "end"}) as stream:
-        await hf.append("one", "d")
+        await moor.append("one", "d")
         assert (await stream.next()).id == 5
-        await hf.delete("one")
+        await moor.delete("one")
 
 
 async def test_a_long_stream_is_replayed_whole_while_it_grows(served: Served, http: httpx2.AsyncClient) -> None:
-    hf = served.holdfast()
-    await hf.create(session_id="one", parent=None)
+    moor = served.moorage()
+    await moor.create(session_id="one", parent=None)
     for _ in range(4):
-        await hf.append("one", ["x"] * 150)
+        await moor.append("one", ["x"] * 150)
 
     async def grow() -> None:
         for _ in range(100):
-            await hf.append("one", "y")
+            await moor.append("one", "y")
 
     async with listening(http, "/sessions/one/events") as one, listening(http, "/events") as everything:
         growing = asyncio.create_task(grow())
@@ -102,11 +102,11 @@ async def test_a_long_stream_is_replayed_whole_while_it_grows(served: Served, ht
 
 
 async def test_only_some_types_or_one_session(served: Served, http: httpx2.AsyncClient) -> None:
-    hf = served.holdfast()
+    moor = served.moorage()
     for name in ("one", "two"):
-        await hf.create(session_id=name, name=f"called-{name}", parent=None)
-        await hf.append(name, "a")
-        await hf.update(name, phase="planning")
+        await moor.create(session_id=name, name=f"called-{name}", parent=None)
+        await moor.append(name, "a")
+        await moor.update(name, phase="planning")
     async with AsyncExitStack() as stack:
 
         async def opened(path: str, **query: str) -> Listener:
@@ -118,21 +118,21 @@ async def test_only_some_types_or_one_session(served: Served, http: httpx2.Async
         assert (await phases.next()).id == 3
         assert (await of_two.next()).data["session_id"] == "two"
         for name in ("one", "two"):
-            await hf.append(name, "b")
-            await hf.update(name, error="oops")
+            await moor.append(name, "b")
+            await moor.update(name, error="oops")
         assert (await phases.next()).id == 5
         assert (await of_two.next()).data["data"]["content"] == "b"
-        await hf.delete("one")
+        await moor.delete("one")
         assert [each.type for each in await phases.rest()] == ["session_deleted"], "the end is always told"
         assert (await gone.next()).data["session_id"] == "one"
 
 
 @pytest.mark.parametrize("path", ["/sessions/one/events", "/events"])
 async def test_json_pages_lead_to_the_end(served: Served, http: httpx2.AsyncClient, path: str) -> None:
-    hf = served.holdfast()
-    await hf.create(session_id="one", parent=None)
-    await hf.append("one", ["a", "b", "c", "d"])
-    await hf.update("one", phase="planning")
+    moor = served.moorage()
+    await moor.create(session_id="one", parent=None)
+    await moor.append("one", ["a", "b", "c", "d"])
+    await moor.update("one", phase="planning")
     headers, seen = {"accept": "application/json"}, []
     after: str | None = "0"
     while after is not None:
@@ -167,23 +167,23 @@ async def test_wrong_questions_are_refused(http: httpx2.AsyncClient, accept: dic
 
 async def test_a_stream_that_is_quiet_gives_signs_of_life(url: str) -> None:
     async with serving(url, settings=StreamSettings(heartbeat=0.05)) as served, served.client() as http:
-        session = await served.holdfast().create(parent=None)
+        session = await served.moorage().create(parent=None)
         async with listening(http, f"/sessions/{session.id}/events") as stream:
             await stream.next()
             waiting = asyncio.create_task(stream.next())
             await until(lambda: stream.comments >= 3)
-            await served.holdfast().append(session.id, "at last")
+            await served.moorage().append(session.id, "at last")
             assert (await waiting).data["data"]["content"] == "at last"
 
 
 async def test_a_stream_that_leaves_out_all_that_happens_gives_signs_of_life_too(url: str) -> None:
     async with serving(url, settings=StreamSettings(heartbeat=0.3)) as served, served.client() as http:
-        hf = served.holdfast()
-        await hf.create(session_id="one", parent=None)
+        moor = served.moorage()
+        await moor.create(session_id="one", parent=None)
 
         async def chatter() -> None:
             while True:
-                await hf.append("one", "again")
+                await moor.append("one", "again")
                 await asyncio.sleep(0.05)
 
         talking = asyncio.create_task(chatter())
@@ -208,17 +208,17 @@ async def test_asking_for_the_head_of_a_stream_opens_none(served: Served, http: 
 async def test_a_deletion_ends_a_sessions_stream_and_each_of_a_cascade_is_told(
     served: Served, http: httpx2.AsyncClient
 ) -> None:
-    hf = served.holdfast()
-    await hf.create(session_id="root", parent=None)
+    moor = served.moorage()
+    await moor.create(session_id="root", parent=None)
     names = ["root", *(f"child-{number}" for number in range(5))]
     for name in names[1:]:
-        await hf.create(session_id=name, parent="root")
+        await moor.create(session_id=name, parent="root")
     async with AsyncExitStack() as stack:
         streams = {name: await stack.enter_async_context(listening(http, f"/sessions/{name}/events")) for name in names}
         everything = await stack.enter_async_context(listening(http, "/events?types=session_deleted"))
         for stream in streams.values():
             assert (await stream.next()).type == "created"
-        await hf.delete("root")
+        await moor.delete("root")
         for name, stream in streams.items():
             [last] = await stream.rest()
             assert (last.type, last.id, last.data["session_id"]) == ("session_deleted", 2, name)
@@ -228,8 +228,8 @@ async def test_a_deletion_ends_a_sessions_stream_and_each_of_a_cascade_is_told(
 
 
 async def test_time_runs_out_while_nobody_asks_for_anything_else(served: Served, http: httpx2.AsyncClient) -> None:
-    hf = served.holdfast()
-    session = await hf.create(parent=None, ttl=1)
+    moor = served.moorage()
+    session = await moor.create(parent=None, ttl=1)
     async with listening(http, f"/sessions/{session.id}/events") as stream:
         assert [each.type for each in await stream.rest()] == ["created", "session_deleted"]
 
@@ -246,25 +246,25 @@ async def test_a_server_that_stops_ends_its_streams(served: Served, http: httpx2
 
 
 async def test_closing_a_stream_leaves_the_run(served: Served, http: httpx2.AsyncClient) -> None:
-    hf = served.holdfast()
-    hf.launches = False
-    session = await hf.create("echo-agent", parent=None)
+    moor = served.moorage()
+    moor.launches = False
+    session = await moor.create("echo-agent", parent=None)
     body = {"content": "hello", "stream": True}
     async with listening(http, f"/sessions/{session.id}/messages", verb="POST", json=body) as stream:
         assert (await stream.next()).data["data"]["content"] == "hello"
     await until(lambda: served.live.count == 0)
-    [run] = (await hf.runs(session=session.id)).items
+    [run] = (await moor.runs(session=session.id)).items
     assert run.state == "queued"
     async with Embedded(served.deps, config.agents):
-        assert (await hf.result(run.run_id, wait=60)).state == "completed"
+        assert (await moor.result(run.run_id, wait=60)).state == "completed"
 
 
 # Answers as they come ----------------------------------------------------------------------------
 
 
 async def test_an_answer_is_streamed_until_its_run_has_settled(served: Served, http: httpx2.AsyncClient) -> None:
-    session = await served.holdfast().create("echo-agent", parent=None)
-    await served.holdfast().append(session.id, "earlier")
+    session = await served.moorage().create("echo-agent", parent=None)
+    await served.moorage().append(session.id, "earlier")
     body = {"content": "hello", "stream": True}
     async with (
         Embedded(served.deps, config.agents),
@@ -283,7 +283,7 @@ async def test_an_answer_is_streamed_until_its_run_has_settled(served: Served, h
 
 
 async def test_the_stream_of_a_message_that_asks_nobody_ends_with_it(served: Served, http: httpx2.AsyncClient) -> None:
-    await served.holdfast().create(session_id="one", parent=None)
+    await served.moorage().create(session_id="one", parent=None)
     body = {"messages": ["a", "b"], "stream": True}
     async with listening(http, "/sessions/one/messages", verb="POST", json=body) as stream:
         heard = await stream.rest()
@@ -292,11 +292,11 @@ async def test_the_stream_of_a_message_that_asks_nobody_ends_with_it(served: Ser
 
 
 async def test_a_session_deleted_while_it_answers_ends_the_stream(served: Served, http: httpx2.AsyncClient) -> None:
-    await served.holdfast().create("echo-agent", session_id="one", parent=None)
+    await served.moorage().create("echo-agent", session_id="one", parent=None)
     body = {"content": "a", "stream": True}
     async with listening(http, "/sessions/one/messages", verb="POST", json=body) as stream:
         await stream.next()
-        await served.holdfast().delete("one", force=True)
+        await served.moorage().delete("one", force=True)
         assert [each.type for each in await stream.rest()] == ["session_deleted", "done"]
 
 
@@ -304,7 +304,7 @@ async def test_a_deletion_is_a_warning_in_the_log_and_an_event_for_each_leaves_f
     served: Served, http: httpx2.AsyncClient, caplog: pytest.LogCaptureFixture
 ) -> None:
     for name, parent in (("top", None), ("mid", "top"), ("leaf", "mid")):
-        await served.holdfast().create(session_id=name, parent=parent)
+        await served.moorage().create(session_id=name, parent=parent)
     async with listening(http, "/events") as stream:
         assert (await http.delete("/sessions/top", params={"dry_run": "true"})).json()["cascaded_children"] == 2
         assert caplog.messages == []
@@ -323,8 +323,8 @@ async def test_a_deletion_is_a_warning_in_the_log_and_an_event_for_each_leaves_f
 async def test_one_owners_streams_carry_nobody_elses_events(url: str) -> None:
     async with serving(url, gate=OwnerGate) as served, served.client() as http, AsyncExitStack() as stack:
         for owner in ("ann", "bob"):
-            await served.holdfast(owner).create(session_id=f"of-{owner}", parent=None)
-            await served.holdfast(owner).create(session_id="same", parent=None)
+            await served.moorage(owner).create(session_id=f"of-{owner}", parent=None)
+            await served.moorage(owner).create(session_id="same", parent=None)
         streams: dict[str, Listener] = {}
         for owner in ("ann", "bob"):
             who = {"x-owner": owner}
@@ -336,8 +336,8 @@ async def test_one_owners_streams_carry_nobody_elses_events(url: str) -> None:
             assert (await http.get(f"/sessions/of-{other}/events", headers=who)).status_code == 404
             assert (await http.get("/events", params={"session": f"of-{other}"}, headers=who)).status_code == 404
         for owner in ("ann", "bob"):
-            await served.holdfast(owner).append("same", f"by {owner}")
-            await served.holdfast(owner).append(f"of-{owner}", f"by {owner}")
+            await served.moorage(owner).append("same", f"by {owner}")
+            await served.moorage(owner).append(f"of-{owner}", f"by {owner}")
         for owner in ("ann", "bob"):
             heard = await streams[owner].some(4)
             assert [each.data["session_id"] for each in heard] == [f"of-{owner}", "same", "same", f"of-{owner}"]
@@ -363,8 +363,8 @@ async def test_streams_are_limited_for_each_and_in_all(url: str) -> None:
 
 async def test_a_slow_reader_is_dropped_and_misses_nothing_when_it_comes_back(url: str) -> None:
     async with serving(url, settings=StreamSettings(drained_within=0.5)) as served, served.client() as http:
-        hf = served.holdfast()
-        await hf.create(session_id="one", parent=None)
+        moor = served.moorage()
+        await moor.create(session_id="one", parent=None)
         with socket.socket() as slow:
             slow.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
             slow.setblocking(False)
@@ -373,7 +373,7 @@ async def test_a_slow_reader_is_dropped_and_misses_nothing_when_it_comes_back(ur
             slow.send(b"GET /sessions/one/events HTTP/1.1\r\nhost: localhost\r\n\r\n")
             await until(lambda: served.live.count == 1)
             for _ in range(60):
-                await hf.append("one", "x" * 250_000)
+                await moor.append("one", "x" * 250_000)
             await until(lambda: served.live.count == 0)
             await until(lambda: served.connections == 0)  # what it did not read is not kept for it
             read = await _read_all(slow)
@@ -421,8 +421,8 @@ async def on_a_store() -> AsyncIterator[Callable[[MemoryStore], Awaitable[Served
 
 async def test_events_arrive_though_no_wake_up_does(on_a_store: Any) -> None:
     served = await on_a_store(Deaf())
-    hf = served.holdfast()
-    await hf.create(session_id="one", parent=None)
+    moor = served.moorage()
+    await moor.create(session_id="one", parent=None)
     async with (
         served.client() as http,
         listening(http, "/sessions/one/events") as one,
@@ -430,7 +430,7 @@ async def test_events_arrive_though_no_wake_up_does(on_a_store: Any) -> None:
     ):
         for stream in (one, all_):
             await stream.next()
-        await hf.append("one", "unannounced")
+        await moor.append("one", "unannounced")
         async with asyncio.timeout(20):
             for stream in (one, all_):
                 assert (await stream.next()).data["data"]["content"] == "unannounced"
@@ -438,30 +438,30 @@ async def test_events_arrive_though_no_wake_up_does(on_a_store: Any) -> None:
 
 async def test_a_gap_in_what_is_handed_over_is_filled_from_the_store(on_a_store: Any) -> None:
     served = await on_a_store(Forgetful())
-    hf = served.holdfast()
-    await hf.create(session_id="one", parent=None)
+    moor = served.moorage()
+    await moor.create(session_id="one", parent=None)
     async with served.client() as http, listening(http, "/sessions/one/events") as stream:
         await stream.next()
         for number in range(2, 32):
-            await hf.append("one", "x")
+            await moor.append("one", "x")
             if number % 3 == 1:  # those that the feed has
                 assert [each.id for each in await stream.some(3)] == [number - 2, number - 1, number]
 
 
 WRITER = """
 import sys
-from holdfast import sync
-hf = sync.connect(sys.argv[1])
+from moorage import sync
+moor = sync.connect(sys.argv[1])
 print("ready", flush=True)
 for line in sys.stdin:
-    hf.append("one", line.strip())
+    moor.append("one", line.strip())
 """
 
 
 async def test_what_another_process_writes_arrives(tmp_path: Path) -> None:
-    url = f"sqlite:///{tmp_path / 'holdfast.db'}"
+    url = f"sqlite:///{tmp_path / 'moorage.db'}"
     async with serving(url) as served, served.client() as http:
-        await served.holdfast().create(session_id="one", parent=None)
+        await served.moorage().create(session_id="one", parent=None)
         with Worker(WRITER, url) as writer:
             await asyncio.to_thread(writer.line)
             async with (

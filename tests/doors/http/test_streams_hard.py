@@ -18,7 +18,7 @@ SESSIONS, TURNS = 1_000, 20
 
 
 async def test_a_reader_that_comes_back_after_kill_9_sees_everything_once(tmp_path: Path) -> None:
-    url, port = f"sqlite:///{tmp_path / 'holdfast.db'}", free_port()
+    url, port = f"sqlite:///{tmp_path / 'moorage.db'}", free_port()
     seen: dict[str, list[int]] = {"/sessions/one/events": [], "/events": []}
     last, said = MESSAGES + 1, 0
 
@@ -81,7 +81,7 @@ class _Life:
 
 
 async def test_a_server_told_to_stop_ends_its_streams_and_then_itself(tmp_path: Path) -> None:
-    url, port = f"sqlite:///{tmp_path / 'holdfast.db'}", free_port()
+    url, port = f"sqlite:///{tmp_path / 'moorage.db'}", free_port()
     with serving_process(url, port) as server:
         stream = await Plain.open(f"http://127.0.0.1:{port}", "/events")
         os.kill(server.pid, signal.SIGTERM)
@@ -92,10 +92,10 @@ async def test_a_server_told_to_stop_ends_its_streams_and_then_itself(tmp_path: 
 
 
 async def test_a_thousand_sessions_with_a_stream_each_get_every_message(tmp_path: Path) -> None:
-    async with serving(f"sqlite:///{tmp_path / 'holdfast.db'}") as served, asyncio.timeout(110):
-        hf = served.holdfast()
+    async with serving(f"sqlite:///{tmp_path / 'moorage.db'}") as served, asyncio.timeout(110):
+        moor = served.moorage()
         names = [f"s-{number}" for number in range(SESSIONS)]
-        await asyncio.gather(*(hf.create(session_id=name, parent=None) for name in names))
+        await asyncio.gather(*(moor.create(session_id=name, parent=None) for name in names))
         streams = [await Plain.open(served.url, f"/sessions/{name}/events") for name in names]
         everything = await Plain.open(served.url, "/events")
         assert served.live.count == SESSIONS + 1
@@ -103,7 +103,7 @@ async def test_a_thousand_sessions_with_a_stream_each_get_every_message(tmp_path
             everything.read_until(SESSIONS * (TURNS + 1)), *(stream.read_until(TURNS + 1) for stream in streams)
         )
         for turn in range(TURNS):
-            await asyncio.gather(*(hf.append(name, f"turn {turn}") for name in names))
+            await asyncio.gather(*(moor.append(name, f"turn {turn}") for name in names))
         await reading
         assert all(stream.ids == list(range(1, TURNS + 2)) for stream in streams)
         assert everything.ids == list(range(1, SESSIONS * (TURNS + 1) + 1))

@@ -9,7 +9,7 @@ from pathlib import Path
 import httpx2
 import pytest
 
-from holdfast.service.keys import session_token
+from moorage.service.keys import session_token
 from tests.doors.http.visitors import Asked, Guarded, ask, everything, guarded, settle_in
 
 NEVER = {  # whatever it names; all of them are for keys
@@ -23,7 +23,7 @@ FOR_ALL = {"agents", "agent", "tools", "healthz", "readyz", "openapi", "docs", "
 
 @pytest.fixture
 async def place(tmp_path: Path) -> AsyncIterator[Guarded]:
-    async with guarded(f"sqlite:///{tmp_path / 'holdfast.db'}") as door:
+    async with guarded(f"sqlite:///{tmp_path / 'moorage.db'}") as door:
         yield door
 
 
@@ -34,7 +34,7 @@ async def bearer(place: Guarded, session_id: str, owner: str = "ann") -> httpx2.
 
 def named(place: Guarded) -> list[tuple[str, Asked]]:
     """Every request, with the name of what it asks for."""
-    from holdfast.remote.operations import OPERATIONS
+    from moorage.remote.operations import OPERATIONS
 
     names = [operation.name for operation in OPERATIONS] + [each.name for _, _, each in place.door.described]
     return list(zip(names, everything(place.door), strict=True))
@@ -103,7 +103,7 @@ async def test_a_header_does_not_carry_a_token_further(place: Guarded) -> None:
 async def test_a_token_ends_and_no_letter_of_it_can_be_changed(place: Guarded) -> None:
     await settle_in(place, "ann")
     text = await session_token(place.door.deps, "ann", "s-ann", timedelta(milliseconds=1))
-    for wrong in (text, text[:-1] + ("a" if text[-1] != "a" else "b"), "hfs_", "hfs_x.y"):
+    for wrong in (text, text[:-1] + ("a" if text[-1] != "a" else "b"), "moors_", "moors_x.y"):
         answer = await place.visitor(wrong).get("/sessions/s-ann")
         assert (answer.status_code, answer.json()["code"]) == (401, "unauthorized")
         assert answer.headers["www-authenticate"] == "Bearer"
@@ -114,7 +114,7 @@ SCOPES = {"read": {"read"}, "write": {"read", "write"}, "approve": {"approve"}, 
 
 @pytest.mark.parametrize("held", SCOPES)
 async def test_a_key_without_the_scope_is_told_which_it_lacks(place: Guarded, held: str) -> None:
-    from holdfast.remote.operations import OPERATIONS
+    from moorage.remote.operations import OPERATIONS
 
     wanted = [operation.scope.value for operation in OPERATIONS]
     wanted += ["" if each.scope is None else each.scope.value for _, _, each in place.door.described]
@@ -127,7 +127,7 @@ async def test_a_key_without_the_scope_is_told_which_it_lacks(place: Guarded, he
             assert answer.json()["scope"] == scope
 
 
-@pytest.mark.parametrize("given", [{}, {"authorization": "Basic eDp5"}, {"authorization": "Bearer hf_x_y"}])
+@pytest.mark.parametrize("given", [{}, {"authorization": "Basic eDp5"}, {"authorization": "Bearer moor_x_y"}])
 async def test_without_a_key_that_counts_every_route_is_shut(place: Guarded, given: dict[str, str]) -> None:
     anns = await settle_in(place, "ann")
     async with httpx2.AsyncClient(base_url=place.url, headers=given) as stranger:

@@ -9,13 +9,13 @@ from typing import Any, NamedTuple
 
 import httpx2
 
-from holdfast import config
-from holdfast.client import Holdfast
-from holdfast.doors.http.app import Door
-from holdfast.doors.http.serve import make_door
-from holdfast.remote.operations import OPERATIONS
-from holdfast.service.deps import Caller, Deps
-from holdfast.testing.faults import PATIENCE
+from moorage import config
+from moorage.client import Moorage
+from moorage.doors.http.app import Door
+from moorage.doors.http.serve import make_door
+from moorage.remote.operations import OPERATIONS
+from moorage.service.deps import Caller, Deps
+from moorage.testing.faults import PATIENCE
 from tests.doors.http.server import address_of, running
 
 SECRET = "wombat"  # in all that ann says
@@ -86,11 +86,11 @@ class Guarded:
         self._clients.append(httpx2.AsyncClient(base_url=self.url, timeout=PATIENCE, headers=headers))
         return self._clients[-1]
 
-    def embedded(self, owner: str) -> Holdfast:
+    def embedded(self, owner: str) -> Moorage:
         """The same store without the door."""
-        hf = Holdfast(lambda: self.door.deps, Caller(owner=owner, by=owner, interface="test", holder="test"))
-        hf.launches = False
-        return hf
+        moor = Moorage(lambda: self.door.deps, Caller(owner=owner, by=owner, interface="test", holder="test"))
+        moor.launches = False
+        return moor
 
     async def key(self, owner: str, *scopes: str) -> str:
         """A new key."""
@@ -119,23 +119,23 @@ async def guarded(url: str) -> AsyncIterator[Guarded]:
 
 async def settle_in(place: Guarded, owner: str) -> dict[str, str]:
     """A family with everything that a session may have; where it all is."""
-    hf, told = place.embedded(owner), f"{SECRET} of {owner}"
-    await hf.create("planner", session_id=f"top-{owner}", parent=None)
-    session = await hf.create(
+    moor, told = place.embedded(owner), f"{SECRET} of {owner}"
+    await moor.create("planner", session_id=f"top-{owner}", parent=None)
+    session = await moor.create(
         "planner", session_id=f"s-{owner}", name=f"plan-{owner}", purpose=told, metadata={"why": told},
         parent=f"top-{owner}", project_dir=f"/{SECRET}",
     )  # fmt: skip
-    await hf.create(session_id=f"child-{owner}", parent=session.id, purpose=told)
-    await hf.append(session.id, [told, f"{told} again"])
-    number = (await hf.save_checkpoint(session.id, {"step": told})).number
-    await hf.context.put(session.id, "tone", told)
-    await hf.delegate("planner", task_id=session.task_id)
-    await hf.create(session_id=f"asks-{owner}", parent=session.id)
-    approval = await hf.request_approval(f"asks-{owner}", f"{told}?")
-    run = (await hf.run("echo-agent", told, mode="async_poll", session_id=f"runs-{owner}", parent=session.id)).run
-    [item] = (await hf.inbox(f"runs-{owner}")).items
-    await hf.create(session_id=f"gone-{owner}", name=f"{SECRET}-{owner}", parent=None)
-    await hf.delete(f"gone-{owner}", reason=told)
+    await moor.create(session_id=f"child-{owner}", parent=session.id, purpose=told)
+    await moor.append(session.id, [told, f"{told} again"])
+    number = (await moor.save_checkpoint(session.id, {"step": told})).number
+    await moor.context.put(session.id, "tone", told)
+    await moor.delegate("planner", task_id=session.task_id)
+    await moor.create(session_id=f"asks-{owner}", parent=session.id)
+    approval = await moor.request_approval(f"asks-{owner}", f"{told}?")
+    run = (await moor.run("echo-agent", told, mode="async_poll", session_id=f"runs-{owner}", parent=session.id)).run
+    [item] = (await moor.inbox(f"runs-{owner}")).items
+    await moor.create(session_id=f"gone-{owner}", name=f"{SECRET}-{owner}", parent=None)
+    await moor.delete(f"gone-{owner}", reason=told)
     launch = place.visitor(await place.key(owner, "launch"))
     launcher = (await launch.post("/launchers", json={"name": told})).json()["launcher_id"]
     wish = {"agents": {"echo-agent": "resume"}}
@@ -149,7 +149,7 @@ async def settle_in(place: Guarded, owner: str) -> dict[str, str]:
         "item_id": item.item_id,
         "launcher_id": launcher,
         "turn_id": turn["turn"]["turn_id"],
-        "key_id": (await hf.keys()).items[0].key_id,
+        "key_id": (await moor.keys()).items[0].key_id,
         "name": "greeter",
         "tool": "weather-tool",
     }

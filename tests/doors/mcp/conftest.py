@@ -12,6 +12,6 @@ from tests.doors.mcp.serving import Served, serving
 
 @pytest.fixture
 async def served(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Served]:
-    monkeypatch.setenv("HOLDFAST_HOME", str(tmp_path))
+    monkeypatch.setenv("MOORAGE_HOME", str(tmp_path))
     async with serving(tmp_path) as server:
         yield server

@@ -11,10 +11,10 @@ from typing import Any
 import httpx2
 import uvicorn
 
-from holdfast import config
-from holdfast.client import Holdfast
-from holdfast.doors.http.serve import make_door
-from holdfast.service.deps import Caller, Deps
+from moorage import config
+from moorage.client import Moorage
+from moorage.doors.http.serve import make_door
+from moorage.service.deps import Caller, Deps
 from tests.doors.mcp.ways import OLD, PATIENCE
 
 HELLO = {
@@ -32,18 +32,18 @@ class Served:
     def __init__(self, deps: Deps, port: int, home: Path) -> None:
         self.deps, self.port, self.home, self.url = deps, port, home, f"http://127.0.0.1:{port}"
 
-    def holdfast(self, owner: str = "local") -> Holdfast:
-        return Holdfast(lambda: self.deps, Caller(owner=owner, by="test", interface="test", holder="test"))
+    def moorage(self, owner: str = "local") -> Moorage:
+        return Moorage(lambda: self.deps, Caller(owner=owner, by="test", interface="test", holder="test"))
 
     async def key(self, owner: str, *scopes: str) -> dict[str, str]:
         """The headers of whoever has a new key."""
-        made = await self.holdfast().create_key(owner=owner, scopes=scopes or ("read", "write"))
+        made = await self.moorage().create_key(owner=owner, scopes=scopes or ("read", "write"))
         return {"Authorization": f"Bearer {made.text}"}
 
 
 @asynccontextmanager
 async def serving(home: Path) -> AsyncIterator[Served]:
-    deps = config.open_deps(f"sqlite:///{home}/holdfast.db", threaded=True)
+    deps = config.open_deps(f"sqlite:///{home}/moorage.db", threaded=True)
     door = make_door(deps, stop=asyncio.Event())
     server = uvicorn.Server(uvicorn.Config(door, port=0, lifespan="off", ws="none", log_config=None))
     task = asyncio.create_task(server._serve())

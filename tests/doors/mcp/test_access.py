@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from mcp.shared.exceptions import MCPError
 
-from holdfast.service import keys
+from moorage.service import keys
 from tests.doors.mcp.serving import ACCEPT, HELLO, Served, open_http
 from tests.doors.mcp.ways import NEW, OLD, client
 
@@ -17,7 +17,7 @@ from tests.doors.mcp.ways import NEW, OLD, client
         ({"Origin": "http://localhost:3000"}, 200),
         ({"Origin": "https://evil.example"}, 403),
         ({"Host": "evil.example"}, 403),
-        ({"Authorization": "Bearer hf_nonsense"}, 401),
+        ({"Authorization": "Bearer moor_nonsense"}, 401),
     ],
 )
 async def test_strangers_on_this_machine_only(served: Served, headers: dict[str, str], status: int) -> None:
@@ -40,12 +40,12 @@ async def test_two_owners_never_meet(served: Served, version: str) -> None:
         assert status.structured_content["error"]["code"] == "session_not_found"
         assert (await mcp.list_resources()).resources == []
         with pytest.raises(MCPError, match="session_not_found"):
-            await mcp.read_resource("holdfast://sessions/shared/log")
+            await mcp.read_resource("moorage://sessions/shared/log")
         assert (await mcp.call_tool("search_sessions", {"query": "secret"})).structured_content["hits"] == []
         asked = await mcp.call_tool("echo-agent", {"input": "what did I say?", "session_id": "shared"})
         assert "Remembered: nothing yet" in asked.structured_content["output"]
-    assert (await served.holdfast("two").get("shared")).owner == "two"
-    assert await served.holdfast("one").context.get("shared") == {"k": "one"}
+    assert (await served.moorage("two").get("shared")).owner == "two"
+    assert await served.moorage("one").context.get("shared") == {"k": "one"}
 
 
 async def test_a_session_of_the_protocol_is_no_password(served: Served) -> None:
@@ -63,7 +63,7 @@ async def test_a_session_of_the_protocol_is_no_password(served: Served) -> None:
 
 
 async def test_a_key_for_reading_only_reads(served: Served) -> None:
-    await served.holdfast("one").create(session_id="mine")
+    await served.moorage("one").create(session_id="mine")
     async with client(f"http {NEW}", served.home, served.port, headers=await served.key("one", "read")) as mcp:
         assert not (await mcp.call_tool("get_agent_session_status", {"session_id": "mine"})).is_error
         for name, arguments in (
@@ -77,17 +77,17 @@ async def test_a_key_for_reading_only_reads(served: Served) -> None:
 
 
 async def test_a_token_reaches_its_session_and_below(served: Served) -> None:
-    hf = served.holdfast()
-    await hf.create_key()
-    own, other = await hf.create(session_id="own"), await hf.create(session_id="other")
-    child = await hf.create(session_id="child", parent=own.session_id)
+    moor = served.moorage()
+    await moor.create_key()
+    own, other = await moor.create(session_id="own"), await moor.create(session_id="other")
+    child = await moor.create(session_id="child", parent=own.session_id)
     text = await keys.session_token(served.deps, "local", "own")
     async with client(f"http {NEW}", served.home, served.port, headers={"Authorization": f"Bearer {text}"}) as mcp:
         assert (await mcp.call_tool("get_agent_session_status", {})).structured_content["session_id"] == "own"
         listed = await mcp.call_tool("list_agent_sessions", {})
         assert [each["session_id"] for each in listed.structured_content["sessions"]] == [child.session_id]
         await mcp.call_tool("echo-agent", {"input": "hi", "session_id": "made-here"})
-        assert (await hf.get("made-here")).parent_session_id == "own"
+        assert (await moor.get("made-here")).parent_session_id == "own"
         for name, arguments in (
             ("get_agent_session_status", {"session_id": other.session_id}),
             ("send_message", {"session_id": other.session_id, "message": "x"}),
@@ -114,7 +114,7 @@ async def test_a_token_reaches_its_session_and_below(served: Served) -> None:
             assert refused.is_error, name
             assert refused.structured_content["error"]["code"] == "out_of_reach", (name, refused.structured_content)
         with pytest.raises(MCPError, match="out_of_reach"):
-            await mcp.read_resource("holdfast://sessions/other")
+            await mcp.read_resource("moorage://sessions/other")
         uris = [resource.uri for resource in (await mcp.list_resources()).resources]
         assert not any("other" in uri for uri in uris)
     headers = {"Authorization": f"Bearer {text}", "X-Agent-Session-Id": "other"}
@@ -133,10 +133,10 @@ async def test_a_token_reaches_its_session_and_below(served: Served) -> None:
 async def test_without_the_library_the_server_says_what_is_missing(
     served: Served, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("holdfast.doors.mcp.door.find_spec", lambda _: None)
+    monkeypatch.setattr("moorage.doors.mcp.door.find_spec", lambda _: None)
     async with open_http(served, headers=ACCEPT) as http:
         answer = await http.post("/mcp", json=HELLO)
         assert (answer.status_code, answer.json()["code"]) == (422, "unsupported")
-        assert "holdfast[mcp]" in answer.json()["detail"]
+        assert "moorage[mcp]" in answer.json()["detail"]
         assert (await http.head("/mcp")).status_code == 422
         assert (await http.get("/sessions")).status_code == 200

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from holdfast import sync
-from holdfast.core.session import Session
-from holdfast.service.family import TreeNode
+from moorage import sync
+from moorage.core.session import Session
+from moorage.service.family import TreeNode
 from tests.doors.mcp.ways import NEW, OLD, client, define, server_process, text_of
 
 # Asks the next generation by MCP, over HTTP with the header or over stdio with the variable, and says what it heard.
@@ -35,13 +35,13 @@ async def ask(where):
 
 async def main():
     if way == "stdio":
-        program = StdioServerParameters(command=sys.executable, args=["-m", "holdfast", "mcp"], env=dict(os.environ))
+        program = StdioServerParameters(command=sys.executable, args=["-m", "moorage", "mcp"], env=dict(os.environ))
         return await ask(program)
     headers = {"X-Agent-Session-Name": os.environ["AGENT_SESSION_NAME"]}
-    if token := os.environ.get("HOLDFAST_TOKEN"):
+    if token := os.environ.get("MOORAGE_TOKEN"):
         headers["Authorization"] = f"Bearer {token}"
     async with httpx2.AsyncClient(headers=headers, timeout=60) as http:
-        await ask(streamable_http_client(os.environ["HOLDFAST_URL"] + "/mcp", http_client=http))
+        await ask(streamable_http_client(os.environ["MOORAGE_URL"] + "/mcp", http_client=http))
 
 if int(depth) == 0:
     print("leaf")
@@ -59,14 +59,14 @@ async def test_three_generations_by_mcp_alone(tmp_path: Path, way: str, version:
         tmp_path, f'[agent]\nname = "link"\nkind = "command"\ncommand = {json.dumps([sys.executable, str(script)])}\n'
     )
     mode = "legacy" if version == OLD else version
-    with sync.connect(f"sqlite:///{tmp_path}/holdfast.db") as hf, server_process(tmp_path) as server:
-        headers = {"Authorization": f"Bearer {hf.create_key(scopes=['read', 'write']).text}"} if keyed else {}
+    with sync.connect(f"sqlite:///{tmp_path}/moorage.db") as moor, server_process(tmp_path) as server:
+        headers = {"Authorization": f"Bearer {moor.create_key(scopes=['read', 'write']).text}"} if keyed else {}
         async with client(f"http {version}", tmp_path, server.port, headers=headers) as mcp:
             asked = {"agent": "link", "prompt": f"{way} {mode} 2", "session_name": "orchestrator"}
             result = await mcp.call_tool("start_agent_session", asked)
         assert not result.is_error, text_of(result)
         assert result.structured_content["run"]["result"] == "above above leaf of 1 of 1"
-        top, child, grandchild = generations(hf.tree("orchestrator"))
+        top, child, grandchild = generations(moor.tree("orchestrator"))
     assert top.parent_session_id is None
     assert (child.parent_session_id, child.parent_session_name) == (top.session_id, "orchestrator")
     assert grandchild.parent_session_id == child.session_id
@@ -81,8 +81,8 @@ def generations(node: TreeNode) -> list[Session]:
 
 @pytest.mark.timeout(180)
 async def test_a_parent_is_told_by_callback_and_can_wait_for_all(tmp_path: Path) -> None:
-    with sync.connect(f"sqlite:///{tmp_path}/holdfast.db") as hf, server_process(tmp_path) as server:
-        parent = hf.create("echo-agent", name="parent")
+    with sync.connect(f"sqlite:///{tmp_path}/moorage.db") as moor, server_process(tmp_path) as server:
+        parent = moor.create("echo-agent", name="parent")
         headers: dict[str, Any] = {"X-Agent-Session-Name": "parent"}
         async with client(f"http {NEW}", tmp_path, server.port, headers=headers) as mcp:
             for word in ("one", "two"):
@@ -93,7 +93,7 @@ async def test_a_parent_is_told_by_callback_and_can_wait_for_all(tmp_path: Path)
         told = waited.structured_content
         assert (told["all_settled"], told["open"]) == (True, 0)
         assert sorted(run["correlation"] for run in told["settled"]) == ["one", "two"]
-        callbacks = [(entry.data or {})["correlation"] for entry in hf.log(parent.session_id, kinds=["callback"])]
+        callbacks = [(entry.data or {})["correlation"] for entry in moor.log(parent.session_id, kinds=["callback"])]
         assert sorted(callbacks) == ["one", "two"]
 
 

@@ -41,8 +41,8 @@ ODD: tuple[Any, ...] = (
     "subscriptions/listen",
     "logging/setLevel",
     "completion/complete",
-    "holdfast://sessions/%00",
-    "holdfast://sessions/x/log?after=99999999999999999999",
+    "moorage://sessions/%00",
+    "moorage://sessions/x/log?after=99999999999999999999",
 )
 KEYS = (
     "jsonrpc",
@@ -79,7 +79,7 @@ def _frame(chance: random.Random) -> bytes:
         params = {
             "name": chance.choice(NAMES),
             "arguments": {"input": "x"},
-            "uri": "holdfast://sessions/x",
+            "uri": "moorage://sessions/x",
             "_meta": META,
         }
         message = {"jsonrpc": "2.0", "id": chance.randrange(5), "method": "tools/call", "params": params}

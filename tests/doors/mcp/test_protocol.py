@@ -14,7 +14,7 @@ from mcp import Client
 from mcp.shared.exceptions import MCPError
 from mcp.shared.subscriptions import ResourceUpdated, ToolsListChanged
 
-from holdfast import sync
+from moorage import sync
 from tests.doors.mcp.ways import OLD, SLOW, TALKER, WAYS, client, define, is_alive, server_process, text_of
 
 TABLE = (
@@ -186,7 +186,7 @@ async def test_clients_hear_of_other_tools_and_of_sessions_they_follow(way: str,
                 pass
         else:
             await mcp.call_tool("send_message", {"session_id": name, "message": "first"})
-            uri = f"holdfast://sessions/{name}/log"
+            uri = f"moorage://sessions/{name}/log"
             async with mcp.listen(tools_list_changed=True, resource_subscriptions=[uri]) as changes:
                 define(place.home, f'[agent]\nname = "{name}"\nkind = "command"\ncommand = ["true"]\n')
                 assert await anext(changes) == ToolsListChanged()
@@ -201,23 +201,23 @@ async def test_sessions_and_logs_are_resources(way: str, place: Place) -> None:
         for text in ("one", "two", "three"):
             await mcp.call_tool("send_message", {"session_id": session, "message": text})
         listed = [resource.uri for resource in (await mcp.list_resources()).resources]
-        assert f"holdfast://sessions/{session}" in listed
+        assert f"moorage://sessions/{session}" in listed
         templates = (await mcp.list_resource_templates()).resource_templates
         assert [template.uri_template for template in templates] == [
-            "holdfast://sessions/{session_id}",
-            "holdfast://sessions/{session_id}/log{?after,limit}",
-            "holdfast://sessions/{session_id}/messages{?before,limit}",
+            "moorage://sessions/{session_id}",
+            "moorage://sessions/{session_id}/log{?after,limit}",
+            "moorage://sessions/{session_id}/messages{?before,limit}",
         ]
-        assert (await read(mcp, f"holdfast://sessions/{session}"))["state"] == "active"
-        said, uri = [], f"holdfast://sessions/{session}/log?limit=2"
+        assert (await read(mcp, f"moorage://sessions/{session}"))["state"] == "active"
+        said, uri = [], f"moorage://sessions/{session}/log?limit=2"
         while uri:
             page = await read(mcp, uri)
             said += [entry["content"] for entry in page["entries"] if entry["content"]]
             uri = page["next"]
         assert said == ["one", "two", "three"]
-        messages = await read(mcp, f"holdfast://sessions/{session}/messages?limit=1")
+        messages = await read(mcp, f"moorage://sessions/{session}/messages?limit=1")
         assert [entry["content"] for entry in messages["messages"]] == ["three"]
-        for wrong in ("holdfast://sessions/nobody", "holdfast://elsewhere", f"holdfast://sessions/{session}/nothing"):
+        for wrong in ("moorage://sessions/nobody", "moorage://elsewhere", f"moorage://sessions/{session}/nothing"):
             with pytest.raises(MCPError) as refused:
                 await mcp.read_resource(wrong)
             assert refused.value.code == -32002
@@ -234,9 +234,9 @@ async def read(mcp: Client, uri: str) -> dict[str, Any]:
 async def test_long_lists_come_in_pages(tmp_path: Path, version: str) -> None:
     for number in range(120):
         define(tmp_path, f'[agent]\nname = "agent-{number:03}"\nkind = "command"\ncommand = ["true"]\n')
-    with sync.connect(f"sqlite:///{tmp_path}/holdfast.db") as hf:
+    with sync.connect(f"sqlite:///{tmp_path}/moorage.db") as moor:
         for number in range(60):
-            hf.create(session_id=f"session-{number:02}")
+            moor.create(session_id=f"session-{number:02}")
     async with client(f"alone {version}", tmp_path) as mcp:
         names: list[str] = []
         cursor = None

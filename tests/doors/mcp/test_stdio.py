@@ -1,4 +1,4 @@
-"""`holdfast mcp`: how it starts, which server it finds, and what it does when one goes away."""
+"""`moorage mcp`: how it starts, which server it finds, and what it does when one goes away."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from holdfast import config, sync
+from moorage import config, sync
 from tests.doors.http.server import free_port
 from tests.doors.mcp.ways import NEW, OLD, PATIENCE, SLOW, define, environment, server_process
 
@@ -31,7 +31,7 @@ import os, sys
 def tell(code): sys.stderr.write(' '.join(sys.modules)); sys.stderr.flush(); leave(code)
 leave, os._exit = os._exit, tell
 sys.argv[1:] = ["mcp"]
-from holdfast.doors.cli.main import main
+from moorage.doors.cli.main import main
 tell(main())
 """
 META = {
@@ -58,7 +58,7 @@ HELLO = {
 
 
 class Talk:
-    """A `holdfast mcp`, spoken to line by line."""
+    """A `moorage mcp`, spoken to line by line."""
 
     def __init__(self, process: subprocess.Popen[bytes]) -> None:
         self.process = process
@@ -82,7 +82,7 @@ class Talk:
 
 @contextmanager
 def talking(home: Path, *arguments: str, **env: str) -> Iterator[Talk]:
-    command = [sys.executable, "-m", "holdfast", "mcp", *arguments]
+    command = [sys.executable, "-m", "moorage", "mcp", *arguments]
     pipe = subprocess.PIPE
     process = subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe, env=environment(home, **env))
     try:
@@ -99,7 +99,7 @@ def talking(home: Path, *arguments: str, **env: str) -> Iterator[Talk]:
 
 def at(port: int) -> dict[str, str]:
     """The environment that names a server."""
-    return {"HOLDFAST_URL": f"http://127.0.0.1:{port}"}
+    return {"MOORAGE_URL": f"http://127.0.0.1:{port}"}
 
 
 def said(answer: dict[str, Any]) -> str:
@@ -110,19 +110,19 @@ def said(answer: dict[str, Any]) -> str:
 def test_the_bridge_loads_next_to_nothing(tmp_path: Path) -> None:
     path = os.pathsep.join([str(Path(config.__file__).parents[1]), *sys.path[1:]])
     with server_process(tmp_path) as server:
-        env = environment(tmp_path, PYTHONPATH=path, HOLDFAST_URL=f"http://127.0.0.1:{server.port}")
+        env = environment(tmp_path, PYTHONPATH=path, MOORAGE_URL=f"http://127.0.0.1:{server.port}")
         command = [sys.executable, "-S", "-c", _LOADED]
         asked = json.dumps(modern(1, "tools/list")).encode() + b"\n"
         done = subprocess.run(command, input=asked, capture_output=True, env=env, check=True)
     assert json.loads(done.stdout)["result"]["tools"]
     loaded = set(done.stderr.decode().split())
     assert loaded & HEAVY == set()
-    ours = {name.removeprefix("holdfast") for name in loaded if name.split(".")[0] == "holdfast"}
+    ours = {name.removeprefix("moorage") for name in loaded if name.split(".")[0] == "moorage"}
     assert {name for name in ours if not name.startswith(".core.")} - OURS == set()
 
 
 def test_a_server_on_the_same_store_is_found_and_one_on_another_is_not(tmp_path: Path) -> None:
-    for store, found in ((f"sqlite:///{tmp_path}/holdfast.db", True), (f"sqlite:///{tmp_path}/other.db", False)):
+    for store, found in ((f"sqlite:///{tmp_path}/moorage.db", True), (f"sqlite:///{tmp_path}/other.db", False)):
         with server_process(tmp_path, "--store", store), talking(tmp_path) as talk:
             assert said(talk.ask(called(1, "echo-agent", input="hi"))) == "Echo Agent Response: hi"
             assert is_bridge(talk.process.pid) is found
@@ -136,15 +136,15 @@ def is_bridge(pid: int) -> bool:
 
 
 def test_a_server_that_is_gone_or_wants_a_key_is_no_server(tmp_path: Path) -> None:
-    store = config.sqlite_url(str(tmp_path / "holdfast.db"))
+    store = config.sqlite_url(str(tmp_path / "moorage.db"))
     with server_process(tmp_path) as server:
         server.kill()
     assert list((tmp_path / "servers").iterdir()) != []
     with talking(tmp_path) as talk:
         assert said(talk.ask(called(1, "echo-agent", input="alone"))) == "Echo Agent Response: alone"
         assert not is_bridge(talk.process.pid)
-    with sync.connect(store) as hf:
-        hf.create_key()
+    with sync.connect(store) as moor:
+        moor.create_key()
     with server_process(tmp_path), talking(tmp_path) as talk:
         assert said(talk.ask(called(1, "echo-agent", input="alone"))) == "Echo Agent Response: alone"
         assert not is_bridge(talk.process.pid)
@@ -158,7 +158,7 @@ def test_a_named_server_that_is_not_there_is_said_so(tmp_path: Path) -> None:
 
 
 def test_a_key_that_does_not_count_is_said_so(tmp_path: Path) -> None:
-    with server_process(tmp_path) as server, talking(tmp_path, HOLDFAST_KEY="hf_wrong", **at(server.port)) as talk:
+    with server_process(tmp_path) as server, talking(tmp_path, MOORAGE_KEY="moor_wrong", **at(server.port)) as talk:
         for asked in (HELLO, called(1, "list_agents")):
             refused = talk.ask(asked)
             assert refused["id"] == asked["id"]
@@ -194,7 +194,7 @@ def test_what_is_no_message_is_refused_and_forgotten(tmp_path: Path) -> None:
 @pytest.mark.parametrize("alone", [True, False])
 def test_requests_from_a_pipe_are_answered_before_the_end(tmp_path: Path, alone: bool) -> None:
     lines = b"\n".join(json.dumps(called(number, "echo-agent", input=str(number))).encode() for number in (1, 2, 3))
-    command = [sys.executable, "-m", "holdfast", "mcp"]
+    command = [sys.executable, "-m", "moorage", "mcp"]
 
     def piped() -> set[str]:
         done = subprocess.run(
@@ -213,19 +213,19 @@ def test_requests_from_a_pipe_are_answered_before_the_end(tmp_path: Path, alone:
 @pytest.mark.timeout(180)
 def test_work_goes_on_when_the_server_that_was_asked_stops(tmp_path: Path) -> None:
     define(tmp_path, SLOW)
-    with sync.connect(f"sqlite:///{tmp_path}/holdfast.db") as hf:
+    with sync.connect(f"sqlite:///{tmp_path}/moorage.db") as moor:
         with server_process(tmp_path) as server, talking(tmp_path, **at(server.port)) as talk:
             talk.say(called(1, "slow", input="go", session_id="slow-1"))
             talk.say(called(2, "start_agent_session", agent="slow", prompt="go", session_id="slow-2"))
-            until(lambda: len(hf.runs(state="running").items) == 2)
+            until(lambda: len(moor.runs(state="running").items) == 2)
             server.process.send_signal(signal.SIGTERM)
             server.process.wait(PATIENCE)
             assert {talk.hear()["id"], talk.hear()["id"]} == {1, 2}  # that nobody answered
-        assert [run.state.value for run in hf.runs().items] == ["running", "running"]
+        assert [run.state.value for run in moor.runs().items] == ["running", "running"]
         with server_process(tmp_path):
             for session in ("slow-1", "slow-2"):
-                hf.stop(session)
-            until(lambda: not hf.runs(open_only=True).items)
+                moor.stop(session)
+            until(lambda: not moor.runs(open_only=True).items)
 
 
 def until(is_so: Callable[[], bool]) -> None:
@@ -240,10 +240,10 @@ def until(is_so: Callable[[], bool]) -> None:
 def test_several_workers_serve_both_eras_and_hear_who_hangs_up(tmp_path: Path) -> None:
     define(tmp_path, SLOW)
     port = free_port()
-    store = f"sqlite:///{tmp_path}/holdfast.db"
-    command = [sys.executable, "-m", "holdfast", "serve", "--workers", "2", "--no-grpc", "--port", str(port)]
+    store = f"sqlite:///{tmp_path}/moorage.db"
+    command = [sys.executable, "-m", "moorage", "serve", "--workers", "2", "--no-grpc", "--port", str(port)]
     with (
-        sync.connect(store) as hf,
+        sync.connect(store) as moor,
         subprocess.Popen(command, env=environment(tmp_path), stderr=subprocess.DEVNULL) as many,
     ):
         try:
@@ -255,10 +255,10 @@ def test_several_workers_serve_both_eras_and_hear_who_hangs_up(tmp_path: Path) -
                     assert said(answer) == "Echo Agent Response: hi"
                 slow = {"name": "slow", "arguments": {"input": "go", "session_id": "old"}}
                 talk.say({"jsonrpc": "2.0", "id": 10, "method": "tools/call", "params": slow})
-                until(lambda: len(hf.runs(state="running").items) == 1)
+                until(lambda: len(moor.runs(state="running").items) == 1)
                 talk.say({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": 10}})
-                until(lambda: not hf.runs(open_only=True).items)
-            assert [run.state.value for run in hf.runs(session="old").items] == ["stopped"]
+                until(lambda: not moor.runs(open_only=True).items)
+            assert [run.state.value for run in moor.runs(session="old").items] == ["stopped"]
         finally:
             many.terminate()
             many.wait(PATIENCE)

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 from mcp import Client
 
-from holdfast.doors.mcp import named
-from holdfast.doors.mcp.answers import MAX_TEXT
-from holdfast.doors.mcp.tools import TOOLS
+from moorage.doors.mcp import named
+from moorage.doors.mcp.answers import MAX_TEXT
+from moorage.doors.mcp.tools import TOOLS
 from tests.doors.mcp.serving import Served
 from tests.doors.mcp.ways import NEW, OLD, client, text_of
 

@@ -16,19 +16,19 @@ import httpx2
 from mcp import Client, StdioServerParameters
 from mcp.client.streamable_http import streamable_http_client
 
-from holdfast.testing.faults import eventually
+from moorage.testing.faults import eventually
 from tests.doors.grpc.serving import Process, _program
 
 OLD, NEW = "2025-11-25", "2026-07-28"
 MODES = {OLD: "legacy", NEW: NEW}
 WAYS = tuple(f"{door} {version}" for door in ("http", "bridge", "alone") for version in (OLD, NEW))
 PATIENCE = 60.0
-FORGOTTEN = ("AGENT_SESSION_ID", "AGENT_SESSION_NAME", "AGENT_RUN_ID", "HOLDFAST_URL", "HOLDFAST_TOKEN", "HOLDFAST_KEY")
+FORGOTTEN = ("AGENT_SESSION_ID", "AGENT_SESSION_NAME", "AGENT_RUN_ID", "MOORAGE_URL", "MOORAGE_TOKEN", "MOORAGE_KEY")
 SLOW = """\
 [agent]
 name = "slow"
 kind = "command"
-command = ["sh", "-c", "cat > /dev/null; echo $$ > $HOLDFAST_HOME/slow.pid; exec sleep 600"]
+command = ["sh", "-c", "cat > /dev/null; echo $$ > $MOORAGE_HOME/slow.pid; exec sleep 600"]
 """
 TALKER = """\
 [agent]
@@ -43,12 +43,12 @@ echo '{\\"type\\":\\"result\\",\\"text\\":\\"done\\"}'"]
 def environment(home: Path, **more: str) -> dict[str, str]:
     """An environment in which nobody works for a session, unless told so."""
     known = {name: value for name, value in os.environ.items() if name not in FORGOTTEN}
-    return {**known, "HOLDFAST_HOME": str(home), **more}
+    return {**known, "MOORAGE_HOME": str(home), **more}
 
 
 @contextmanager
 def server_process(home: Path, *arguments: str) -> Iterator[Process]:
-    """`holdfast serve` on the store of this home."""
+    """`moorage serve` on the store of this home."""
     with _program(
         ["serve", "--port", "0", "--log-format", "text", "--no-grpc", *arguments],
         home,
@@ -80,9 +80,9 @@ async def client(way: str, home: Path, port: int | None = None, **options: Any) 
                     yield found
             return
         if door == "bridge":
-            env = {"HOLDFAST_URL": f"http://127.0.0.1:{port}", **env}
+            env = {"MOORAGE_URL": f"http://127.0.0.1:{port}", **env}
         program = StdioServerParameters(
-            command=sys.executable, args=["-m", "holdfast", "mcp"], env=environment(home, **env)
+            command=sys.executable, args=["-m", "moorage", "mcp"], env=environment(home, **env)
         )
         async with Client(program, mode=MODES[version], **options) as found:
             yield found

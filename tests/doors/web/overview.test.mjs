@@ -2,7 +2,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 
-const STATIC = "../../../src/holdfast/doors/web/static";
+const STATIC = "../../../src/moorage/doors/web/static";
 const { diff, inWords } = await import(`${STATIC}/diff.js`);
 const { toToml } = await import(`${STATIC}/toml.js`);
 const { axis, percent, targetOf, told } = await import(`${STATIC}/measures.js`);
@@ -52,12 +52,12 @@ test("a definition is written as people write it", () => {
   const written = toToml("agent", {
     name: "reviewer", command: ["claude", "-p"], enabled: false, max_concurrent: 2, system_prompt: "Be brief.\nSay \"no\".",
     env: { STYLE: "short" },
-    mcp_servers: { holdfast: { url: "http://x/mcp", headers: { "X-Agent-Session-Name": "${AGENT_SESSION_NAME}" } } },
+    mcp_servers: { moorage: { url: "http://x/mcp", headers: { "X-Agent-Session-Name": "${AGENT_SESSION_NAME}" } } },
   });
   assert.equal(written, [
     "[agent]", 'name = "reviewer"', 'command = ["claude", "-p"]', "enabled = false", "max_concurrent = 2", 'system_prompt = """', "Be brief.", 'Say "no"."""', "",
     "[agent.env]", 'STYLE = "short"', "",
-    "[agent.mcp_servers.holdfast]", 'url = "http://x/mcp"', 'headers = { X-Agent-Session-Name = "${AGENT_SESSION_NAME}" }', ""].join("\n"));
+    "[agent.mcp_servers.moorage]", 'url = "http://x/mcp"', 'headers = { X-Agent-Session-Name = "${AGENT_SESSION_NAME}" }', ""].join("\n"));
 });
 
 test("targets are numbers in the unit of what is measured", () => {

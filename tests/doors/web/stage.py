@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 
 import httpx2
 
-from holdfast.testing.faults import PATIENCE
+from moorage.testing.faults import PATIENCE
 
 T = TypeVar("T")
 LOOK = 0.05  # seconds between two looks
@@ -27,7 +27,7 @@ FLAGS = (
 ).split()
 
 CAREFUL = """
-from holdfast.agents.python import Turn
+from moorage.agents.python import Turn
 
 PLAN = {"change": "prod-cluster", "steps": ["drain node-3", "upgrade to 1.31", "run smoke tests"], "risk": "low"}
 
@@ -55,7 +55,7 @@ def waits(turn: Turn) -> str:
 
     turn.chunk("Once upon ")
     turn.chunk("a **time**")
-    while not os.path.exists(os.path.join(os.environ["HOLDFAST_HOME"], turn.prompt)):
+    while not os.path.exists(os.path.join(os.environ["MOORAGE_HOME"], turn.prompt)):
         time.sleep(0.02)
     return "Once upon a **time**, there was an end."
 
@@ -79,7 +79,7 @@ class Stage:
     """A server at work, its address, and REST."""
 
     def __init__(self, folder: Path, *arguments: str, store: str | None = None) -> None:
-        self.folder, self.store = folder, store or f"sqlite:///{folder / 'holdfast.db'}"
+        self.folder, self.store = folder, store or f"sqlite:///{folder / 'moorage.db'}"
         write_agents(folder / "home" / "agents")
         self._arguments, self.port = arguments, 0
         self._http = httpx2.Client(timeout=PATIENCE)
@@ -88,13 +88,13 @@ class Stage:
     def start(self) -> None:
         """Start it, on the port it had before if it had one."""
         log = self.folder / f"log-{time.monotonic_ns()}.txt"
-        environment = {**os.environ, "HOLDFAST_HOME": str(self.folder / "home")}
-        for name in ("AGENT_SESSION_ID", "AGENT_SESSION_NAME", "AGENT_RUN_ID", "HOLDFAST_URL", "HOLDFAST_TOKEN"):
+        environment = {**os.environ, "MOORAGE_HOME": str(self.folder / "home")}
+        for name in ("AGENT_SESSION_ID", "AGENT_SESSION_NAME", "AGENT_RUN_ID", "MOORAGE_URL", "MOORAGE_TOKEN"):
             environment.pop(name, None)
         command = [
             sys.executable,
             "-m",
-            "holdfast",
+            "moorage",
             "serve",
             "--no-grpc",
             "--port",
@@ -184,14 +184,14 @@ class NoChromium(Exception):
 
 def find_chromium() -> str:
     """Where Chromium is; installed first, where that is possible. Raises NoChromium."""
-    if named := os.environ.get("HOLDFAST_TEST_CHROMIUM"):
+    if named := os.environ.get("MOORAGE_TEST_CHROMIUM"):
         return named
     found = _on_path()
     if found is None:
         problem = _install()
         found = _on_path()
     if found is None:
-        todo = "install it (apt-get install chromium) or name one in HOLDFAST_TEST_CHROMIUM"
+        todo = "install it (apt-get install chromium) or name one in MOORAGE_TEST_CHROMIUM"
         raise NoChromium(f"there is no Chromium ({', '.join(CHROMIUM)}) on PATH, and {problem}: {todo}")
     return found
 

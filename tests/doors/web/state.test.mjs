@@ -2,7 +2,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 
-const STATIC = "../../../src/holdfast/doors/web/static";
+const STATIC = "../../../src/moorage/doors/web/static";
 const { after, fits, Frames, isNewer } = await import(`${STATIC}/reduce.js`);
 const { ago, oneLine, plain, seconds, shortId, span, textOf } = await import(`${STATIC}/format.js`);
 const { link, parse } = await import(`${STATIC}/router.js`);

@@ -90,7 +90,7 @@ def test_a_change_keeps_what_the_definition_had(page: Page, stage: Stage, name: 
     page.get_by_text("templates for MCP").click()
     page.get_by_role("button", name="Add to this definition").click()
     page.get_by_label("Agents", exact=True).get_by_role("link").filter(has_text="echo-agent").click()
-    expect(page.get_by_role("region", name="echo-agent")).to_contain_text("It comes with Holdfast")
+    expect(page.get_by_role("region", name="echo-agent")).to_contain_text("It comes with Moorage")
     page.get_by_label("Agents", exact=True).get_by_role("link").filter(has_text=name).click()
     expect(editor(page)).to_have_value(re.compile("mcp_servers"))  # what was typed is still there
     page.get_by_role("button", name="Save").click()
@@ -98,7 +98,7 @@ def test_a_change_keeps_what_the_definition_had(page: Page, stage: Stage, name: 
     assert (stage.folder / "home" / "agents" / f"{name}.toml").read_text().startswith(text)
     kept = definitions(stage)[name]
     assert kept["env"] == {"TOKEN": "secret"}
-    server = kept["mcp_servers"]["holdfast"]
+    server = kept["mcp_servers"]["moorage"]
     assert (server["url"], server["headers"]) == (
         f"{stage.url}/mcp",
         {"X-Agent-Session-Name": "${AGENT_SESSION_NAME}"},
@@ -143,7 +143,7 @@ def test_a_template_for_mcp_is_one_click_to_copy(page: Page, stage: Stage) -> No
     page.get_by_role("button", name="Copy").nth(1).click()
     expect(page.locator(".toasts")).to_contain_text("Copied")
     copied = page.evaluate("navigator.clipboard.readText().then(JSON.parse)")
-    server = copied["mcpServers"]["holdfast"]
+    server = copied["mcpServers"]["moorage"]
     assert server["headers"] == {"X-Agent-Session-Name": "${AGENT_SESSION_NAME}"}
     assert server["url"] == f"{stage.url}/mcp"
 

@@ -28,7 +28,7 @@ def a_program(folder: Path, name: str, text: str = "#!/bin/sh\n") -> str:
 def path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A machine on which there is nothing yet, and whose user is root."""
     monkeypatch.setenv("PATH", str(tmp_path))
-    monkeypatch.delenv("HOLDFAST_TEST_CHROMIUM", raising=False)
+    monkeypatch.delenv("MOORAGE_TEST_CHROMIUM", raising=False)
     monkeypatch.setattr(os, "geteuid", lambda: 0)
     return tmp_path
 
@@ -48,7 +48,7 @@ def test_debians_is_installed_where_root_asks(path: Path) -> None:
 def test_what_apt_says_is_told_with_what_to_do(path: Path) -> None:
     refuses = "echo 'E: Unable to locate package chromium' >&2; exit 100"
     a_program(path, "apt-get", APT_GET.format(folder=path, then=refuses))
-    with pytest.raises(NoChromium, match=r"Unable to locate package chromium.*name one in HOLDFAST_TEST_CHROMIUM"):
+    with pytest.raises(NoChromium, match=r"Unable to locate package chromium.*name one in MOORAGE_TEST_CHROMIUM"):
         find_chromium()
 
 

@@ -11,11 +11,11 @@ from pathlib import Path
 import httpx2
 import pytest
 
-from holdfast import config
-from holdfast.doors.http import pages
-from holdfast.doors.http.app import Door
-from holdfast.doors.http.gate import Gate
-from holdfast.doors.web import FOLDER
+from moorage import config
+from moorage.doors.http import pages
+from moorage.doors.http.app import Door
+from moorage.doors.http.gate import Gate
+from moorage.doors.web import FOLDER
 from tests.doors.http.server import address_of, running
 
 STATIC = Path(FOLDER)

@@ -61,7 +61,7 @@ def test_where_keys_are_on_the_page_asks_for_one_and_keeps_it_for_the_tab(page: 
         until(lambda: httpx2.get(f"{stage.url}/sessions").status_code == 401)  # within a second, wherever it was made
         page.goto(stage.url)
         dialog = page.get_by_role("dialog", name="This server asks for a key")
-        dialog.get_by_label("Key").fill("hf_wrong_wrong")
+        dialog.get_by_label("Key").fill("moor_wrong_wrong")
         dialog.get_by_role("button", name="Use this key").click()
         expect(dialog).to_contain_text("does not take this key")
         dialog.get_by_label("Key").fill(key)

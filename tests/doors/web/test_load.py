@@ -1,6 +1,6 @@
 """The page stays quick while much happens: a large store, twenty updates a second.
 
-`HOLDFAST_WEB_LOAD=long` asks for 10,000 sessions, half a minute, and forty pages. `python -m bench.page` goes through
+`MOORAGE_WEB_LOAD=long` asks for 10,000 sessions, half a minute, and forty pages. `python -m bench.page` goes through
 100,000.
 """
 
@@ -16,11 +16,11 @@ import httpx2
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
-from holdfast import sync
+from moorage import sync
 from tests.doors.web.stage import Stage, staged
 from tests.doors.web.tracing import CATEGORIES, longest_task
 
-IS_LONG = os.environ.get("HOLDFAST_WEB_LOAD") == "long"
+IS_LONG = os.environ.get("MOORAGE_WEB_LOAD") == "long"
 SESSIONS, SECONDS = (10_000, 30) if IS_LONG else (600, 3)
 A_SECOND = 20
 LONGEST = 200  # milliseconds of work in one task
@@ -29,10 +29,10 @@ LONGEST = 200  # milliseconds of work in one task
 @pytest.fixture(scope="module")
 def large(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
     folder = tmp_path_factory.mktemp("large")
-    url = f"sqlite:///{folder / 'holdfast.db'}"
-    with sync.connect(url) as hf:
+    url = f"sqlite:///{folder / 'moorage.db'}"
+    with sync.connect(url) as moor:
         for index in range(SESSIONS):
-            hf.create(agent=f"agent-{index % 7}", name=f"s-{index:05}", task_id=f"task-{index % 50}")
+            moor.create(agent=f"agent-{index % 7}", name=f"s-{index:05}", task_id=f"task-{index % 50}")
     with staged(folder, "--no-launcher", store=url) as stage:
         yield stage
 

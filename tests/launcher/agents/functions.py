@@ -9,7 +9,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from holdfast.agents.python import AsyncTurn, Turn
+from moorage.agents.python import AsyncTurn, Turn
 
 assert sys.stdin.read() == ""  # what a module reads when it is loaded is not our line
 

@@ -1,1 +1,0 @@
-"""Holdfast over HTTP, seen from the caller's side: the table of operations and the client made from it."""

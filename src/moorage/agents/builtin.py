@@ -1,0 +1,168 @@
+"""Agents that come with Moorage: to try things out with, and to test with. They need no model and no network.
+
+Each answers at once and does nothing but compute, so a thousand of them run side by side in one loop.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from time import time
+from typing import Any
+
+from moorage.agents.interface import NOT_FOUND, Commands, Emit, Event, Job, completed, failed
+from moorage.core.agent import AgentDefinition, AgentKind, AgentRole
+from moorage.core.codec import encode_text
+from moorage.core.entry import text_of
+
+RECALL = "/recall"
+_asks_what_was_said = re.compile(r"\s*what did i (just )?(say|tell you)\b.*", re.I | re.S).fullmatch
+MAX_DAYS = 30
+
+Answer = Callable[[Job], Event]
+
+
+class BuiltIn:
+    """Runs whichever of them the job is for."""
+
+    async def run(self, job: Job, emit: Emit, commands: Commands) -> None:
+        """Answer."""
+        answer = ANSWERS.get(job.agent.name)
+        if answer is None:
+            await emit(failed(NOT_FOUND, f"no agent {job.agent.name!r} comes with Moorage"))
+        else:
+            if job.session_id and job.parameters:
+                await emit({"type": "context", "values": dict(job.parameters)})  # for whoever is asked next
+            await emit(answer(job))
+
+
+# echo-agent -------------------------------------------------------------------------------------
+
+
+def echo(job: Job) -> Event:
+    """Repeat what was said; asked `/recall` or what one did say, tell what was said before in this session, too."""
+    before = said_before(job)
+    text = f"Echo Agent Response: {job.prompt}"
+    if job.parameters:
+        text += " | Parameters: " + ", ".join(f"{name}={value}" for name, value in job.parameters.items())
+    if job.prompt.strip() == RECALL or (job.session_id and _asks_what_was_said(job.prompt)):
+        text += " | Remembered: " + ("; ".join(before) or "nothing yet")
+    return completed(text, metadata=_facts(job, before))
+
+
+def said_before(job: Job) -> list[str]:
+    """What the user said earlier in this session, as far as the agent was told."""
+    return [text_of(message["content"]) for message in job.history if message["role"] == "user"]
+
+
+def _facts(job: Job, before: list[str]) -> dict[str, Any]:
+    number = max(len(before), job.turns) + 1
+    facts: dict[str, Any] = {"agent_id": job.agent.name, "processed_at": time(), "task_number": number}
+    if job.session_id:
+        facts |= {"session_id": job.session_id, "session_turns": number}
+    return facts | ({"previous_input": before[-1]} if before else {})
+
+
+# hello-world ------------------------------------------------------------------------------------
+
+
+def hello(job: Job) -> Event:
+    """Greet; and greet again whoever comes back."""
+    before = said_before(job)
+    if not before:
+        return completed("Hello! How can I help you today?", metadata=_facts(job, before))
+    again = f"Hello again! This is message {len(before) + 1} of our conversation. Before it you said: {before[-1]}"
+    return completed(again, metadata=_facts(job, before))
+
+
+# itinerary-worker -------------------------------------------------------------------------------
+
+_IDEAS = {
+    "culture": ("a walk through the old town", "the main museum", "an evening at the theatre"),
+    "food": ("a market in the morning", "lunch where the locals eat", "a cooking class"),
+    "nature": ("the largest park", "a walk along the water", "a hill with a view"),
+    "history": ("the oldest quarter", "the city's history museum", "a guided walk"),
+    "art": ("the gallery of modern art", "a street art tour", "an artist's studio"),
+    "shopping": ("the arcades", "a flea market", "small shops off the main street"),
+}
+_WISHES = ("destination", "days", "interests", "preference", "preferences")
+_GENERAL = ("the sights everybody sees", "a quarter nobody told you about", "a long dinner")
+
+
+def itinerary(job: Job) -> Event:
+    """Plan a trip, day by day, from sample ideas: `destination`, `days` and `interests`; the plan is JSON.
+
+    What the session's context says under `preference` or `preferences` is part of every day.
+    """
+    wishes = _wishes(job)
+    place = str(wishes.get("destination") or "your destination")
+    days, interests, preferences = _days(wishes.get("days")), _listed(wishes.get("interests")), _preferences(wishes)
+    plan = {
+        "destination": place,
+        "interests": interests,
+        "preferences": preferences,
+        "days": [{"day": number, "plan": _day(interests, preferences, number)} for number in range(1, days + 1)],
+        "source": "sample data",
+    }
+    facts: dict[str, Any] = {"worker_id": job.agent.name, "processed_at": time(), "destination": place, "days": days}
+    if job.session_id:
+        facts |= {"session_id": job.session_id, "session_turns": max(len(said_before(job)), job.turns) + 1}
+    return completed(encode_text(plan), metadata=facts)
+
+
+def _wishes(job: Job) -> dict[str, Any]:
+    """What is wanted: of this session's context, of the prompt, of the parameters; later ones win."""
+    remembered = {name: job.context[name] for name in _WISHES if name in job.context}
+    found = dict(re.findall(r"\b(destination|days|interests)\s*[=:]\s*([^;\n]+?)\s*(?=;|\n|$)", job.prompt))
+    if place := re.search(r"\b(?:to|in|for)\s+([A-Z][\w'’-]*(?:\s+[A-Z][\w'’-]*)*)", job.prompt):
+        found.setdefault("destination", place[1])
+    if days := re.search(r"\b(\d{1,3})[\s-]*days?\b", job.prompt):
+        found.setdefault("days", days[1])
+    return remembered | found | job.parameters
+
+
+def _days(value: object) -> int:
+    try:
+        return min(MAX_DAYS, max(1, int(str(value))))
+    except ValueError:
+        return 3
+
+
+def _preferences(wishes: dict[str, Any]) -> list[str]:
+    return [word for name in ("preference", "preferences") for word in _listed(wishes.get(name))]
+
+
+def _listed(value: object) -> list[str]:
+    """Words of a list, or of a text with commas."""
+    words = value if isinstance(value, list) else str(value or "").split(",")
+    return [str(word).strip().lower() for word in words if str(word).strip()]
+
+
+def _day(interests: list[str], preferences: list[str], number: int) -> list[str]:
+    """One thing of each interest, another one every day; and what is preferred."""
+    ideas = [_IDEAS.get(interest, (interest,)) for interest in interests] or [_GENERAL]
+    return [*(idea[(number - 1) % len(idea)] for idea in ideas), *(f"time for {each}" for each in preferences)]
+
+
+ANSWERS: dict[str, Answer] = {"echo-agent": echo, "hello-world": hello, "itinerary-worker": itinerary}
+DEFINITIONS = {
+    definition.name: definition
+    for definition in (
+        AgentDefinition(
+            name="echo-agent",
+            kind=AgentKind.BUILTIN,
+            description="Repeats what you say, and remembers it: /recall tells what you said before",
+        ),
+        AgentDefinition(
+            name="hello-world",
+            kind=AgentKind.BUILTIN,
+            description="Says hello, and hello again",
+        ),
+        AgentDefinition(
+            name="itinerary-worker",
+            kind=AgentKind.BUILTIN,
+            role=AgentRole.WORKER,
+            description="Plans a trip from sample data: destination, days, interests",
+        ),
+    )
+}

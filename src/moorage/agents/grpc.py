@@ -1,0 +1,168 @@
+"""Agents, workers and tools behind gRPC: any server that has the services of proto/agent_platform.proto.
+
+What such an agent is told of its session travels with each call, and what it wants remembered comes back with the
+answer. It may know nothing of that: then it gets what was said and the session's id, as ever.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from moorage.agents.interface import AGENT_FAILED, TIMED_OUT, Commands, Emit, Event, Job, Secret, completed, failed
+from moorage.agents.router import Metadata, RemoteFailure, Unreachable, load_grpc, router
+from moorage.core.agent import AgentDefinition, AgentRole
+from moorage.core.codec import encode_text
+from moorage.core.entry import text_of
+from moorage.core.errors import ToolUnreachable
+from moorage.core.tool import Occasion, Refused, Tool, ToolFunction
+
+UNREACHABLE = "unreachable"  # nobody was asked
+LOST = "connection_lost"  # somebody was, and nobody knows what came of it
+EXECUTE = "/agentplatform.AgentService/ExecuteTask"
+STREAM = "/agentplatform.AgentService/StreamTask"
+PROCESS = "/agentplatform.TaskWorker/ProcessTask"
+TOOL = "/agentplatform.ToolService/ExecuteTool"
+TOOL_WITHIN = 60.0  # seconds
+REASONS = {"DEADLINE_EXCEEDED": TIMED_OUT, "UNAVAILABLE": LOST}  # of a failure, by the status of the call
+
+
+class Remote:
+    """Asks an agent or a worker at one of its endpoints."""
+
+    def __init__(self, secret: Secret | None = None) -> None:
+        self._secret = secret
+
+    async def run(self, job: Job, emit: Emit, commands: Commands) -> None:
+        """Ask, and tell what comes back."""
+        load_grpc()
+        try:
+            await emit(await self._asked(job, emit))
+        except Unreachable as error:
+            await emit(failed(UNREACHABLE, str(error)))
+        except RemoteFailure as error:
+            reason = REASONS.get(error.code, AGENT_FAILED)
+            await emit(failed(reason, f"{job.agent.name} answered with {error.code}: {error.detail}"))
+
+    async def _asked(self, job: Job, emit: Emit) -> Event:
+        from moorage.protobuf import agent_platform_pb2 as pb
+
+        request, is_worker = task_request(job), job.agent.role is AgentRole.WORKER
+        options: dict[str, Any] = {"timeout": job.limits.timeout, "metadata": self._metadata(job.agent)}
+        if job.streams and not is_worker and (ending := await self._streamed(job, request, emit, options)) is not None:
+            return ending
+        method = PROCESS if is_worker else EXECUTE
+        response = await router(self._secret).unary(
+            job.agent.endpoint, method, request, pb.TaskResponse.FromString, **options
+        )
+        return await _ending(response, emit)
+
+    async def _streamed(self, job: Job, request: Any, emit: Emit, options: dict[str, Any]) -> Event | None:
+        """How it ended, with what was said told on the way; None if the agent cannot stream."""
+        from moorage.protobuf import agent_platform_pb2 as pb
+
+        said: list[str] = []
+        response = None
+        try:
+            async for chunk in router(self._secret).stream(
+                job.agent.endpoint, STREAM, request, pb.TaskChunk.FromString, **options
+            ):
+                if chunk.content:
+                    said.append(chunk.content)
+                    await emit({"type": "chunk", "text": chunk.content})
+                if chunk.HasField("response"):
+                    response = chunk.response
+        except RemoteFailure as error:
+            if error.code == "UNIMPLEMENTED" and not said:
+                return None
+            raise
+        return completed("".join(said)) if response is None else await _ending(response, emit)
+
+    def _metadata(self, agent: AgentDefinition) -> Metadata:
+        key = None if agent.api_key_env is None or self._secret is None else self._secret(agent.api_key_env)
+        return () if not key else (("authorization", f"Bearer {key}"),)
+
+
+def task_request(job: Job) -> Any:
+    """A job as it travels."""
+    from moorage.protobuf import agent_platform_pb2 as pb
+
+    history = [pb.Said(role=each["role"] or "system", content=text_of(each["content"])) for each in job.history]
+    if job.system_prompt is not None:
+        history.insert(0, pb.Said(role="system", content=job.system_prompt))
+    return pb.TaskRequest(
+        task_id=job.task_id or job.turn_id,
+        agent_id=job.agent.name,
+        input=job.prompt,
+        parameters=texts_of(job.parameters),
+        tool_ids=job.tools,
+        session_id=job.session_id,
+        memory=pb.Memory(history=history, context=encode_text(job.context) if job.context else "", turns=job.turns),
+    )
+
+
+def texts_of(values: dict[str, Any]) -> dict[str, str]:
+    """Values as a map of texts has them: what is none, as JSON."""
+    return {name: value if isinstance(value, str) else encode_text(value) for name, value in values.items()}
+
+
+async def _ending(response: Any, emit: Emit) -> Event:
+    metadata = dict(response.metadata)
+    if response.context:
+        try:
+            values = msgspec.json.decode(response.context, type=dict[str, Any])
+        except msgspec.MsgspecError:
+            values = {}  # what it wants remembered makes no sense: the answer does
+        await emit({"type": "context", "values": values})
+    if response.success:
+        return completed(response.output, metadata=metadata)
+    return failed(AGENT_FAILED, response.error or "it said that it failed", text=response.output, metadata=metadata)
+
+
+# Tools ------------------------------------------------------------------------------------------
+
+
+def tool_of(agent: AgentDefinition) -> Tool:
+    """A tool that a file defines. Which operations it has, only the tool itself knows."""
+    return Tool(name=agent.name, description=agent.description, operations={}, endpoints=agent.endpoint)
+
+
+def calling(tool: Tool, key: str | None = None, secret: Secret | None = None) -> ToolFunction:
+    """The function that calls a tool at one of its endpoints; what it returns has to be awaited."""
+    metadata: Metadata = () if key is None else (("authorization", f"Bearer {key}"),)
+
+    async def call(operation: str, parameters: dict[str, Any], occasion: Occasion) -> Any:
+        load_grpc()
+        from moorage.protobuf import agent_platform_pb2 as pb
+
+        request = pb.ToolRequest(
+            tool_id=tool.name,
+            operation=operation,
+            parameters=texts_of(parameters),
+            session_id=occasion.session_id or "",
+        )
+        timeout = TOOL_WITHIN if occasion.timeout is None else occasion.timeout
+        try:
+            response = await router(secret).unary(
+                tool.endpoints, TOOL, request, pb.ToolResponse.FromString, timeout=timeout, metadata=metadata
+            )
+        except Unreachable as error:
+            raise ToolUnreachable(tool.name, str(error)) from error
+        except RemoteFailure as error:
+            if error.code == "UNAVAILABLE":
+                raise ToolUnreachable(tool.name, error.detail, is_unsure=True) from error
+            raise Refused(f"{tool.name} answered with {error}") from error
+        if not response.success:
+            raise Refused(response.error or f"{tool.name} failed")
+        return _value(response.result)
+
+    return call
+
+
+def _value(text: str) -> Any:
+    """A result: JSON, or else the text itself."""
+    try:
+        return msgspec.json.decode(text)
+    except msgspec.MsgspecError:
+        return text

@@ -1,0 +1,310 @@
+"""Chat endpoints that speak OpenAI's protocol: one request with the conversation, an answer that streams back.
+
+A busy or broken server is tried again a few times, as long as it has not begun to answer. Whatever
+stands in the way after that is the turn's failure, with what was said until then.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator
+from typing import Any
+
+from moorage.agents.interface import AGENT_FAILED, REFUSED, Commands, Emit, Event, Job, Secret, completed, failed
+from moorage.core.codec import encode_text
+from moorage.core.entry import text_of
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    import httpx2
+
+TRIES = 4
+FIRST_PAUSE, LONGEST_PAUSE = 0.5, 30.0  # seconds between tries
+CONNECT_TIMEOUT = 10.0
+READ_TIMEOUT = 300.0  # between two pieces; a model may think for a long time before the first
+PASSING = frozenset({408, 409, 425, 429, 500, 502, 503, 504, 529})  # worth another try
+MAX_ERROR = 2000  # characters of a server's complaint that are kept
+
+
+class Trouble(Exception):
+    """The server did not answer as it should; `again_after` seconds it may, None if it never will."""
+
+    def __init__(self, why: str, *, again_after: float | None = None, reason: str = AGENT_FAILED) -> None:
+        super().__init__(why)
+        self.again_after, self.reason = again_after, reason
+
+
+class OpenAi:
+    """An agent that is a model behind an endpoint, and nothing else."""
+
+    def __init__(self, secret: Secret | None = None, *, first_pause: float = FIRST_PAUSE) -> None:
+        self._secret, self._first_pause = secret, first_pause
+
+    async def run(self, job: Job, emit: Emit, commands: Commands) -> None:
+        """Ask the model, stream what it says, and keep it."""
+        answer = Answer(job.limits.max_output_bytes)
+        try:
+            await self._ask(job, answer, emit)
+        except Trouble as trouble:
+            await emit(failed(trouble.reason, str(trouble), text=answer.text))
+            return
+        await _conclude(answer, emit)
+
+    async def _ask(self, job: Job, answer: Answer, emit: Emit) -> None:
+        import asyncio
+
+        try:
+            import httpx2
+        except ImportError:
+            raise Trouble("agents of kind openai need one more package: pip install httpx2") from None
+
+        timeout = httpx2.Timeout(job.limits.idle_timeout or READ_TIMEOUT, connect=CONNECT_TIMEOUT)
+        async with httpx2.AsyncClient(timeout=timeout) as client:
+            for attempt in range(1, TRIES + 1):
+                try:
+                    await self._try(client, job, answer, emit)
+                    return
+                except Trouble as trouble:
+                    if trouble.again_after is None or answer.has_begun or attempt == TRIES:
+                        raise
+                    pause = max(trouble.again_after, self._first_pause * 2 ** (attempt - 1))
+                    note = f"try {attempt} of {TRIES}: {trouble}; the next in {pause:g} s"
+                    await emit({"type": "note", "note": note})
+                    await asyncio.sleep(min(pause, LONGEST_PAUSE))
+
+    async def _try(self, client: httpx2.AsyncClient, job: Job, answer: Answer, emit: Emit) -> None:
+        import httpx2
+
+        url = f"{(job.agent.base_url or '').rstrip('/')}/chat/completions"
+        try:
+            async with client.stream("POST", url, json=request_of(job), headers=self._headers(job)) as response:
+                await _check_status(response)
+                async for event in _events(response):
+                    for text in answer.take(event):
+                        await emit({"type": "chunk", "text": text})
+        except (httpx2.TransportError, httpx2.DecodingError) as error:
+            what = "the answer broke off" if answer.has_begun else f"{url} cannot be reached"
+            raise Trouble(f"{what} ({type(error).__name__}: {error})".replace(": )", ")"), again_after=0) from None
+        except httpx2.InvalidURL as error:
+            raise Trouble(f"{url} is no address: {error}") from None
+        if not answer.is_whole:
+            raise Trouble("the answer broke off" if answer.has_begun else "the answer was empty", again_after=0)
+
+    def _headers(self, job: Job) -> dict[str, str]:
+        name = job.agent.api_key_env
+        if name is None:
+            return {}
+        key = job.env.get(name) or (self._secret(name) if self._secret else None)
+        if not key:
+            raise Trouble(f"the variable {name}, which should have its key, is not set where the launcher runs")
+        return {"Authorization": f"Bearer {key}"}
+
+
+async def _conclude(answer: Answer, emit: Emit) -> None:
+    if answer.usage:
+        await emit({"type": "usage", **answer.usage})
+    if answer.finish == "content_filter":
+        await emit(failed(REFUSED, "the server's content filter stopped the answer", text=answer.text))
+        return
+    more = {"reason": "max_tokens"} if answer.finish == "length" else {}
+    if answer.calls:
+        await emit({"type": "message", "role": "assistant", "content": answer.parts()})
+        await emit(completed(answer.text, **more) | {"said": True})
+    elif answer.text:
+        await emit(completed(answer.text, **more))
+    else:
+        await emit(failed("no_answer", "the model said nothing"))
+
+
+# What is asked ----------------------------------------------------------------------------------
+
+
+def request_of(job: Job) -> dict[str, Any]:
+    """The request for a job: instructions, what was said before, what is new."""
+    system = job.system_prompt or job.agent.system_prompt
+    messages: list[Event] = [{"role": "system", "content": system}] if system else []
+    for message in job.history:
+        messages += _turned(message["role"], message["content"])
+    messages = _answered(messages)
+    messages.append({"role": "user", "content": job.prompt})
+    return {
+        "model": job.agent.model,
+        "messages": messages,
+        "stream": True,
+        "stream_options": {"include_usage": True},
+    }
+
+
+def _turned(role: str, content: str | list[Event]) -> list[Event]:
+    """One of our messages as theirs: results of tools are messages of their own there."""
+    if isinstance(content, str):
+        return [{"role": role if role != "tool" else "user", "content": content}]
+    calls = [_their_call(part) for part in content if part.get("type") == "tool_call"]
+    results = [
+        {"role": "tool", "tool_call_id": part["call_id"], "content": _as_text(part.get("output"))}
+        for part in content
+        if part.get("type") == "tool_result"
+    ]
+    text = text_of(content)
+    if not text and not calls:
+        return results
+    said: Event = {"role": "assistant" if calls else role, "content": text or None}
+    return [*results, said | ({"tool_calls": calls} if calls else {})]
+
+
+def _their_call(part: Event) -> Event:
+    function = {"name": part["name"], "arguments": _as_text(part.get("input") or {})}
+    return {"id": part["id"], "type": "function", "function": function}
+
+
+def _as_text(value: Any) -> str:
+    return value if isinstance(value, str) else encode_text(value)
+
+
+def _answered(messages: list[Event]) -> list[Event]:
+    """Give every call a result, right after it: their servers refuse a conversation in which one is missing."""
+    results = {message["tool_call_id"]: message for message in messages if message["role"] == "tool"}
+    whole: list[Event] = []
+    for message in messages:
+        if message["role"] == "tool":
+            continue
+        whole.append(message)
+        for call in message.get("tool_calls", ()):
+            missing = {"role": "tool", "tool_call_id": call["id"], "content": "[there is no result]"}
+            whole.append(results.get(call["id"], missing))
+    return whole
+
+
+# What comes back --------------------------------------------------------------------------------
+
+
+class Answer:
+    """A model's answer, piece by piece."""
+
+    def __init__(self, max_bytes: int | None) -> None:
+        self._pieces: list[str] = []
+        self._room = max_bytes
+        self.calls: dict[int, Event] = {}
+        self.finish: str | None = None
+        self.usage: dict[str, int] = {}
+        self.is_whole = False
+
+    @property
+    def text(self) -> str:
+        """What it said so far."""
+        return "".join(self._pieces)
+
+    @property
+    def has_begun(self) -> bool:
+        """Whether anything of it is there."""
+        return bool(self._pieces or self.calls)
+
+    def take(self, event: Event | None) -> list[str]:
+        """One event of the stream, None for its regular end; the text in it."""
+        if event is None:
+            self.is_whole = True
+            return []
+        if isinstance(event.get("error"), (dict, str)):
+            raise Trouble(f"the server gave up: {_complaint(event)}", again_after=0)
+        self._count(event.get("usage"))
+        new: list[str] = []
+        for choice in event.get("choices") or []:
+            said = choice.get("delta") or choice.get("message") or {}
+            if text := said.get("content"):
+                new.append(self._said(text))
+            for call in said.get("tool_calls") or []:
+                self._called(call)
+            if choice.get("finish_reason"):
+                self.finish, self.is_whole = str(choice["finish_reason"]), True
+        return new
+
+    def parts(self) -> list[Event]:
+        """The message it is, with its calls."""
+        said = [{"type": "text", "text": self.text}] if self._pieces else []
+        return said + [
+            {"type": "tool_call", "id": call["id"] or f"call-{index}", "name": call["name"], "input": _input(call)}
+            for index, call in sorted(self.calls.items())
+        ]
+
+    def _said(self, text: str) -> str:
+        if self._room is not None:
+            self._room -= len(text.encode(errors="replace"))
+            if self._room < 0:
+                raise Trouble("the answer is larger than this agent's max_output_bytes", reason="output_too_large")
+        self._pieces.append(text)
+        return text
+
+    def _called(self, call: Event) -> None:
+        kept = self.calls.setdefault(int(call.get("index") or 0), {"id": "", "name": "", "arguments": ""})
+        function = call.get("function") or {}
+        kept["id"] = call.get("id") or kept["id"]
+        kept["name"] += function.get("name") or ""
+        kept["arguments"] += function.get("arguments") or ""
+
+    def _count(self, usage: Any) -> None:
+        names = {"prompt_tokens": "input_tokens", "completion_tokens": "output_tokens", "total_tokens": "total_tokens"}
+        if isinstance(usage, dict):
+            self.usage |= {ours: usage[theirs] for theirs, ours in names.items() if type(usage.get(theirs)) is int}
+
+
+def _input(call: Event) -> Any:
+    try:
+        return json.loads(call["arguments"] or "{}")
+    except ValueError:
+        return {"unreadable": call["arguments"]}
+
+
+async def _check_status(response: httpx2.Response) -> None:
+    if response.status_code == 200:
+        return
+    body = (await response.aread())[: 4 * MAX_ERROR].decode("utf-8", "replace")
+    why = f"the server says {response.status_code}: {_complaint_in(body) or response.reason_phrase}"
+    is_passing = response.status_code in PASSING
+    raise Trouble(why, again_after=_retry_after(response.headers.get("retry-after")) if is_passing else None)
+
+
+def _retry_after(value: str | None) -> float:
+    """Seconds that a server wants to be left alone for; dates are not waited for."""
+    try:
+        return max(0.0, float(value or 0))
+    except ValueError:
+        return 0.0
+
+
+def _complaint_in(body: str) -> str:
+    try:
+        return _complaint(json.loads(body))
+    except ValueError:
+        return body.strip()[:MAX_ERROR]
+
+
+def _complaint(body: Any) -> str:
+    error = body.get("error", body) if isinstance(body, dict) else body
+    message = error.get("message", error) if isinstance(error, dict) else error
+    return str(message)[:MAX_ERROR]
+
+
+async def _events(response: httpx2.Response) -> AsyncIterator[Event | None]:
+    """The events of a stream; of a server that does not stream, the one it sends."""
+    if "text/event-stream" not in response.headers.get("content-type", ""):
+        yield _event((await response.aread()).decode("utf-8", "replace"))
+        yield None
+        return
+    async for line in response.aiter_lines():
+        field, _, data = line.partition(":")
+        if field != "data":
+            continue
+        if data.strip() == "[DONE]":
+            yield None
+            return
+        yield _event(data)
+
+
+def _event(data: str) -> Event:
+    try:
+        event = json.loads(data)
+    except ValueError:
+        raise Trouble(f"the server sent what is no JSON: {data.strip()[:200]}", again_after=0) from None
+    if not isinstance(event, dict):
+        raise Trouble(f"the server sent no event: {data.strip()[:200]}", again_after=0)
+    return event

@@ -1,0 +1,269 @@
+"""Functions as agents: the process in which one is called, and the `Turn` that it is given.
+
+    def plan(turn):
+        turn.phase("planning")
+        if turn.ask("Shall I?").approved:
+            return f"Done: {turn.prompt}"
+        return "Left as it is."
+
+An `async` function gets an `AsyncTurn`: the same, but `await turn.ask(…)`. What the function returns is
+the answer; what it raises is why it failed. It may print as it likes: that goes where complaints go.
+
+`python -m moorage.agents.python module:function` is started by the supervisor, and speaks JSON lines.
+"""
+
+from __future__ import annotations
+
+import inspect
+import json
+import os
+import signal
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from importlib import import_module
+from queue import SimpleQueue
+from typing import IO, Any, NamedTuple, NoReturn
+
+Table = dict[str, Any]
+
+
+class Decision(NamedTuple):
+    """A person's answer."""
+
+    decision: str  # approve, reject, one of the options; expired or withdrawn if nobody gave one
+    note: str | None = None
+
+    @property
+    def approved(self) -> bool:
+        """Whether the answer was yes."""
+        return self.decision == "approve"
+
+
+class Wire:
+    """The lines between this process and its supervisor."""
+
+    def __init__(self, lines_in: Iterator[bytes], lines_out: IO[bytes]) -> None:
+        self._in, self._out = lines_in, lines_out
+        self._lock = threading.Lock()
+        self._answers: dict[str, SimpleQueue[Decision]] = {}
+        self._asked = 0
+
+    def read_turn(self) -> Table:
+        """The first line: the turn."""
+        turn: Table = json.loads(next(self._in))
+        threading.Thread(target=self._listen, daemon=True).start()
+        return turn
+
+    def emit(self, event: Table) -> None:
+        """Write an event."""
+        line = json.dumps(event, default=str).encode() + b"\n"
+        with self._lock:
+            self._out.write(line)
+            self._out.flush()
+
+    def ask(self, event: Table) -> SimpleQueue[Decision]:
+        """Ask, and say where the answer will be."""
+        with self._lock:
+            self._asked += 1
+            question_id = f"question-{self._asked}"
+            answer = self._answers[question_id] = SimpleQueue()
+        self.emit({"type": "approval", "id": question_id, "wait": True, **event})
+        return answer
+
+    def _listen(self) -> None:
+        for line in self._in:
+            command = json.loads(line)
+            waiting = self._answers.get(command.get("id"))
+            if command.get("type") == "decision" and waiting is not None:
+                waiting.put(Decision(command["decision"], command.get("note")))
+
+
+class BaseTurn:
+    """What a function knows of its turn, and what it can say."""
+
+    def __init__(self, turn: Table, wire: Wire) -> None:
+        self._wire = wire
+        self.prompt: str = turn["prompt"]  # everything new for this turn
+        self.items: list[Table] = turn["items"]  # the same one by one: messages, callbacks, decisions
+        self.history: list[Table] = turn["history"]  # role and content of what was said before
+        self.parameters: Table = turn["parameters"]
+        self.system_prompt: str | None = turn["system_prompt"]
+        self.session_id: str = turn["session_id"]
+        self.session_name: str | None = turn["session_name"]
+        self.task_id: str | None = turn["task_id"]
+        self.run_id: str | None = turn["run_id"]
+        self.turn_id: str = turn["turn_id"]
+        self.agent_name: str = turn["agent_name"]
+        self.checkpoint: Table | None = turn["checkpoint"]  # what an earlier turn saved
+        self.context: Table = turn["context"]  # the session's keyed memory
+        self.cut_off: bool = turn["cut_off"]  # whether the turn before was lost in the middle of its work
+        self.mcp_servers: dict[str, Table] = turn["mcp_servers"]
+
+    def say(self, content: str | list[Table], role: str = "assistant") -> None:
+        """Say something, for the log."""
+        self._wire.emit({"type": "message", "role": role, "content": content})
+
+    def chunk(self, text: str) -> None:
+        """Say a piece of something; `say` or the answer has to follow with all of it."""
+        self._wire.emit({"type": "chunk", "text": text})
+
+    def phase(self, phase: str, **metadata: Any) -> None:
+        """Tell what is being done now: investigating, planning, executing, validating …"""
+        self._wire.emit({"type": "phase", "phase": phase, **({"metadata": metadata} if metadata else {})})
+
+    def metadata(self, **metadata: Any) -> None:
+        """Have something known of the session."""
+        self._wire.emit({"type": "metadata", "metadata": metadata})
+
+    def error(self, error: str) -> None:
+        """Tell that something went wrong, and go on."""
+        self._wire.emit({"type": "error", "error": error})
+
+    def save(self, checkpoint: Table) -> None:
+        """Keep state for the next turn, which finds it in `checkpoint`."""
+        self._wire.emit({"type": "checkpoint", "checkpoint": checkpoint})
+
+    def usage(self, **numbers: float) -> None:
+        """Tell what it cost: input_tokens, output_tokens …"""
+        self._wire.emit({"type": "usage", **numbers})
+
+    def _ask(self, question: str, plan: Any, options: Any, expires_in: float | None) -> SimpleQueue[Decision]:
+        event: Table = {"question": question, "options": list(options)}
+        event |= {"plan": plan} if plan is not None else {}
+        return self._wire.ask(event | ({"expires_in": expires_in} if expires_in is not None else {}))
+
+
+class Turn(BaseTurn):
+    """The turn of a plain function."""
+
+    def ask(self, question: str, *, plan: Any = None, options: Any = (), expires_in: float | None = None) -> Decision:
+        """Ask a person, and wait for the answer for as long as it takes."""
+        return self._ask(question, plan, options, expires_in).get()
+
+
+class AsyncTurn(BaseTurn):
+    """The turn of an async function."""
+
+    async def ask(
+        self, question: str, *, plan: Any = None, options: Any = (), expires_in: float | None = None
+    ) -> Decision:
+        """Ask a person, and wait for the answer for as long as it takes."""
+        import asyncio
+
+        answer = self._ask(question, plan, options, expires_in)
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[Decision] = loop.create_future()
+
+        def settle(decision: Decision) -> None:
+            if not future.done():
+                future.set_result(decision)
+
+        def wait() -> None:  # in a thread that nobody has to wait for when the turn is stopped
+            loop.call_soon_threadsafe(settle, answer.get())
+
+        threading.Thread(target=wait, daemon=True).start()
+        return await future
+
+
+# The process ------------------------------------------------------------------------------------
+
+
+class Missing(Exception):
+    """There is no such function."""
+
+
+def main(name: str, *folders: str) -> int:
+    """Call the function, once, for the turn that stands on standard input; its module may be in one of the folders."""
+    wire = Wire(_own_input(), _own_output())
+    turn = wire.read_turn()
+    signal.signal(signal.SIGTERM, _leave)
+    try:
+        answer = _call(_function(name, folders), turn, wire)
+    except Missing as error:
+        wire.emit({"type": "result", "outcome": "failed", "reason": "not_found", "error": str(error)})
+        return 1
+    except Exception as error:
+        import traceback
+
+        traceback.print_exc()
+        wire.emit({"type": "result", "outcome": "failed", "error": _in_words(error)})
+        return 1
+    wire.emit({"type": "result", "outcome": "completed", **({} if answer is None else {"text": _text(answer)})})
+    return 0
+
+
+def _own_input() -> Iterator[bytes]:
+    """Standard input for us alone, line by line; the function finds nothing there."""
+    ours = os.dup(0)
+    nothing = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(nothing, 0)
+    os.close(nothing)
+    return _lines(ours)
+
+
+def _lines(end: int) -> Iterator[bytes]:
+    """The lines of a pipe. No file object: a thread that waits in one keeps Python from ending."""
+    rest = b""
+    while data := os.read(end, 1024 * 1024):
+        *lines, rest = (rest + data).split(b"\n")
+        yield from lines
+
+
+def _own_output() -> IO[bytes]:
+    """Standard output for us alone; what the function prints goes to standard error."""
+    ours = os.dup(1)
+    os.dup2(2, 1)
+    return open(ours, "wb")
+
+
+def _leave(*_: object) -> NoReturn:
+    """Asked to end: unwind, so that what has to be tidied up is."""
+    raise SystemExit(128 + signal.SIGTERM)
+
+
+def _function(name: str, folders: tuple[str, ...]) -> Callable[[Any], Any]:
+    module_name, _, attributes = name.partition(":")
+    sys.path[:0] = [os.getcwd(), *folders]
+    try:
+        found: Any = import_module(module_name)
+    except ModuleNotFoundError as error:
+        if error.name is None or not f"{module_name}.".startswith(f"{error.name}."):
+            raise
+        places = " or ".join((os.getcwd(), *folders))
+        raise Missing(f"there is no module {module_name!r} in {places}, nor on Python's path") from None
+    for attribute in attributes.split("."):
+        found = getattr(found, attribute, None)
+    if not callable(found):
+        raise Missing(f"module {module_name!r} has no function {attributes!r}")
+    return found  # type: ignore[no-any-return]  # whatever it is, it can be called
+
+
+def _call(function: Callable[[Any], Any], turn: Table, wire: Wire) -> Any:
+    if not inspect.iscoroutinefunction(function):
+        return function(Turn(turn, wire))
+    import asyncio
+
+    async def cancellable() -> Any:
+        task = asyncio.ensure_future(function(AsyncTurn(turn, wire)))
+        asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
+        return await task
+
+    try:
+        return asyncio.run(cancellable())
+    except asyncio.CancelledError:
+        _leave()
+
+
+def _text(answer: Any) -> str:
+    return answer if isinstance(answer, str) else json.dumps(answer, default=str)
+
+
+def _in_words(error: Exception) -> str:
+    return f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+
+
+if __name__ == "__main__":
+    from moorage.agents import python  # under its own name, where the function's module finds it too
+
+    sys.exit(python.main(*sys.argv[1:]))

@@ -1,0 +1,291 @@
+"""The registry: which agents there are. Those that come with Moorage, and one for each file in a folder.
+
+A file that cannot be read, or says what makes no sense, is a problem of that agent alone: the others
+are there. Files are looked at whenever somebody asks, so a change needs no restart.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+from moorage.agents.builtin import DEFINITIONS
+from moorage.core.agent import AgentDefinition, AgentKind, AgentRole, Table, check_name, definition_of, wrong
+from moorage.core.errors import AgentExists, AgentNotFound, Conflict, InvalidDefinition, InvalidField
+
+SUFFIX = ".toml"
+HEADINGS = tuple(role.value for role in AgentRole)
+MAX_BYTES = 1024 * 1024
+MAX_ATTEMPTS = 200  # to read on to the end of a value
+
+
+class DefinitionFiles(Protocol):
+    """The folder that definitions are kept in."""
+
+    def stamps(self) -> dict[str, tuple[int, ...]]:
+        """The paths of the files there, each with something that changes when the file does."""
+
+    def read(self, path: str) -> bytes:
+        """What a file says. Raises OSError."""
+
+    def write(self, name: str, text: str) -> str:
+        """Put a text into the file of that name, whole or not at all; its path."""
+
+    def remove(self, path: str) -> None:
+        """Take a file away."""
+
+
+class Registry:
+    """All agents, by name."""
+
+    def __init__(self, files: DefinitionFiles) -> None:
+        self._files = files
+        self._seen: dict[str, tuple[tuple[int, ...], AgentDefinition | InvalidDefinition]] = {}
+
+    def all(self) -> dict[str, AgentDefinition]:
+        """Every agent that makes sense, by name, in order of names."""
+        found = {**DEFINITIONS, **{agent.name: agent for agent in self._defined().values()}}
+        return dict(sorted(found.items()))
+
+    def problems(self) -> list[InvalidDefinition]:
+        """What is wrong in which file."""
+        self._defined()
+        return [found for _, found in self._seen.values() if isinstance(found, InvalidDefinition)]
+
+    def find(self, name: str) -> AgentDefinition | None:
+        """An agent by name, switched off or not, or None. Raises InvalidDefinition if its file is wrong."""
+        found = self.all().get(name)
+        if found is None:
+            for problem in self.problems():
+                if problem.file.rpartition("/")[2] == f"{name}{SUFFIX}":
+                    raise problem
+        return found
+
+    def get(self, name: str) -> AgentDefinition:
+        """An agent by name. Raises AgentNotFound, or InvalidDefinition if its file makes no sense."""
+        if (found := self.find(name)) is None:
+            raise AgentNotFound(name)
+        return found
+
+    def texts(self) -> dict[str, str]:
+        """The files of agents as they were written, by the agents' names."""
+        return {agent.name: decoded(self._files.read(path), path) for path, agent in self._defined().items()}
+
+    def check(self, agent: AgentDefinition, *, replace: bool = False) -> AgentDefinition:
+        """The agent, if it could be added now. Raises AgentExists."""
+        present = {known.name: path for path, known in self._defined().items()}
+        check_name(agent.name)
+        if agent.name in present and not replace:
+            raise AgentExists(agent.name, present[agent.name])
+        return agent
+
+    def add(self, agent: AgentDefinition, *, replace: bool = False) -> AgentDefinition:
+        """Keep a definition in a file of its own. Raises AgentExists."""
+        return self._keep(agent, toml_of(agent), replace=replace)
+
+    def add_text(self, text: str, *, source: str = "the definition", replace: bool = False) -> AgentDefinition:
+        """Keep a definition as somebody wrote it, comments and all. Raises InvalidDefinition, AgentExists."""
+        return self._keep(read_definition(text, source), text, replace=replace)
+
+    def add_table(self, table: Table, *, source: str = "the definition", replace: bool = False) -> AgentDefinition:
+        """Keep a definition that came as a table. Raises InvalidDefinition, AgentExists."""
+        return self.add(read_table(table, source), replace=replace)
+
+    def remove(self, name: str) -> AgentDefinition:
+        """Forget an agent that was added; it is returned.
+
+        Raises:
+            AgentNotFound: there is no such agent.
+            Conflict: it comes with Moorage.
+        """
+        for path, agent in self._defined().items():
+            if agent.name == name:
+                self._files.remove(path)
+                return agent
+        if name in DEFINITIONS:
+            why = f"agent {name!r} comes with Moorage and cannot be removed; add one of that name with enabled = false"
+            raise Conflict(why, agent_name=name)
+        raise AgentNotFound(name)
+
+    def _keep(self, agent: AgentDefinition, text: str, *, replace: bool) -> AgentDefinition:
+        self.check(agent, replace=replace)
+        present = {known.name: path for path, known in self._defined().items()}
+        path = self._files.write(f"{agent.name}{SUFFIX}", text)
+        if (old := present.get(agent.name)) not in (None, path):
+            self._files.remove(str(old))
+        return read_definition(text, path)
+
+    def _defined(self) -> dict[str, AgentDefinition]:
+        """The definitions in files, by path; only files that have changed are read."""
+        stamps = self._files.stamps()
+        self._seen = {path: self._looked_at(path, stamp) for path, stamp in sorted(stamps.items())}
+        agents = {path: found for path, (_, found) in self._seen.items() if isinstance(found, AgentDefinition)}
+        first: dict[str, str] = {}
+        for path, agent in agents.items():
+            if first.setdefault(agent.name, path) != path:
+                why = f"there is an agent {agent.name!r} in {first[agent.name]} already"
+                self._seen[path] = ((), InvalidDefinition(path, None, why))
+        return {path: agent for path, agent in agents.items() if first[agent.name] == path}
+
+    def _looked_at(
+        self, path: str, stamp: tuple[int, ...]
+    ) -> tuple[tuple[int, ...], AgentDefinition | InvalidDefinition]:
+        if path in self._seen and self._seen[path][0] == stamp:
+            return self._seen[path]
+        try:
+            return stamp, read_definition(decoded(self._files.read(path), path), path)
+        except InvalidDefinition as problem:
+            return stamp, problem
+        except OSError as error:
+            return (), InvalidDefinition(path, None, f"it cannot be read ({error.strerror})")
+
+
+# Reading a file ---------------------------------------------------------------------------------
+
+
+def read_definition(text: str, source: str) -> AgentDefinition:
+    """The definition in a file. Raises InvalidDefinition, with the line of what is wrong."""
+    tables = _tables(text, source)
+    headings = [name for name in HEADINGS if name in tables]
+    if others := [name for name in tables if name not in HEADINGS]:
+        why = f"{others[0]} is no heading of a definition; write [agent], [worker] or [tool]"
+        raise InvalidDefinition(source, line_of(text, (others[0],)), why)
+    if len(headings) != 1:
+        why = "write one of [agent], [worker] and [tool], and one only"
+        raise InvalidDefinition(source, line_of(text, tuple(headings[1:2])), why)
+    heading = headings[0]
+    try:
+        return _described(tables[heading], AgentRole(heading), source)
+    except InvalidField as error:
+        path = (heading, *getattr(error, "path", ()))
+        raise InvalidDefinition(source, line_of(text, path), error.message) from error
+
+
+def read_table(table: Table, source: str) -> AgentDefinition:
+    """The definition in a table: under its heading or, of an agent, without one. Raises InvalidDefinition."""
+    heading = next(iter(table)) if len(table) == 1 and next(iter(table)) in HEADINGS else None
+    try:
+        return _described(table if heading is None else table[heading], AgentRole(heading or "agent"), source)
+    except InvalidField as error:
+        raise InvalidDefinition(source, None, error.message) from error
+
+
+def _described(table: Any, role: AgentRole, source: str) -> AgentDefinition:
+    agent = definition_of(table, role, source=source)
+    _check_builtin(agent)
+    return agent
+
+
+def _tables(text: str, source: str) -> dict[str, Any]:
+    import tomllib  # 18 milliseconds that those without files do not pay
+
+    if len(text) > MAX_BYTES:
+        raise InvalidDefinition(source, None, f"it has more than {MAX_BYTES:,} characters")
+    try:
+        return tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        message, _, place = str(error).partition(" (at line ")
+        line = place.split(",")[0]
+        last = text.count("\n") + 1
+        raise InvalidDefinition(source, int(line) if line.isdigit() else last, f"not valid TOML: {message}") from None
+
+
+def decoded(data: bytes, source: str) -> str:
+    """The text of a file. Raises InvalidDefinition."""
+    try:
+        return data.decode()
+    except UnicodeDecodeError as error:
+        raise InvalidDefinition(source, data.count(b"\n", 0, error.start) + 1, "not valid UTF-8") from None
+
+
+def _check_builtin(agent: AgentDefinition) -> None:
+    if agent.kind is AgentKind.BUILTIN and agent.name not in DEFINITIONS:
+        raise wrong(("name",), f"is {agent.name!r}; agents of kind builtin are {', '.join(DEFINITIONS)}")
+
+
+def line_of(text: str, path: tuple[str, ...]) -> int:
+    """The line on which a key of a TOML text is set; that of the table it should be in, if it is not set.
+
+    tomllib tells no positions. But a text up to some line is TOML, too, unless the line is in the middle of
+    a value: the key is set on the first line that adds it.
+    """
+    lines = text.splitlines()
+    for number, line in enumerate(lines, 1):
+        if path and _may_set(line, path[-1]) and _adds(lines, number, path):
+            return number
+    return line_of(text, path[:-1]) if len(path) > 1 else 1
+
+
+def _may_set(line: str, key: str) -> bool:
+    """Whether a line looks like it: whatever does is read with all before it, which takes its time."""
+    import re
+
+    return key in line and re.search(rf"""(?:^|[\[{{,.])\s*["']?{re.escape(key)}["']?\s*[=.\]]""", line) is not None
+
+
+def _adds(lines: list[str], number: int, path: tuple[str, ...]) -> bool:
+    before = _readable(lines[: number - 1])
+    if before is None or _has(before, path):
+        return False  # in the middle of a value, or too late
+    for end in range(number, min(len(lines), number + MAX_ATTEMPTS) + 1):
+        if (with_it := _readable(lines[:end])) is not None:
+            return _has(with_it, path)
+    return True
+
+
+def _readable(lines: list[str]) -> Table | None:
+    import tomllib
+
+    try:
+        return tomllib.loads("\n".join(lines))
+    except tomllib.TOMLDecodeError:
+        return None
+
+
+def _has(table: Any, path: tuple[str, ...]) -> bool:
+    for key in path:
+        if not isinstance(table, dict) or key not in table:
+            return False
+        table = table[key]
+    return True
+
+
+# Writing one ------------------------------------------------------------------------------------
+
+
+def toml_of(agent: AgentDefinition) -> str:
+    """A definition as a file."""
+    return "\n".join(_table_lines((agent.role.value,), agent.table())) + "\n"
+
+
+def _table_lines(path: tuple[str, ...], table: Table) -> list[str]:
+    lines = [f"[{'.'.join(_key(part) for part in path)}]"]
+    lines += [f"{_key(key)} = {_value(value)}" for key, value in table.items() if not isinstance(value, dict)]
+    for key, value in table.items():
+        if isinstance(value, dict):
+            lines += ["", *_table_lines((*path, key), value)]
+    return lines
+
+
+def _key(key: str) -> str:
+    is_bare = key.isascii() and key.replace("-", "a").replace("_", "a").isalnum()
+    return key if is_bare else _text(key)
+
+
+def _value(value: Any) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, (int, float)):
+        return repr(value)
+    if isinstance(value, list):
+        return f"[{', '.join(_value(item) for item in value)}]"
+    if isinstance(value, dict):
+        inner = ", ".join(f"{_key(key)} = {_value(item)}" for key, item in value.items())
+        return f"{{ {inner} }}"
+    return _text(str(value))
+
+
+def _text(text: str) -> str:
+    """A text in TOML's quotes, which are JSON's but for one character."""
+    import json
+
+    return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")

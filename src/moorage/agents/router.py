@@ -1,0 +1,250 @@
+"""The router: calls to agents, workers and tools that live elsewhere, by gRPC.
+
+One channel for each endpoint, kept for as long as the event loop. Endpoints of one name take turns; one that cannot
+be reached, or says that it is not well, is left out until it is back. A call is sent once: only where no connection
+could be made is another endpoint tried, so nothing is done twice.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import suppress
+from itertools import count
+from time import monotonic
+from typing import Any
+from weakref import WeakKeyDictionary
+
+from moorage.agents.interface import Secret
+from moorage.agents.trust import SCHEME, credentials
+from moorage.core.errors import Unsupported
+
+CONNECT_WITHIN = 0.5  # seconds; then the next endpoint is tried
+CONNECT_AT_LAST = 3.0  # where there is no other: a busy machine may take its time
+PROBE_EVERY = 0.5
+PROBE_WITHIN = 0.5
+IDLE_AFTER = 60.0  # seconds without a call after which nobody looks whether an endpoint is well
+HEALTH = "/grpc.health.v1.Health/Check"
+MAX_MESSAGE = 16 * 1024 * 1024
+OPTIONS = [
+    ("grpc.keepalive_time_ms", 20_000),
+    ("grpc.keepalive_timeout_ms", 5_000),
+    ("grpc.http2.max_pings_without_data", 2),
+    ("grpc.max_receive_message_length", MAX_MESSAGE),
+    ("grpc.max_send_message_length", MAX_MESSAGE),
+    ("grpc.min_reconnect_backoff_ms", 3_000),  # how long one attempt may take; those that are refused end at once
+    ("grpc.initial_reconnect_backoff_ms", 100),
+    ("grpc.max_reconnect_backoff_ms", 1_000),
+    ("grpc.service_config_disable_resolution", 1),
+]
+Metadata = tuple[tuple[str, str], ...]
+
+
+class Unreachable(Exception):
+    """No endpoint could be reached: nothing was sent."""
+
+
+class RemoteFailure(Exception):
+    """The call was sent and did not end well; `code` is the name of a gRPC status."""
+
+    def __init__(self, code: str, detail: str, metadata: dict[str, str]) -> None:
+        self.code, self.detail, self.metadata = code, detail, metadata
+        super().__init__(f"{code}: {detail}")
+
+
+class Endpoint:
+    """One place, its channel, and how it does."""
+
+    def __init__(self, place: str, credentials: Any = None) -> None:
+        """`credentials` are for those that speak TLS."""
+        self.place, self.channel = place, _channel(place, credentials)
+        self.is_well = True
+        self._used_at = monotonic()
+        self._probing: asyncio.Task[None] | None = None
+
+    async def is_ready(self, within: float = CONNECT_WITHIN) -> bool:
+        """Whether there is a connection, or one can be made in time."""
+        import grpc
+
+        self._watch()
+        state = self.channel.get_state(try_to_connect=True)
+        with suppress(TimeoutError):
+            async with asyncio.timeout(within):
+                while state is not grpc.ChannelConnectivity.READY:
+                    if state is grpc.ChannelConnectivity.TRANSIENT_FAILURE:
+                        return self._lost()
+                    await self.channel.wait_for_state_change(state)
+                    state = self.channel.get_state(try_to_connect=True)
+                return True
+        return self._lost()
+
+    def _lost(self) -> bool:
+        self.is_well = False
+        return False
+
+    def _watch(self) -> None:
+        self._used_at = monotonic()
+        if self._probing is None or self._probing.done():
+            self._probing = asyncio.create_task(self._probe(), name=f"moorage-probe-{self.place}")
+
+    async def _probe(self) -> None:
+        """Look again and again how the endpoint does, as long as it is asked for things."""
+        while monotonic() - self._used_at < IDLE_AFTER:
+            self.is_well = await self._says_well()
+            await asyncio.sleep(PROBE_EVERY)
+
+    async def _says_well(self) -> bool:
+        """Whether its health service says so; one without that service is well if it can be reached."""
+        import grpc
+
+        ask = self.channel.unary_unary(HEALTH)  # an empty message asks for the server as a whole
+        try:
+            answer: bytes = await ask(b"", timeout=PROBE_WITHIN)
+        except grpc.aio.AioRpcError as error:
+            return error.code() is grpc.StatusCode.UNIMPLEMENTED
+        return answer == b"\x08\x01"  # SERVING
+
+    async def close(self) -> None:
+        """Let the channel go."""
+        if self._probing is not None:
+            self._probing.cancel()
+            await asyncio.wait([self._probing])
+        await self.channel.close()
+
+
+class Router:
+    """Calls of one event loop."""
+
+    def __init__(self, secret: Secret | None = None) -> None:
+        self._secret = secret
+        self._credentials: Any = None  # once they were needed
+        self._endpoints: dict[str, Endpoint] = {}
+        self._turn = count()
+
+    async def unary(
+        self,
+        places: tuple[str, ...],
+        method: str,
+        request: Any,
+        answer: Callable[[bytes], Any],
+        *,
+        timeout: float | None = None,
+        metadata: Metadata = (),
+    ) -> Any:
+        """Call a method that answers once. Raises Unreachable, RemoteFailure."""
+        import grpc
+
+        endpoint = await self._chosen(places)
+        call = endpoint.channel.unary_unary(
+            method, request_serializer=type(request).SerializeToString, response_deserializer=answer
+        )(request, timeout=timeout, metadata=metadata)
+        try:
+            return await call  # cancelled with whoever waits for it
+        except grpc.aio.AioRpcError as error:
+            raise _failure(error) from error
+
+    async def stream(
+        self,
+        places: tuple[str, ...],
+        method: str,
+        request: Any,
+        answer: Callable[[bytes], Any],
+        *,
+        timeout: float | None = None,
+        metadata: Metadata = (),
+    ) -> AsyncIterator[Any]:
+        """Call a method that answers in pieces. Raises Unreachable, RemoteFailure."""
+        import grpc
+
+        endpoint = await self._chosen(places)
+        call = endpoint.channel.unary_stream(
+            method, request_serializer=type(request).SerializeToString, response_deserializer=answer
+        )(request, timeout=timeout, metadata=metadata)
+        try:
+            async for piece in call:
+                yield piece
+        except grpc.aio.AioRpcError as error:
+            raise _failure(error) from error
+        finally:
+            call.cancel()
+
+    async def _chosen(self, places: tuple[str, ...]) -> Endpoint:
+        """The next endpoint in turn that can be reached; those that are not well come last."""
+        if self._credentials is None and any(place.startswith(SCHEME) for place in places):
+            self._credentials = await self._trusted()
+        start = next(self._turn) % max(1, len(places))
+        in_turn = [self._endpoint(place) for place in (*places[start:], *places[:start])]
+        in_turn.sort(key=lambda each: not each.is_well)
+        for within in (CONNECT_WITHIN, CONNECT_AT_LAST):
+            for endpoint in in_turn:
+                if await endpoint.is_ready(within):
+                    return endpoint
+        raise Unreachable(f"none of {', '.join(places)} can be reached")
+
+    async def _trusted(self) -> Any:
+        """What connections with TLS are made with."""
+        try:
+            return await asyncio.to_thread(credentials, self._secret)
+        except OSError as error:
+            raise Unreachable(f"{error.filename} cannot be read ({error.strerror})") from error
+
+    async def is_reachable(self, places: tuple[str, ...]) -> bool:
+        """Whether one of these endpoints could be asked now."""
+        try:
+            return (await self._chosen(places)).is_well
+        except Unreachable:
+            return False
+
+    def _endpoint(self, place: str) -> Endpoint:
+        known = self._endpoints.get(place)
+        if known is None:
+            known = self._endpoints[place] = Endpoint(place, self._credentials)
+        return known
+
+    async def close(self) -> None:
+        """Let all channels go."""
+        while self._endpoints:
+            await self._endpoints.popitem()[1].close()
+
+
+_routers: WeakKeyDictionary[asyncio.AbstractEventLoop, Router] = WeakKeyDictionary()
+
+
+def router(secret: Secret | None = None) -> Router:
+    """The router of the running event loop: channels belong to the loop they were made in. `secret` reads variables."""
+    loop = asyncio.get_running_loop()
+    known = _routers.get(loop)
+    if known is None:
+        known = _routers[loop] = Router(secret)
+    return known
+
+
+async def close_router() -> None:
+    """Let the channels of the running event loop go, if there are any."""
+    known = _routers.pop(asyncio.get_running_loop(), None)
+    if known is not None:
+        await known.close()
+
+
+def _channel(place: str, credentials: Any) -> Any:
+    grpc = load_grpc()
+    scheme, separator, rest = place.partition("://")
+    if place.startswith(SCHEME):
+        return grpc.aio.secure_channel(rest, credentials, options=OPTIONS)
+    target = rest if separator and scheme in ("grpc", "http") else place
+    return grpc.aio.insecure_channel(target, options=OPTIONS)
+
+
+def load_grpc() -> Any:
+    """The gRPC library. Raises Unsupported if it is not installed."""
+    try:
+        import grpc
+        import grpc.aio
+    except ImportError:
+        raise Unsupported("gRPC is not installed; run: pip install 'moorage[grpc]'", extra="grpc") from None
+    return grpc
+
+
+def _failure(error: Any) -> RemoteFailure:
+    trailing = {str(key): str(value) for key, value in error.trailing_metadata() or () if isinstance(value, str)}
+    return RemoteFailure(error.code().name, error.details() or "", trailing)

@@ -1,0 +1,107 @@
+"""What is asked and answered before delegating, as JSON.
+
+::
+
+    {agent_name, task_id, agent_id?, task_description, metadata}
+    → {should_resume, reason, agent_id, resume_metadata, original_context}
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from msgspec import Struct
+
+from moorage.core.entry import Entry, Kind
+from moorage.core.errors import InvalidField, utc_text
+from moorage.core.ids import check_label
+from moorage.service.delegation import Delegated
+
+Json = dict[str, Any]
+
+PHASE_KINDS = (Kind.PHASE.value, Kind.FINALIZED.value)
+MAX_PURPOSE = 1000  # characters of a task's description that a session opened for it keeps
+
+
+class Request(Struct, frozen=True, kw_only=True):
+    """Work about to be handed to an agent."""
+
+    agent_name: str | None
+    agent_id: str | None
+    task_id: str | None
+    project_dir: str | None
+    purpose: str | None
+    metadata: Json
+    create: bool
+
+
+def read_request(context: object) -> Request:
+    """A request as callers write it; raise InvalidField for what is none."""
+    if not isinstance(context, dict):
+        raise InvalidField("context", "must be a JSON object")
+    texts = {name: _text_in(context, name) for name in ("agent_name", "agent_id", "task_id", "project_dir")}
+    metadata, purpose = context.get("metadata"), context.get("task_description")
+    if metadata is not None and not isinstance(metadata, dict):
+        raise InvalidField("metadata", "must be a JSON object")
+    if purpose is not None and not isinstance(purpose, str):
+        raise InvalidField("task_description", "must be text")
+    said = (purpose or "").strip()[:MAX_PURPOSE]
+    return Request(**texts, purpose=said or None, metadata=metadata or {}, create=bool(context.get("create")))
+
+
+def _text_in(context: Json, name: str) -> str | None:
+    """A text of the request; left out, null and empty are the same."""
+    value = context.get(name)
+    return None if value is None or value == "" else check_label(name, value, 4096)
+
+
+def working_folder() -> str | None:
+    """Where we are, if it can be told: a folder may be gone, or have a name that is no text."""
+    try:
+        folder = os.getcwd()
+    except OSError:
+        return None
+    return folder if folder.isprintable() else None
+
+
+def no_answer(context: object, reason: str) -> Json:
+    """The answer when nothing could be found out: go on without earlier work."""
+    return {
+        "should_resume": False,
+        "reason": reason,
+        "agent_id": None,
+        "resume_metadata": None,
+        "original_context": context,
+    }
+
+
+def as_answer(done: Delegated, history: list[dict[str, str]]) -> Json:
+    """A delegation's outcome; `history` are the phases of the session that is picked up."""
+    answer: Json = {
+        "should_resume": done.verdict.decision,
+        "reason": done.verdict.reason,
+        "agent_id": done.delegation.session_id,
+        "resume_metadata": None,
+    }
+    if done.created:
+        answer["created"] = True
+    if done.verdict.decision and (session := done.session) is not None:
+        answer["resume_metadata"] = {
+            "previous_phase": session.phase.value,
+            "created_at": utc_text(session.created_at),
+            "last_updated": utc_text(session.updated_at),
+            "history": history,
+            "session_metadata": session.metadata,
+        }
+    return answer
+
+
+def phase_changes(entries: Iterable[Entry]) -> Iterator[dict[str, str]]:
+    """The entries that tell of a change of phase, as JSON."""
+    for entry in entries:
+        data = entry.data or {}
+        if "from" in data:
+            to_phase = data["to"] if entry.kind == Kind.PHASE else data["outcome"]
+            yield {"from_phase": data["from"], "to_phase": to_phase, "timestamp": utc_text(entry.at)}

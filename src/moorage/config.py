@@ -1,0 +1,676 @@
+"""Configuration: the only reader of files and environment. Picks stores by the scheme of their URL.
+
+File, then environment, then arguments. The file is `config.toml` in the folder that
+`MOORAGE_HOME` names (or the user's data folder):
+
+    url = "sqlite:///…"
+    [resume]
+    idle_limit = "30m"
+    max_errors = 3
+    [resume.idle_limits]
+    approval = "7d"
+    [family]
+    depth = 16
+    open_children = 1000
+    [window]
+    last = 50
+    turns = 20
+    tokens = 100000
+    max_bytes = 400000
+    counter = "module:function"
+    [retention]
+    age = "24h"
+    every = "1h"
+    [retention.ages]
+    completed = "7d"
+    suspended = "never"
+    [redact]
+    words = ["password", "token"]
+    [hooks]
+    deny_if_resumable = false
+    [server]
+    rate = 500
+    burst = 1000
+    streams = 10000
+    streams_per_visitor = 2000
+    graphql_depth = 20
+    graphql_cost = 20000
+    [memory]
+    context_ttl = "1h"
+    [encryption]
+    key_file = "encryption.keys"
+    seal = true
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+import warnings
+from contextlib import suppress
+from datetime import UTC, datetime, timedelta
+from io import BytesIO
+from typing import Any, cast
+
+from moorage.core.duration import duration as duration  # part of this module's face
+from moorage.core.errors import InvalidField, StoreReadOnly, StoreUnavailable, Unsupported
+from moorage.core.family import FamilyLimits
+from moorage.core.policy import (
+    APPROVAL_IDLE_LIMIT,
+    IDLE_LIMIT,
+    MAX_ERRORS,
+    RETENTION_AGE,
+    SWEEP_EVERY,
+    ResumePolicy,
+    RetentionPolicy,
+)
+from moorage.core.redact import SECRET_WORDS
+from moorage.core.session import Phase, State
+from moorage.core.window import TokenCounter, WindowSize
+from moorage.ports import Store
+from moorage.service.deps import Deps, HookSettings, MemorySettings, ServerSettings, Settings
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from moorage.agents.registry import Registry
+    from moorage.core.agent import AgentDefinition
+    from moorage.core.tool import Tool, Toolbox, ToolFunction
+    from moorage.stores.sealing import Sealer
+
+FILE_NAME = "moorage.db"
+CONFIG_NAME = "config.toml"
+_TABLES = ("url", "resume", "family", "window", "retention", "redact", "hooks", "server", "memory", "encryption")
+AGENTS_NAME = "agents"
+SERVERS_NAME = "servers"
+SEALING_KEYS = "MOORAGE_ENCRYPTION_KEYS"
+NEVER = "never"  # in the place of a duration
+SHORTEST_SWEEP = timedelta(seconds=1)
+_shared_memory: dict[str, Store] = {}
+_registries: dict[str, Registry] = {}
+
+
+class SystemClock:
+    """The machine's clock."""
+
+    def now(self) -> datetime:
+        return datetime.now(UTC)
+
+
+def entropy(size: int) -> bytes:
+    """The machine's chance."""
+    return os.urandom(size)
+
+
+class DrawnEntropy:
+    """The machine's chance, drawn in bulk, for servers.
+
+    Asking the system gives the interpreter's lock away, and whoever is busy waits to get it back:
+    for a few bytes that took a sixth of a request's time.
+    """
+
+    AT_ONCE = 4096
+
+    def __init__(self) -> None:
+        self._drawn, self._process = BytesIO(), os.getpid()
+
+    def __call__(self, size: int) -> bytes:
+        found = self._drawn.read(size)  # one step: no other thread gets the same bytes
+        if len(found) < size or self._process != os.getpid():  # a forked child must not repeat its parent
+            drawn = BytesIO(os.urandom(max(size, self.AT_ONCE)))
+            found = drawn.read(size)
+            self._drawn, self._process = drawn, os.getpid()
+        return found
+
+
+def home() -> str:
+    """The folder for data and configuration."""
+    if given := os.environ.get("MOORAGE_HOME"):
+        return os.path.abspath(os.path.expanduser(given))
+    if sys.platform == "darwin":
+        return os.path.expanduser("~/Library/Application Support/moorage")
+    base = os.environ.get("XDG_DATA_HOME") or os.path.expanduser("~/.local/share")
+    return os.path.join(base, "moorage")
+
+
+def pick_url(url: str | None = None) -> str:
+    """The URL given, else MOORAGE_URL, else the configuration's, else a file in the data folder."""
+    if (given := given_url(url)) is not None:
+        return given
+    if configured := _file().get("url"):
+        return str(configured)
+    return sqlite_url(os.path.join(home(), FILE_NAME))
+
+
+def given_url(url: str | None = None) -> str | None:
+    """The URL given, else MOORAGE_URL; None if it is for the configuration to say."""
+    return url if url is not None else os.environ.get("MOORAGE_URL") or None
+
+
+def open_deps(url: str | None = None, *, threaded: bool, patience: float | None = None) -> Deps:
+    """Everything a service needs, on the store that the URL names.
+
+    Threaded stores suit an event loop; the others run inline and never suspend. With
+    `patience`, an inline store waits for others so many seconds in all and no longer.
+    """
+    settings = read_settings()
+    store = open_store(pick_url(url), threaded=threaded, patience=patience)
+    chance = DrawnEntropy() if threaded else entropy
+    clock = getattr(store, "clock", None) or SystemClock()  # a store of several machines has a clock for all of them
+    return Deps(store, clock, chance, settings, find_agent)
+
+
+def open_store(url: str, *, threaded: bool, patience: float | None = None) -> Store:
+    """The store behind a URL. Raises Unsupported for a scheme that is not known."""
+    scheme, separator, rest = url.partition("://")
+    if scheme == "sqlite" and separator:
+        return _open_sqlite(sqlite_path(url), threaded=threaded, patience=patience)
+    if scheme == "memory" and separator:
+        return _open_memory(rest)
+    if is_postgres(url):
+        return _open_postgres(url, threaded=threaded, patience=patience)
+    shown = without_password(url)
+    if is_server(url):
+        raise Unsupported(f"{shown} is a server, and this needs the store itself; use sqlite:///FILE", url=shown)
+    raise Unsupported(
+        f"{shown!r} is not a store; use sqlite:///FILE, postgresql://HOST/DATABASE, http://HOST:PORT or memory://",
+        url=shown,
+    )
+
+
+def sqlite_path(url: str) -> str:
+    """The file a sqlite:/// URL names: three slashes and a path, a fourth if it is absolute."""
+    path = url.removeprefix("sqlite://")
+    if not path.startswith("/") or len(path) < 2:
+        raise InvalidField("url", f"is {url!r}; write sqlite:///relative/file.db or sqlite:////absolute/file.db")
+    path = path[1:]
+    if "%" in path:
+        from urllib.parse import unquote
+
+        path = unquote(path)
+    if "\0" in path:
+        raise InvalidField("url", "has a NUL character in it; no file is called so")
+    return path
+
+
+def sqlite_url(path: str) -> str:
+    """The URL of a file, for `sqlite_path` to read back."""
+    return "sqlite:///" + path.replace("%", "%25")
+
+
+def make_folder(path: str) -> None:
+    """Make a folder for data, if it is not there: others have no business in it."""
+    try:
+        os.makedirs(path, mode=0o700, exist_ok=True)
+    except PermissionError as error:
+        raise StoreReadOnly(path) from error
+    except OSError as error:
+        raise StoreUnavailable(f"the folder {path} cannot be made ({error.strerror})", store=path) from error
+
+
+def _open_sqlite(path: str, *, threaded: bool, patience: float | None) -> Store:
+    from moorage.stores.sqlite.store import SqliteStore
+
+    folder = os.path.dirname(os.path.abspath(path))
+    if folder == home():
+        make_folder(folder)
+    if threaded:
+        return SqliteStore.serve(path, find_sealer())
+    return SqliteStore.open(path, patience, find_sealer())
+
+
+def _open_postgres(url: str, *, threaded: bool, patience: float | None) -> Store:
+    try:
+        from moorage.stores.postgres.store import PostgresStore
+    except ImportError as error:
+        if error.name != "asyncpg":
+            raise
+        raise Unsupported(
+            "PostgreSQL needs the package asyncpg; run: pip install 'moorage[postgres]'", url=without_password(url)
+        ) from None
+    store = PostgresStore(url, find_sealer(), patience=patience)
+    if threaded:
+        return store
+    from moorage.stores.postgres.inline import InlinePostgres
+
+    return cast(Store, InlinePostgres(store))
+
+
+def _open_memory(name: str) -> Store:
+    from moorage.stores.memory.store import MemoryStore
+
+    return _shared_memory.setdefault(name, MemoryStore()) if name else MemoryStore()
+
+
+def without_password(url: str) -> str:
+    """A URL as it may be shown."""
+    return re.sub(r"(?<=//)([^/@]*)@", "…@", url)
+
+
+# Encryption at rest -----------------------------------------------------------------------------
+
+
+def find_sealer() -> Sealer | None:
+    """What bodies are sealed and opened with: the keys of the environment, else of the key file; None without any."""
+    table = _encryption()
+    text = os.environ.get(SEALING_KEYS, "")
+    if not text.strip() and "key_file" in table:
+        text = _key_file(table["key_file"])
+    elif not text.strip():
+        return None
+    from moorage.stores.sealing import Sealer, read_keys  # those who do not encrypt need none of it
+
+    return Sealer(read_keys(text), seals=_yes_or_no("encryption.seal", table.get("seal", True)))
+
+
+def _encryption() -> dict[str, Any]:
+    table = _table(_file(), "encryption")
+    _check_known("encryption", table, ("key_file", "seal"))
+    return table
+
+
+def _key_file(given: object) -> str:
+    if not isinstance(given, str) or not given:
+        raise InvalidField("encryption.key_file", f"is {given!r}; write the path of a file")
+    path = os.path.join(home(), os.path.expanduser(given))
+    try:
+        with open(path, encoding="utf-8") as file:
+            return file.read()
+    except (OSError, UnicodeDecodeError) as error:
+        raise InvalidField("encryption.key_file", f"{path} cannot be read ({error})") from None
+
+
+# Who is calling ---------------------------------------------------------------------------------
+
+
+def is_postgres(url: str) -> bool:
+    """Whether a URL names a PostgreSQL database."""
+    return url.startswith(("postgresql://", "postgres://"))
+
+
+def is_server(url: str) -> bool:
+    """Whether a URL names a server rather than a store."""
+    return url.startswith(("http://", "https://"))
+
+
+def take_key() -> str | None:
+    """The key or token that this process was given; taken out of its environment, so that no agent inherits it."""
+    found = [os.environ.pop(name, "").strip() for name in ("MOORAGE_KEY", "MOORAGE_TOKEN")]
+    return next((key for key in found if key), None)
+
+
+def parent_from_environment() -> str | None:
+    """The session this process works for, as its launcher said; None outside of any."""
+    for name in ("AGENT_SESSION_ID", "AGENT_SESSION_NAME"):
+        value = os.environ.get(name, "").strip()
+        if value.startswith("${"):
+            warnings.warn(f"{name} still reads {value}: nobody filled it in; it counts as absent", stacklevel=3)
+        elif value:
+            return value
+    return None
+
+
+def run_from_environment() -> str | None:
+    """The run this process works on, as its launcher said; None outside of any."""
+    return os.environ.get("AGENT_RUN_ID", "").strip() or None
+
+
+def agent_environment(url: str | None) -> dict[str, str]:
+    """What an agent's environment says besides its session: where the store is, or the server.
+
+    An agent that works through a server has no use for the keys that the store's file is sealed with.
+    """
+    picked = pick_url(url)
+    if is_server(picked):
+        return {"MOORAGE_URL": picked, "MOORAGE_HOME": home(), SEALING_KEYS: ""}
+    if picked.startswith("sqlite://"):  # the agent may work in another folder
+        picked = sqlite_url(os.path.abspath(sqlite_path(picked)))
+    return {"MOORAGE_URL": picked, "MOORAGE_HOME": home()}
+
+
+# Servers on this machine ------------------------------------------------------------------------
+
+
+def tell_of_server(url: str, address: str) -> None:
+    """Write down where this process serves a store, for programs that would rather ask it than the store."""
+    with suppress(OSError, StoreUnavailable, StoreReadOnly):  # they open the store themselves, then
+        AgentFiles(os.path.join(home(), SERVERS_NAME)).write(_server_file(url), f"{os.getpid()}\n{address}\n")
+
+
+def forget_server(url: str) -> None:
+    """Take back what `tell_of_server` wrote, unless another server has written since."""
+    if _server_note(url)[0] == os.getpid():
+        with suppress(OSError):
+            os.unlink(os.path.join(home(), SERVERS_NAME, _server_file(url)))
+
+
+def known_server(url: str) -> str | None:
+    """The address of a server on this machine that serves the store of this URL; None if none is known to live."""
+    pid, address = _server_note(url)
+    try:
+        if pid is not None:
+            os.kill(pid, 0)
+    except ProcessLookupError:
+        return None
+    except OSError:  # it lives, and is somebody else's
+        return address
+    return address
+
+
+def _server_note(url: str) -> tuple[int | None, str | None]:
+    try:
+        with open(os.path.join(home(), SERVERS_NAME, _server_file(url)), encoding="utf-8") as file:
+            pid, address = file.read(4096).split()
+        return int(pid), address
+    except (OSError, ValueError):  # ValueError: what is there makes no sense
+        return None, None
+
+
+def _server_file(url: str) -> str:
+    """The name of a store's file: the same for the same store, however it is written."""
+    from hashlib import sha256
+
+    if url.startswith("sqlite://"):
+        url = sqlite_url(os.path.realpath(sqlite_path(url)))
+    return sha256(url.encode(errors="replace")).hexdigest()[:32]
+
+
+def server_key() -> str | None:
+    """What a server is shown: the token of the session this process works for, else the user's key."""
+    for name in ("MOORAGE_TOKEN", "MOORAGE_KEY"):
+        if value := os.environ.get(name, "").strip():
+            return value
+    return None
+
+
+def user() -> str:
+    """Who runs this process, for the log."""
+    name = os.environ.get("USER") or os.environ.get("LOGNAME") or f"uid{os.getuid()}"
+    return name.encode(errors="replace").decode()  # the environment is bytes, the log is text
+
+
+def unique_holder() -> str:
+    """A name for whoever resumes sessions through this connection."""
+    return f"{user()}@{os.uname().nodename}:{os.getpid()}:{os.urandom(3).hex()}"
+
+
+# Agents -----------------------------------------------------------------------------------------
+
+
+def open_registry() -> Registry:
+    """The agents there are: those that come with Moorage, and those defined in the folder for data."""
+    from moorage.agents.registry import Registry
+
+    return Registry(AgentFiles(os.path.join(home(), AGENTS_NAME)))
+
+
+def read_definition(definition: str | dict[str, Any], source: str = "the definition") -> AgentDefinition:
+    """The agent that a TOML text or its table describes. Raises InvalidDefinition."""
+    from moorage.agents.registry import read_definition, read_table
+
+    return read_definition(definition, source) if isinstance(definition, str) else read_table(definition, source)
+
+
+def agents() -> dict[str, AgentDefinition]:
+    """Every agent that comes along or is defined, by name."""
+    return _registry().all()
+
+
+def agents_of(deps: Deps) -> dict[str, AgentDefinition]:
+    """Every agent there is, by name: those that are registered, too."""
+    return {**deps.registered.agents(), **agents()}
+
+
+def find_agent(name: str) -> AgentDefinition | None:
+    """An agent that comes along or is defined, or None. Raises InvalidDefinition if its file is wrong."""
+    return _registry().find(name)
+
+
+def tools_of(deps: Deps) -> Toolbox:
+    """Every tool there is, by name: the one that comes along, those of files, those that are registered."""
+    from moorage.agents import weather
+
+    return {**_tools_elsewhere(deps.registered.tools()), weather.WEATHER.name: (weather.WEATHER, weather.call)}
+
+
+def _tools_elsewhere(registered: dict[str, Tool]) -> dict[str, tuple[Tool, ToolFunction]]:
+    defined = [agent for agent in _registry().all().values() if agent.is_remote_tool]
+    if not registered and not defined:
+        return {}
+    from moorage.agents.grpc import calling, tool_of
+
+    found = {name: (tool, calling(tool, None, environment)) for name, tool in registered.items()}
+    for agent in defined:
+        key = None if agent.api_key_env is None else environment(agent.api_key_env)
+        found[agent.name] = (tool_of(agent), calling(tool_of(agent), key, environment))
+    return found
+
+
+def check_free(name: str) -> None:
+    """Raise AgentExists if a name cannot be registered: a file or Moorage itself has it."""
+    from moorage.agents.weather import WEATHER
+    from moorage.core.errors import AgentExists
+
+    known = _registry().all().get(name)
+    if known is not None or name == WEATHER.name:
+        raise AgentExists(name, (known.source if known is not None else None) or "Moorage itself")
+
+
+def _registry() -> Registry:
+    """The registry of this home; what its files said is remembered."""
+    known = _registries.get(home())
+    if known is None:
+        known = _registries[home()] = open_registry()
+    return known
+
+
+def folder_name(name: str) -> str:
+    """A name that is to be a folder's: never a path."""
+    from moorage.core.ids import check_session_name
+
+    return check_session_name(name)
+
+
+def environment(name: str) -> str | None:
+    """A variable of this process, such as one that a definition says has a key."""
+    return os.environ.get(name)
+
+
+class AgentFiles:
+    """The folder with a file for each agent."""
+
+    def __init__(self, folder: str, suffix: str = ".toml") -> None:
+        self._folder, self._suffix = folder, suffix
+
+    def stamps(self) -> dict[str, tuple[int, ...]]:
+        """The paths of the files there, each with something that changes when the file does."""
+        stamps = {}
+        for name in _names(self._folder):
+            path = os.path.join(self._folder, name)
+            if name.endswith(self._suffix) and not name.startswith(".") and os.path.isfile(path):
+                with suppress(OSError):  # gone in the meantime
+                    stamps[path] = _stamp(os.stat(path))
+        return stamps
+
+    def read(self, path: str) -> bytes:
+        """What a file says."""
+        with open(path, "rb") as file:
+            return file.read()
+
+    def write(self, name: str, text: str) -> str:
+        """Put a text into the file of that name, whole or not at all; its path."""
+        path = os.path.join(self._folder, name)
+        make_folder(self._folder)
+        beside = os.path.join(self._folder, f".{name}.{os.getpid()}.part")
+        try:
+            with open(beside, "w", encoding="utf-8") as file:
+                file.write(text)
+                file.flush()
+                os.fsync(file.fileno())
+            os.replace(beside, path)
+        except OSError as error:
+            raise StoreUnavailable(f"{path} cannot be written ({error.strerror})", store=path) from error
+        return path
+
+    def remove(self, path: str) -> None:
+        """Take a file away."""
+        try:
+            os.unlink(path)
+        except FileNotFoundError:
+            return  # somebody was faster
+        except OSError as error:
+            raise StoreUnavailable(f"{path} cannot be removed ({error.strerror})", store=path) from error
+
+
+def _names(folder: str) -> list[str]:
+    try:
+        return os.listdir(folder)
+    except OSError:
+        return []
+
+
+def _stamp(status: os.stat_result) -> tuple[int, ...]:
+    return (status.st_mtime_ns, status.st_size, status.st_ino)
+
+
+# Settings ---------------------------------------------------------------------------------------
+
+
+def read_settings() -> Settings:
+    """Settings from the configuration file; defaults where it is silent."""
+    file = _file()
+    if not file:
+        return Settings()
+    _check_known("the configuration file", file, _TABLES)
+    resume, family = _table(file, "resume"), _table(file, "family")
+    _check_known("resume", resume, ("idle_limit", "idle_limits", "max_errors"))
+    _check_known("family", family, FamilyLimits.__struct_fields__)
+    _check_known("redact", _table(file, "redact"), ("words",))
+    limits = {Phase.APPROVAL.value: APPROVAL_IDLE_LIMIT}
+    for phase, limit in _table(resume, "idle_limits").items():
+        if phase not in tuple(Phase):
+            raise InvalidField("resume.idle_limits", f"has {phase!r}, which is no phase")
+        limits[phase] = duration(f"resume.idle_limits.{phase}", limit)
+    return Settings(
+        resume=ResumePolicy(
+            idle_limit=duration("resume.idle_limit", resume.get("idle_limit", IDLE_LIMIT)),
+            idle_limits=limits,
+            max_errors=_count("resume.max_errors", resume.get("max_errors", MAX_ERRORS)),
+        ),
+        family=FamilyLimits(**{name: _count(f"family.{name}", value) for name, value in family.items()}),
+        secret_words=_words(_table(file, "redact").get("words", list(SECRET_WORDS))),
+        **_window(_table(file, "window")),
+        retention=_retention(_table(file, "retention")),
+        hooks=_hooks(_table(file, "hooks")),
+        server=_server(_table(file, "server")),
+        memory=_memory(_table(file, "memory")),
+    )
+
+
+def _window(table: dict[str, Any]) -> dict[str, Any]:
+    """How much of its history an agent gets that goes on, and who counts tokens."""
+    _check_known("window", table, (*WindowSize.__struct_fields__, "counter"))
+    settings: dict[str, Any] = {}
+    sizes = {name: _count(f"window.{name}", value) for name, value in table.items() if name != "counter"}
+    if sizes:
+        settings["window"] = WindowSize(**sizes)
+    if "counter" in table:
+        settings["count_tokens"] = _counter(table["counter"])
+    return settings
+
+
+def _counter(place: object) -> TokenCounter:
+    from importlib import import_module
+
+    module, _, name = place.partition(":") if isinstance(place, str) else ("", "", "")
+    try:
+        counter = getattr(import_module(module), name)
+    except (ImportError, AttributeError, ValueError) as error:
+        raise InvalidField("window.counter", f"is {place!r}, which cannot be loaded ({error})") from None
+    if not callable(counter):
+        raise InvalidField("window.counter", f"is {place!r}, which is no function")
+    return cast(TokenCounter, counter)
+
+
+def _memory(table: dict[str, Any]) -> MemorySettings:
+    _check_known("memory", table, MemorySettings.__struct_fields__)
+    return MemorySettings(context_ttl=_duration_or_never("memory.context_ttl", table.get("context_ttl", NEVER)))
+
+
+def _server(table: dict[str, Any]) -> ServerSettings:
+    _check_known("server", table, ServerSettings.__struct_fields__)
+    return ServerSettings(**{name: _count(f"server.{name}", value) for name, value in table.items()})
+
+
+def _hooks(table: dict[str, Any]) -> HookSettings:
+    _check_known("hooks", table, HookSettings.__struct_fields__)
+    return HookSettings(**{name: _yes_or_no(f"hooks.{name}", value) for name, value in table.items()})
+
+
+def _retention(table: dict[str, Any]) -> RetentionPolicy:
+    _check_known("retention", table, RetentionPolicy.__struct_fields__)
+    ages = _table(table, "ages", "retention.ages")
+    for state in ages:
+        if state not in tuple(State):
+            raise InvalidField("retention.ages", f"has {state!r}, which is no state; use some of {', '.join(State)}")
+    every = _duration_or_never("retention.every", table.get("every", SWEEP_EVERY))
+    if every is not None and every < SHORTEST_SWEEP:
+        raise InvalidField("retention.every", f"is {table['every']!r}; give 1s or more, or never")
+    return RetentionPolicy(
+        age=_duration_or_never("retention.age", table.get("age", RETENTION_AGE)),
+        ages={state: _duration_or_never(f"retention.ages.{state}", age) for state, age in ages.items()},
+        every=every,
+    )
+
+
+def _duration_or_never(name: str, value: object) -> timedelta | None:
+    if isinstance(value, str) and value.strip() == NEVER:
+        return None
+    try:
+        return duration(name, value)
+    except InvalidField:
+        raise InvalidField(name, f"is {value!r}; write a duration such as 30m, 24h or 7d, or never") from None
+
+
+def _check_known(where: str, table: dict[str, Any], known: tuple[str, ...]) -> None:
+    unknown = sorted(table.keys() - set(known))
+    if unknown:
+        raise InvalidField("config", f"has {', '.join(unknown)} in {where}; known are {', '.join(known)}")
+
+
+def _words(value: object) -> tuple[str, ...]:
+    if not isinstance(value, list) or not all(isinstance(word, str) and word for word in value):
+        raise InvalidField("redact.words", "must be a list of words")
+    return tuple(value)
+
+
+def _yes_or_no(name: str, value: object) -> bool:
+    if not isinstance(value, bool):
+        raise InvalidField(name, f"is {value!r}; write true or false")
+    return value
+
+
+def _count(name: str, value: object) -> int:
+    if type(value) is not int or value < 1:
+        raise InvalidField(name, f"is {value!r}; give a whole number above 0")
+    return value
+
+
+def _table(file: dict[str, Any], name: str, full_name: str | None = None) -> dict[str, Any]:
+    table = file.get(name, {})
+    if not isinstance(table, dict):
+        raise InvalidField(full_name or name, "must be a table in the configuration file")
+    return table
+
+
+def _file() -> dict[str, Any]:
+    path = os.path.join(home(), CONFIG_NAME)
+    if not os.path.exists(path):
+        return {}
+    import tomllib  # 18 milliseconds that those without a file do not pay
+
+    try:
+        with open(path, "rb") as file:
+            return tomllib.load(file)
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise InvalidField("config", f"file {path} is not valid TOML: {error}") from None

@@ -1,0 +1,403 @@
+"""Agents: named recipes for starting something that carries a session forward.
+
+A definition says what to start (its `kind` and what that kind needs), what to tell it, and
+its limits. A worker is an agent that does one job per call, a tool a function that a session
+may call: the same recipe under another heading.
+
+Definitions are read from tables as TOML and JSON have them. Whatever is wrong is an
+InvalidField that names the key and says what to write instead; its `path` leads to the key.
+"""
+
+from __future__ import annotations
+
+import re
+from contextlib import suppress
+from datetime import timedelta
+from enum import StrEnum
+from typing import Any
+
+from msgspec import Struct, field
+from msgspec.structs import replace
+
+from moorage.core.codec import check_json, is_text
+from moorage.core.duration import duration, duration_text
+from moorage.core.errors import InvalidField
+from moorage.core.turn import Retry
+
+TIMEOUT = timedelta(hours=1)
+MAX_OUTPUT_BYTES = 16 * 1024 * 1024
+MAX_SYSTEM_PROMPT = 256 * 1024  # characters
+LONGEST_LIMIT = timedelta(seconds=10**8)
+LONGEST_IN_WORDS = timedelta(seconds=10**6)  # longer ones are written in seconds
+MAX_ENDPOINT = 512  # characters
+NEVER = "never"  # in the place of a duration
+SET_BY_LAUNCHER = (
+    "AGENT_SESSION_ID",
+    "AGENT_SESSION_NAME",
+    "AGENT_TASK_ID",
+    "AGENT_RUN_ID",
+    "AGENT_TURN_FILE",
+    "AGENT_MCP_CONFIG",
+    "MOORAGE_URL",
+    "MOORAGE_TOKEN",
+    "MOORAGE_MARK",
+)
+
+_is_name = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}").fullmatch
+_is_function = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*(\.[A-Za-z_]\w*)*").fullmatch
+_is_variable = re.compile(r"[A-Za-z_][A-Za-z0-9_]*").fullmatch
+_is_http = re.compile(r"https?://[^\s/]\S*").fullmatch
+_is_endpoint = re.compile(r"(?:[a-z][a-z0-9+.-]*:)?\S+:\d{1,5}|unix:\S+").fullmatch
+
+Table = dict[str, Any]
+Path = tuple[str, ...]
+
+
+class AgentKind(StrEnum):
+    """How an agent is started and spoken to."""
+
+    BUILTIN = "builtin"  # comes with Moorage
+    COMMAND = "command"  # any program, by its standard input and output
+    PYTHON = "python"  # a function, in a Python process of its own
+    OPENAI = "openai"  # an OpenAI-compatible chat endpoint
+    ACP = "acp"  # a program that speaks the Agent Client Protocol
+    GRPC = "grpc"  # a remote AgentService
+
+
+SUPERVISED = frozenset({AgentKind.COMMAND, AgentKind.PYTHON, AgentKind.ACP})  # the others live in the launcher
+
+
+class AgentProtocol(StrEnum):
+    """What a command reads and prints."""
+
+    TEXT = "text"  # the prompt in, the answer out
+    JSONL = "jsonl"  # a line of JSON in, lines of JSON out
+
+
+class AgentRole(StrEnum):
+    """What a recipe is for, and the heading it stands under."""
+
+    AGENT = "agent"
+    WORKER = "worker"
+    TOOL = "tool"
+
+
+class AgentDefinition(Struct, frozen=True, kw_only=True):
+    """One recipe. Make it with `definition_of`, which checks it."""
+
+    name: str
+    kind: AgentKind
+    description: str = ""
+    role: AgentRole = AgentRole.AGENT
+    command: tuple[str, ...] = ()
+    protocol: AgentProtocol = AgentProtocol.TEXT
+    function: str | None = None  # module:name
+    endpoint: tuple[str, ...] = ()  # where it may be asked
+    base_url: str | None = None
+    model: str | None = None
+    api_key_env: str | None = None  # the variable that has the key, never the key
+    system_prompt: str | None = None
+    timeout: timedelta | None = TIMEOUT
+    idle_timeout: timedelta | None = None  # many a program says nothing until it has the answer
+    max_output_bytes: int = MAX_OUTPUT_BYTES
+    max_concurrent: int | None = None  # per launcher
+    retry: Retry = Retry.RESUME
+    env: dict[str, str] = field(default_factory=dict)
+    mcp_servers: dict[str, Table] = field(default_factory=dict)
+    cwd: str | None = None
+    enabled: bool = True
+    source: str | None = None  # the file it was read from
+
+    @property
+    def is_supervised(self) -> bool:
+        """Whether it runs in processes of its own, and so outlives a launcher."""
+        return self.kind in SUPERVISED
+
+    @property
+    def is_remote_tool(self) -> bool:
+        """Whether it is a tool that lives elsewhere."""
+        return self.role is AgentRole.TOOL and self.kind is AgentKind.GRPC
+
+    def for_session(self, *, session_id: str, session_name: str | None) -> AgentDefinition:
+        """The definition with its MCP servers filled in for one session."""
+        servers = fill_in(self.mcp_servers, session_id=session_id, session_name=session_name)
+        return self if servers == self.mcp_servers else replace(self, mcp_servers=servers)
+
+    def table(self) -> Table:
+        """What it says, as TOML and JSON have it; `definition_of` reads it back. Defaults are left out."""
+        default = AgentDefinition(name=self.name, kind=self.kind)
+        said = {name: getattr(self, name) for name in KNOWN if getattr(self, name) != getattr(default, name)}
+        return {"name": self.name, "kind": self.kind.value} | {name: _plain(value) for name, value in said.items()}
+
+
+_EVERY_KIND = (
+    "name",
+    "description",
+    "kind",
+    "timeout",
+    "idle_timeout",
+    "max_output_bytes",
+    "max_concurrent",
+    "retry",
+    "enabled",
+)
+_A_PROCESS = ("cwd", "env", "mcp_servers", "system_prompt")
+# What each kind needs, and what it may have besides. Everything else under its heading is a mistake.
+NEEDS: dict[AgentKind, Path] = {
+    AgentKind.BUILTIN: (),
+    AgentKind.COMMAND: ("command",),
+    AgentKind.PYTHON: ("function",),
+    AgentKind.OPENAI: ("base_url", "model"),
+    AgentKind.ACP: ("command",),
+    AgentKind.GRPC: ("endpoint",),
+}
+TAKES: dict[AgentKind, Path] = {
+    AgentKind.BUILTIN: (),
+    AgentKind.COMMAND: ("protocol", *_A_PROCESS),
+    AgentKind.PYTHON: _A_PROCESS,
+    AgentKind.OPENAI: ("api_key_env", "system_prompt"),
+    AgentKind.ACP: _A_PROCESS,
+    AgentKind.GRPC: ("api_key_env", "system_prompt"),
+}
+KNOWN = (*_EVERY_KIND, *sorted({name for names in (*NEEDS.values(), *TAKES.values()) for name in names}))
+
+
+def definition_of(table: object, role: AgentRole = AgentRole.AGENT, *, source: str | None = None) -> AgentDefinition:
+    """The definition that a table describes. Raises InvalidField."""
+    if not isinstance(table, dict):
+        raise wrong((), f"must be a table that describes the {role}", role.value)
+    kind = AgentKind(_choice("kind", _needed(table, "kind", role.value), tuple(AgentKind)))
+    name = check_name(_needed(table, "name", role.value))
+    _check_keys(table, kind)
+    values = {key: _CHECKS[key](key, value) for key, value in table.items() if key not in ("kind", "name")}
+    return AgentDefinition(name=name, kind=kind, role=role, source=source, **values)
+
+
+def check_name(value: object) -> str:
+    """An agent's name, which is the name of its file too: never a path."""
+    if not isinstance(value, str) or not _is_name(value):
+        why = f"is {value!r}; use 1 to 64 letters, digits, '.', '_' or '-', beginning with a letter or digit"
+        raise wrong(("name",), why)
+    return value
+
+
+def fill_in(value: Any, *, session_id: str, session_name: str | None) -> Any:
+    """A value with `${AGENT_SESSION_ID}` and `${AGENT_SESSION_NAME}` replaced in all its texts."""
+    if isinstance(value, str):
+        filled = value.replace("${AGENT_SESSION_ID}", session_id)
+        return filled.replace("${AGENT_SESSION_NAME}", session_name or session_id)
+    if isinstance(value, dict):
+        return {key: fill_in(item, session_id=session_id, session_name=session_name) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [fill_in(item, session_id=session_id, session_name=session_name) for item in value]
+    return value
+
+
+def wrong(path: Path, why: str, name: str | None = None) -> InvalidField:
+    """The error about a key, with the way to it."""
+    error = InvalidField(name or ".".join(path), why)
+    error.__dict__["path"] = path
+    return error
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, timedelta):
+        return duration_text(value) if value < LONGEST_IN_WORDS else value.total_seconds()
+    if isinstance(value, StrEnum):
+        return value.value
+    if value is None:
+        return NEVER  # only durations differ from their default by being None
+    return list(value) if isinstance(value, tuple) else value
+
+
+def check_endpoint(value: object) -> str:
+    """One place at which an agent, worker or tool may be asked. Raises InvalidField."""
+    if isinstance(value, (list, tuple)):
+        raise wrong(("endpoint",), "must be one place")
+    return _check_endpoint("endpoint", value)[0]
+
+
+# What may stand under a heading -----------------------------------------------------------------
+
+
+def _needed(table: Table, key: str, role: str) -> Any:
+    if key not in table:
+        raise wrong((key,), f"is missing: every {role} has one")
+    return table[key]
+
+
+def _check_keys(table: Table, kind: AgentKind) -> None:
+    allowed = (*_EVERY_KIND, *NEEDS[kind], *TAKES[kind])
+    for key in table:
+        if key not in KNOWN:
+            raise wrong((key,), f"is no key of a definition; known are {', '.join(allowed)}")
+        if key not in allowed:
+            kinds = " or ".join(other for other in AgentKind if key in (*NEEDS[other], *TAKES[other]))
+            raise wrong((key,), f"means nothing to an agent of kind {kind}; it belongs to {kinds}")
+    for key in NEEDS[kind]:
+        if key not in table:
+            raise wrong((key,), f"is missing: an agent of kind {kind} needs it")
+
+
+def _choice(key: str, value: object, allowed: tuple[str, ...]) -> str:
+    if value not in allowed:
+        raise wrong((key,), f"is {value!r}; use one of {', '.join(allowed)}")
+    return str(value)
+
+
+def _check_text(key: str, value: object, limit: int = 4096) -> str:
+    if not isinstance(value, str) or not is_text(value) or "\0" in value:
+        raise wrong((key,), "must be text")
+    if len(value) > limit:
+        raise wrong((key,), f"has {len(value):,} characters, at most {limit:,} are allowed")
+    return value
+
+
+def _check_words(key: str, value: object) -> str:
+    if not _check_text(key, value).strip():
+        raise wrong((key,), "must be some text")
+    return str(value)
+
+
+def _check_command(key: str, value: object) -> tuple[str, ...]:
+    if isinstance(value, str):
+        raise wrong((key,), 'must be a list of words, such as ["sh", "-c", "…"]; no shell reads it')
+    if not isinstance(value, (list, tuple)) or not value:
+        raise wrong((key,), "must be a list with the program and its arguments")
+    words = tuple(_check_text(key, word, 128 * 1024) for word in value)
+    if not words[0].strip():
+        raise wrong((key,), "must begin with a program")
+    return words
+
+
+def _check_function(key: str, value: object) -> str:
+    if not isinstance(value, str) or not _is_function(value):
+        raise wrong((key,), f"is {value!r}; write module:function")
+    return value
+
+
+def _check_url(key: str, value: object) -> str:
+    if not isinstance(value, str) or not _is_http(value):
+        raise wrong((key,), f"is {value!r}; write http://… or https://…")
+    return value
+
+
+def _check_endpoint(key: str, value: object) -> tuple[str, ...]:
+    places = value if isinstance(value, (list, tuple)) else [value]
+    for place in places or [value]:
+        if not isinstance(place, str) or len(place) > MAX_ENDPOINT or not _is_endpoint(place):
+            raise wrong((key,), f"is {place!r}; write host:port, or a list of such")
+    return tuple(dict.fromkeys(places))
+
+
+def _check_variable(key: str, value: object) -> str:
+    if not isinstance(value, str) or not _is_variable(value):
+        why = "must be the name of an environment variable, such as OPENAI_API_KEY; the key itself stays out of files"
+        raise wrong((key,), why)
+    return value
+
+
+def _check_limit(key: str, value: object) -> timedelta | None:
+    if value == NEVER:
+        return None
+    limit = timedelta(0)
+    if isinstance(value, (int, float)) and not isinstance(value, bool):
+        limit = timedelta(seconds=value) if 0 < value < 10**9 else limit
+    else:
+        with suppress(InvalidField):
+            limit = duration(key, value)
+    if not timedelta(0) < limit <= LONGEST_LIMIT:
+        raise wrong((key,), f"is {value!r}; write a duration such as 90s, 30m or 2h, or never")
+    return limit
+
+
+def _check_count(key: str, value: object) -> int:
+    if type(value) is not int or value < 1:
+        raise wrong((key,), f"is {value!r}; give a whole number above 0")
+    return value
+
+
+def _check_yes_or_no(key: str, value: object) -> bool:
+    if not isinstance(value, bool):
+        raise wrong((key,), f"is {value!r}; write true or false")
+    return value
+
+
+def _check_folder(key: str, value: object) -> str:
+    if not _check_text(key, value).startswith(("/", "~")):
+        raise wrong((key,), f"is {value!r}; give an absolute path, or one that begins with ~")
+    return str(value)
+
+
+def _check_env(key: str, value: object) -> dict[str, str]:
+    if not isinstance(value, dict):
+        raise wrong((key,), "must be a table of variables")
+    for name, text in value.items():
+        if not _is_variable(name):
+            raise wrong((key, name), "is no name of an environment variable")
+        if name in SET_BY_LAUNCHER:
+            raise wrong((key, name), "is set by the launcher; leave it out")
+        if not isinstance(text, str) or "\0" in text or not is_text(text):
+            raise wrong((key, name), f"is {text!r}; write text, in quotes")
+    return value
+
+
+def _check_servers(key: str, value: object) -> dict[str, Table]:
+    if not isinstance(value, dict):
+        raise wrong((key,), "must be a table with a table for each server")
+    return {name: _check_server((key, name), server) for name, server in value.items()}
+
+
+_SERVER_TYPES = {"stdio": "command", "http": "url", "sse": "url"}
+
+
+def _check_server(path: Path, server: object) -> Table:
+    """One MCP server: what is known is checked, anything else is handed on as it is."""
+    if not isinstance(server, dict):
+        raise wrong(path, "must be a table: type, url and headers, or command, args and env")
+    if ("url" in server) == ("command" in server):
+        raise wrong(path, "needs either a url or a command")
+    kind = server.get("type", "http" if "url" in server else "stdio")
+    if _SERVER_TYPES.get(str(kind)) not in server:
+        allowed = [name for name, needs in _SERVER_TYPES.items() if needs in server]
+        raise wrong((*path, "type"), f"is {kind!r}; use one of {', '.join(allowed)}")
+    for key in ("url", "command"):
+        if key in server and (not isinstance(server[key], str) or not server[key].strip()):
+            raise wrong((*path, key), "must be some text")
+    for key in ("headers", "env"):
+        _check_texts((*path, key), server.get(key, {}))
+    args = server.get("args", [])
+    if not isinstance(args, list) or not all(isinstance(arg, str) for arg in args):
+        raise wrong((*path, "args"), "must be a list of texts")
+    check_json(server, ".".join(path))
+    return {"type": kind, **server}
+
+
+def _check_texts(path: Path, table: object) -> None:
+    if not isinstance(table, dict):
+        raise wrong(path, "must be a table of texts")
+    for name, text in table.items():
+        if not isinstance(text, str):
+            raise wrong((*path, name), f"is {text!r}; write text, in quotes")
+
+
+_CHECKS: dict[str, Any] = {
+    "description": _check_text,
+    "command": _check_command,
+    "protocol": lambda key, value: AgentProtocol(_choice(key, value, tuple(AgentProtocol))),
+    "function": _check_function,
+    "endpoint": _check_endpoint,
+    "base_url": _check_url,
+    "model": _check_words,
+    "api_key_env": _check_variable,
+    "system_prompt": lambda key, value: _check_text(key, value, MAX_SYSTEM_PROMPT),
+    "timeout": _check_limit,
+    "idle_timeout": _check_limit,
+    "max_output_bytes": _check_count,
+    "max_concurrent": _check_count,
+    "retry": lambda key, value: Retry(_choice(key, value, tuple(Retry))),
+    "env": _check_env,
+    "mcp_servers": _check_servers,
+    "cwd": _check_folder,
+    "enabled": _check_yes_or_no,
+}

@@ -1,0 +1,132 @@
+"""Approvals: a question to a person, and the one answer it takes.
+
+::
+
+    pending ──→ approved | rejected | answered      a person decided
+            ──→ expired                             nobody did in time; that is not a refusal
+            ──→ withdrawn                           the session was closed, or its turn was lost
+
+An answer is single-use. Giving the same one again is harmless, another is refused.
+The plan's hash is kept, so that approval of one plan is never used for another.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+from enum import StrEnum
+from typing import Any
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from moorage.core.codec import canonical
+from moorage.core.errors import AlreadyDecided, ApprovalClosed, InvalidField, utc_text
+
+
+class ApprovalState(StrEnum):
+    """Where an approval stands."""
+
+    PENDING = "pending"
+    APPROVED = "approved"
+    REJECTED = "rejected"
+    ANSWERED = "answered"
+    EXPIRED = "expired"
+    WITHDRAWN = "withdrawn"
+
+
+# The transition table of approvals; docs/lifecycle.md draws it and a test compares the two.
+APPROVAL_MOVES: dict[ApprovalState, frozenset[ApprovalState]] = {
+    state: frozenset(ApprovalState) - {state} if state is ApprovalState.PENDING else frozenset()
+    for state in ApprovalState
+}
+_DECISIONS = {"approve": ApprovalState.APPROVED, "reject": ApprovalState.REJECTED}
+
+
+class Approval(Struct, frozen=True, kw_only=True):
+    """One question to a person."""
+
+    approval_id: str
+    session_id: str
+    question: str
+    plan: Any = None
+    plan_hash: str | None = None
+    options: tuple[str, ...] = ()
+    state: ApprovalState = ApprovalState.PENDING
+    asked_at: datetime
+    asked_by: str | None = None
+    waits: bool = False  # whether the turn that asks stays and waits for the answer
+    expires_at: datetime | None = None
+    decision: str | None = None  # approve, reject, or one of the options
+    note: str | None = None
+    decided_at: datetime | None = None
+    decided_by: str | None = None
+
+    def is_due(self, at: datetime) -> bool:
+        """Whether nobody answered in time."""
+        return self.state is ApprovalState.PENDING and self.expires_at is not None and self.expires_at <= at
+
+    def decided(
+        self, decision: str, *, by: str | None, at: datetime, note: str | None = None, plan_hash: str | None = None
+    ) -> Approval:
+        """The approval with this answer, or itself if it has that answer already."""
+        state = self._state_for(decision)
+        if plan_hash is not None and plan_hash != self.plan_hash:
+            raise InvalidField("plan_hash", "is not that of the plan in question; look at the plan again")
+        if self.state is not ApprovalState.PENDING:
+            return self._decided_again(decision)
+        if self.is_due(at):
+            raise ApprovalClosed(self.approval_id, ApprovalState.EXPIRED.value)
+        return replace(self, state=state, decision=decision, note=note, decided_at=at, decided_by=by)
+
+    def _state_for(self, decision: str) -> ApprovalState:
+        if decision in self.options:
+            return _DECISIONS.get(decision, ApprovalState.ANSWERED)
+        if decision in _DECISIONS:
+            return _DECISIONS[decision]
+        choices = ", ".join((*_DECISIONS, *self.options))
+        raise InvalidField("decision", f"is {decision!r}; use one of {choices}")
+
+    def _decided_again(self, decision: str) -> Approval:
+        if self.decision == decision:
+            return self
+        if self.decision is None:
+            raise ApprovalClosed(self.approval_id, self.state.value)
+        raise AlreadyDecided(self.approval_id, self.decision, self.decided_by)
+
+    def expired(self, at: datetime) -> Approval:
+        """The approval after its time ran out."""
+        return replace(self, state=ApprovalState.EXPIRED, decided_at=at)
+
+    def withdrawn(self, at: datetime) -> Approval:
+        """The approval after its session no longer needs it."""
+        return replace(self, state=ApprovalState.WITHDRAWN, decided_at=at)
+
+    def asked(self) -> dict[str, Any]:
+        """What the log says when it is asked."""
+        return {
+            "approval_id": self.approval_id,
+            "question": self.question,
+            "plan": self.plan,
+            "plan_hash": self.plan_hash,
+            "options": list(self.options),
+            "expires_at": None if self.expires_at is None else utc_text(self.expires_at),
+        }
+
+    def settled(self) -> dict[str, Any]:
+        """What the log says when it ends."""
+        return {
+            "approval_id": self.approval_id,
+            "state": self.state.value,
+            "decision": self.decision,
+            "note": self.note,
+            "decided_by": self.decided_by,
+        }
+
+
+def hash_of_plan(plan: Any) -> str | None:
+    """SHA-256 of the plan's canonical JSON; equal plans, equal hashes."""
+    if plan is None:
+        return None
+    from hashlib import sha256  # five milliseconds of start-up that most commands never need
+
+    return sha256(canonical(plan)).hexdigest()

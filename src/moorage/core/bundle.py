@@ -1,0 +1,148 @@
+"""A bundle: one session with all that belongs to it, for export and import.
+
+What comes in from a file was checked by nobody: `check_bundle` refuses what no rule of
+ours could have made, so that an import cannot bring in what `create` and `append` refuse.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from datetime import UTC, datetime
+
+from msgspec import Struct, field
+from msgspec.structs import replace
+
+from moorage.core.approval import Approval, ApprovalState
+from moorage.core.context import ContextItem, check_values
+from moorage.core.entry import Entry, Kind, check_message
+from moorage.core.errors import InvalidField
+from moorage.core.ids import check_label, check_session_id, check_session_name
+from moorage.core.session import FINAL_PHASES, Session, check_metadata, check_text
+
+_FIRST, _LAST = datetime(1970, 1, 1, tzinfo=UTC), datetime(2242, 1, 1, tzinfo=UTC)  # what stores tell apart exactly
+_MOST = 1 << 53
+_is_kind = re.compile(r"[a-z][a-z_]{0,63}").fullmatch
+
+
+class Bundle(Struct, frozen=True, kw_only=True):
+    """A whole session: head, log, context, approvals."""
+
+    session: Session
+    entries: list[Entry]
+    context: dict[str, ContextItem] = field(default_factory=dict)
+    approvals: list[Approval] = field(default_factory=list)
+
+
+def as_restored(session: Session, owner: str) -> Session:
+    """A session as it comes in. Its runs stayed where they were: here no launcher has to do with it."""
+    hold = None if session.live_turn is not None else session.hold  # a turn's hold ends with the turn
+    return replace(session, owner=owner, hold=hold, launched=False, live_turn=None, turns=0, epoch=0)
+
+
+def check_bundle(bundle: Bundle) -> None:
+    """Raise InvalidRequest for what no rule could have made."""
+    session = bundle.session
+    _check_head(session)
+    if session.last_entry != len(bundle.entries):
+        raise InvalidField("last_entry", f"is {session.last_entry}, but there are {len(bundle.entries)} entries")
+    for number, entry in enumerate(bundle.entries, 1):
+        _check_entry(entry, number)
+    if session.last_checkpoint is not None and not _is_checkpoint(bundle.entries, session.last_checkpoint):
+        raise InvalidField("last_checkpoint", f"is {session.last_checkpoint}, which is no checkpoint")
+    check_values({key: item.value for key, item in bundle.context.items()})
+    for item in bundle.context.values():
+        _check_count("version", item.version)
+        _check_instants({"updated_at": item.updated_at, "expires_at": item.expires_at})
+    _check_approvals(session, bundle.approvals)
+
+
+def _check_head(session: Session) -> None:
+    check_session_id(session.session_id)
+    for name in (session.session_name, session.parent_session_name):
+        if name is not None:
+            check_session_name(name)
+    for ref in (session.parent_session_id, session.root_session_id, session.forked_from):
+        if ref is not None:
+            check_session_id(ref)
+    check_label("task_id", session.task_id)
+    for label in ("agent_name", "interface", "suspended_by"):
+        if (value := getattr(session, label)) is not None:
+            check_label(label, value)
+    for text in ("purpose", "project_dir", "last_error", "summary"):
+        if (value := getattr(session, text)) is not None:
+            check_text(text, value)
+    check_metadata(session.metadata)
+    for count in ("version", "last_entry", "depth", "error_count", "pending_approvals", "context_version"):
+        _check_count(count, getattr(session, count))
+    names = ("created_at", "updated_at", "last_activity_at", "expires_at", "finalized_at")
+    _check_instants({name: getattr(session, name) for name in names})
+    if session.is_final != (session.finalized_at is not None) or session.is_final != (session.phase in FINAL_PHASES):
+        raise InvalidField("state", f"is {session.state.value}, which its phase or its end contradicts")
+
+
+def _check_entry(entry: Entry, number: int) -> None:
+    where = f"entry {number}"
+    if entry.number != number:
+        raise InvalidField("entries", f"are not numbered one after another: {entry.number} where {number} should be")
+    _check_instants({where: entry.at})
+    for label in (entry.by, entry.interface):
+        if label is not None:
+            check_label("entry", label)
+    if entry.kind == Kind.MESSAGE:
+        said = {"role": entry.role, "content": entry.content, "client_key": entry.client_key}
+        check_message({key: value for key, value in said.items() if value is not None}, "entry")
+        is_plain = entry.data is None and entry.role is not None
+    else:
+        is_plain = entry.role is entry.content is entry.client_key is None
+        if not _is_kind(entry.kind) or entry.kind == "system":
+            raise InvalidField("kind", f"is {entry.kind!r} in {where}")
+    if not is_plain:
+        raise InvalidField("entries", f"mix a message with something that happened in {where}")
+    if entry.kind == Kind.SUMMARY:
+        _check_summary(entry, where)
+
+
+def _check_summary(entry: Entry, where: str) -> None:
+    """Windows rely on it: which entries it stands for, and what it says."""
+    data = entry.data or {}
+    if not isinstance(data.get("summary"), str) or type(data.get("upto")) is not int:
+        raise InvalidField("summary", f"of {where} does not say what it stands for")
+    if not 0 <= data["upto"] < entry.number:
+        raise InvalidField("upto", f"is {data['upto']} in {where}: a summary stands for what came before it")
+
+
+def _check_approvals(session: Session, approvals: list[Approval]) -> None:
+    _check_unique("approval_id", [approval.approval_id for approval in approvals])
+    pending = sum(1 for approval in approvals if approval.state is ApprovalState.PENDING)
+    if pending != session.pending_approvals:
+        raise InvalidField("pending_approvals", f"is {session.pending_approvals}, but {pending} wait for an answer")
+    for approval in approvals:
+        check_label("approval_id", approval.approval_id)
+        if approval.session_id != session.session_id:
+            raise InvalidField("session_id", f"of approval {approval.approval_id} is that of another session")
+        names = ("asked_at", "expires_at", "decided_at")
+        _check_instants({name: getattr(approval, name) for name in names})
+
+
+def _check_count(name: str, value: int) -> None:
+    if not 0 <= value < _MOST:
+        raise InvalidField(name, f"is {value}")
+
+
+def _check_instants(instants: dict[str, datetime | None]) -> None:
+    for name, at in instants.items():
+        if at is not None and (at.tzinfo is None or not _FIRST <= at < _LAST):
+            raise InvalidField(name.split()[0], f"{name} is {at.isoformat()}; give an instant with its time zone")
+
+
+def _check_unique(name: str, values: Iterable[str]) -> None:
+    seen: set[str] = set()
+    for value in values:
+        if value in seen:
+            raise InvalidField(name, f"{value!r} comes twice")
+        seen.add(value)
+
+
+def _is_checkpoint(entries: list[Entry], number: int) -> bool:
+    return 1 <= number <= len(entries) and entries[number - 1].kind == Kind.CHECKPOINT

@@ -1,0 +1,84 @@
+"""JSON, the only form anything is stored in.
+
+What goes in must come out the same: no NaN, no lone surrogates, no keys that are
+not text, no bottomless nesting. What comes out of a store is never trusted to be
+anything but JSON.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import msgspec
+
+from moorage.core.errors import InvalidJson
+
+MAX_DEPTH = 64
+MAX_INTEGER = 2**63  # beyond this, stores and other languages disagree about numbers
+
+_encoder = msgspec.json.Encoder()
+
+
+def check_json(value: Any, where: str, depth: int = 0) -> None:
+    """Raise InvalidJson, naming the place, unless `value` is plain JSON."""
+    kind = type(value)
+    if kind is str:
+        _check_text(value, where)
+    elif kind is bool or value is None:
+        return
+    elif kind is int:
+        if not -MAX_INTEGER <= value < MAX_INTEGER:
+            raise InvalidJson(where, "the number needs more than 64 bits")
+    elif kind is float:
+        if not math.isfinite(value):
+            raise InvalidJson(where, f"{value} is not a JSON number")
+    elif depth >= MAX_DEPTH:
+        raise InvalidJson(where, f"nested deeper than {MAX_DEPTH}")
+    elif kind is dict:
+        for key, item in value.items():
+            if type(key) is not str:
+                raise InvalidJson(where, f"the key {key!r} is not text")
+            _check_text(key, where)
+            check_json(item, f"{where}.{key}", depth + 1)
+    elif kind is list or kind is tuple:
+        for index, item in enumerate(value):
+            check_json(item, f"{where}[{index}]", depth + 1)
+    else:
+        raise InvalidJson(where, f"a value of type {kind.__name__}")
+
+
+def is_text(text: str) -> bool:
+    """Whether a text can be written as UTF-8: it has no lone surrogates."""
+    if text.isascii():
+        return True
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def _check_text(text: str, where: str) -> None:
+    if not is_text(text):
+        raise InvalidJson(where, "the text is not valid UTF-8")
+
+
+def encode(value: Any) -> bytes:
+    """Compact JSON. The value has passed `check_json`, or is one of ours."""
+    return _encoder.encode(value)
+
+
+def encode_text(value: Any) -> str:
+    """Compact JSON as text."""
+    return _encoder.encode(value).decode()
+
+
+def decode(data: bytes | str) -> Any:
+    """Plain JSON values; raises msgspec.DecodeError on anything else."""
+    return msgspec.json.decode(data)
+
+
+def canonical(value: Any) -> bytes:
+    """JSON with sorted keys: equal values give equal bytes, for digests."""
+    return msgspec.json.encode(value, order="sorted")

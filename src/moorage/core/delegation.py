@@ -1,0 +1,61 @@
+"""Delegations: each time work was about to be handed to an agent, and whether earlier work was picked up.
+
+They are kept apart from the sessions: most name none, and they are counted long after
+their session is gone.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+from zlib import crc32
+
+from msgspec import Struct
+
+from moorage.core.codec import canonical, is_text
+from moorage.core.errors import InvalidField
+
+
+class Delegation(Struct, frozen=True, kw_only=True, gc=False):
+    """Work about to be handed to an agent, and what was decided."""
+
+    delegation_id: str  # recorded once, however often it is told
+    at: datetime
+    resumed: bool  # whether earlier work was picked up
+    reason: str  # the verdict's
+    agent_name: str | None = None
+    task_id: str | None = None
+    project_dir: str | None = None
+    session_id: str | None = None  # the one judged, picked up or opened for it
+    host_session_id: str | None = None  # the session that delegates
+
+
+class Span(Struct, frozen=True, kw_only=True):
+    """What is to be counted: of which agent and task, from when until when."""
+
+    agent: str | None = None
+    task: str | None = None
+    after: datetime | None = None  # at that instant or later
+    before: datetime | None = None  # earlier than that
+
+    def __post_init__(self) -> None:
+        for name in ("agent", "task"):
+            value = getattr(self, name)
+            if value is not None and not (isinstance(value, str) and is_text(value)):
+                raise InvalidField("task_id" if name == "task" else name, "must be text")
+        for name in ("after", "before"):
+            at = getattr(self, name)
+            if at is not None and not (isinstance(at, datetime) and at.tzinfo is not None):
+                raise InvalidField(f"created_{name}", "must be an instant with its time zone")
+
+    def fingerprint(self, what: str) -> int:
+        """What the cursors of a list over this span carry: no other list takes them."""
+        return crc32(canonical([what, self]))
+
+    def has(self, at: datetime, agent: str | None, task: str | None) -> bool:
+        """Whether something of that time, agent and task is to be counted."""
+        return (
+            (self.agent is None or self.agent == agent)
+            and (self.task is None or self.task == task)
+            and (self.after is None or at >= self.after)
+            and (self.before is None or at < self.before)
+        )

@@ -1,0 +1,29 @@
+"""Durations, as configuration and definitions write them: 45s, 30m, 24h, 7d."""
+
+from __future__ import annotations
+
+import re
+from datetime import timedelta
+
+from moorage.core.errors import InvalidField
+
+_UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 604800}
+
+
+def duration(name: str, value: object) -> timedelta:
+    """A duration as configuration writes it: 45s, 30m, 24h, 7d."""
+    if isinstance(value, timedelta):
+        return value
+    match = re.fullmatch(r"(\d{1,8}(?:\.\d+)?)([smhdw])", value.strip()) if isinstance(value, str) else None
+    if match is None:
+        raise InvalidField(name, f"is {value!r}; write a duration such as 30m, 24h or 7d")
+    return timedelta(seconds=float(match[1]) * _UNITS[match[2]])
+
+
+def duration_text(value: timedelta) -> str:
+    """A duration as `duration` reads it back, in the largest unit that gives a whole number."""
+    seconds = value.total_seconds()
+    for unit in ("d", "h", "m"):
+        if seconds and seconds % _UNITS[unit] == 0:
+            return f"{int(seconds // _UNITS[unit])}{unit}"
+    return f"{seconds:.6f}".rstrip("0").rstrip(".") + "s"

@@ -1,0 +1,209 @@
+"""The log: numbered entries, the one truth about what happened.
+
+An entry is written once and never rewritten. Its `kind` says what happened;
+messages carry `role` and `content`, everything else carries `data`.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+from enum import StrEnum
+from typing import Any
+
+from msgspec import Struct
+
+from moorage.core.codec import check_json, encode, is_text
+from moorage.core.errors import InvalidField, TooLarge
+from moorage.core.ids import check_label
+
+MAX_MESSAGE_BYTES = 1024 * 1024
+MAX_MESSAGES_PER_APPEND = 1000
+ROLES = ("user", "assistant", "system", "tool")
+
+
+class Kind(StrEnum):
+    """What an entry tells of."""
+
+    CREATED = "created"
+    FORKED = "forked"
+    MESSAGE = "message"
+    SUMMARY = "summary"
+    PHASE = "phase"
+    READINESS = "readiness"
+    METADATA = "metadata"
+    ERROR = "error"
+    TURN_STARTED = "turn_started"
+    TURN_ENDED = "turn_ended"
+    RUN_SETTLED = "run_settled"
+    CALLBACK = "callback"
+    SUSPENDED = "suspended"
+    RESUMED = "resumed"
+    RELEASED = "released"
+    CHECKPOINT = "checkpoint"
+    APPROVAL_REQUESTED = "approval_requested"
+    APPROVAL_DECIDED = "approval_decided"
+    APPROVAL_EXPIRED = "approval_expired"
+    APPROVAL_WITHDRAWN = "approval_withdrawn"
+    FINALIZED = "finalized"
+
+
+class Entry(Struct, frozen=True, gc=False):  # JSON has no cycles to collect
+    """One line of the log."""
+
+    number: int
+    kind: str
+    at: datetime
+    role: str | None = None
+    content: str | list[dict[str, Any]] | None = None
+    data: dict[str, Any] | None = None
+    by: str | None = None
+    interface: str | None = None
+    client_key: str | None = None
+    session_id: str | None = None
+    task_id: str | None = None
+
+    @property
+    def is_message(self) -> bool:
+        """Whether this is something said, rather than something that happened."""
+        return self.kind == Kind.MESSAGE
+
+    @property
+    def text(self) -> str:
+        """What was said, without tool calls and results."""
+        return text_of(self.content)
+
+
+class Message(Struct, frozen=True, gc=False):
+    """Something to be said: checked, not yet numbered."""
+
+    role: str
+    content: str | list[dict[str, Any]]
+    client_key: str | None = None
+
+    @property
+    def size(self) -> int:
+        """Bytes of its content as stored."""
+        return len(self.content) if isinstance(self.content, str) else len(encode(self.content))
+
+
+def check_messages(messages: object) -> list[Message]:
+    """Messages as callers write them, as values; raise InvalidField, InvalidJson or TooLarge."""
+    if isinstance(messages, (str, dict)):
+        messages = [messages]
+    if not isinstance(messages, (list, tuple)) or not messages:
+        raise InvalidField("messages", "must be a list with at least one message")
+    if len(messages) > MAX_MESSAGES_PER_APPEND:
+        raise InvalidField("messages", f"has {len(messages)} items, at most {MAX_MESSAGES_PER_APPEND} at once")
+    checked = [
+        _plain_message(message) or check_message(message, f"messages[{index}]")
+        for index, message in enumerate(messages)
+    ]
+    keys = [message.client_key for message in checked if message.client_key is not None]
+    if len(keys) != len(set(keys)):
+        raise InvalidField("messages", "uses one client_key twice")
+    return checked
+
+
+def _plain_message(message: object) -> Message | None:
+    """The common case, quickly: a role and a short text, nothing else. None if it needs a closer look."""
+    if type(message) is dict and len(message) == 2:
+        role, content = message.get("role"), message.get("content")
+        if type(content) is str and role in ROLES and len(content) <= MAX_MESSAGE_BYTES // 4 and is_text(content):
+            return Message(role, content)
+    return None
+
+
+def check_message(message: object, where: str = "message") -> Message:
+    """One message: a text (said by the user) or `{role, content, client_key?}`."""
+    if isinstance(message, Message):
+        return message
+    if isinstance(message, str):
+        message = {"role": "user", "content": message}
+    if not isinstance(message, dict):
+        raise InvalidField(where, "must be a text or an object with role and content")
+    unknown = message.keys() - {"role", "content", "client_key"}
+    if unknown:
+        raise InvalidField(where, f"has unknown fields {', '.join(sorted(map(str, unknown)))}")
+    role = message.get("role", "user")
+    if role not in ROLES:
+        raise InvalidField(f"{where}.role", f"is {role!r}; use one of {', '.join(ROLES)}")
+    key = message.get("client_key")
+    if key is not None:
+        check_label(f"{where}.client_key", key)
+    return Message(role=role, content=_check_content(message.get("content"), f"{where}.content"), client_key=key)
+
+
+def _check_content(content: object, where: str) -> str | list[dict[str, Any]]:
+    if isinstance(content, str):
+        check_json(content, where)
+        size = len(content) if content.isascii() else len(content.encode())
+        if size > MAX_MESSAGE_BYTES:
+            raise TooLarge("message", size, MAX_MESSAGE_BYTES)
+        return content
+    if not isinstance(content, list) or not content:
+        raise InvalidField(where, "must be a text or a list of parts")
+    check_json(content, where)
+    for index, part in enumerate(content):
+        _check_part(part, f"{where}[{index}]")
+    size = len(encode(content))
+    if size > MAX_MESSAGE_BYTES:
+        raise TooLarge("message", size, MAX_MESSAGE_BYTES)
+    return content
+
+
+# What a part of each known type must have. Parts of other types are kept verbatim.
+_PART_TEXTS = {"text": ("text",), "tool_call": ("id", "name"), "tool_result": ("call_id",)}
+
+
+def _check_part(part: object, where: str) -> None:
+    if not isinstance(part, dict) or not isinstance(part.get("type"), str):
+        raise InvalidField(where, "must be an object with a type: text, tool_call, tool_result")
+    for name in _PART_TEXTS.get(part["type"], ()):
+        if not isinstance(part.get(name), str):
+            raise InvalidField(where, f"of type {part['type']} needs {name!r} as text")
+
+
+def text_of(content: str | list[dict[str, Any]] | None) -> str:
+    """The words of a content, without tool calls and results."""
+    if isinstance(content, list):
+        return "\n".join(part["text"] for part in content if part.get("type") == "text")
+    return content or ""
+
+
+def searchable_text(entry: Entry) -> str:
+    """All words of an entry that a search should find: text, tool names, inputs and results."""
+    if isinstance(entry.content, list):
+        return "\n".join(_part_words(part) for part in entry.content)
+    if entry.content is not None:
+        return entry.content
+    return "\n".join(_strings_in(entry.data))
+
+
+def _part_words(part: dict[str, Any]) -> str:
+    return "\n".join(_strings_in({key: value for key, value in part.items() if key not in ("type", "id", "call_id")}))
+
+
+def _strings_in(value: Any) -> list[str]:
+    if isinstance(value, str):
+        return [value]
+    if isinstance(value, dict):
+        return [text for item in value.values() for text in _strings_in(item)]
+    if isinstance(value, list):
+        return [text for item in value for text in _strings_in(item)]
+    return []
+
+
+def tool_calls(entry: Entry) -> list[str]:
+    """Ids of the tools this message calls."""
+    return _part_values(entry, "tool_call", "id")
+
+
+def tool_results(entry: Entry) -> list[str]:
+    """Ids of the calls this message answers."""
+    return _part_values(entry, "tool_result", "call_id")
+
+
+def _part_values(entry: Entry, kind: str, name: str) -> list[str]:
+    if not isinstance(entry.content, list):
+        return []
+    return [part[name] for part in entry.content if part.get("type") == kind]

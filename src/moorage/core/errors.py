@@ -1,0 +1,1012 @@
+"""Everything that can go wrong, as one tree.
+
+::
+
+    MoorageError
+    ├── InvalidRequest            fix the request
+    │   ├── InvalidId             session_id or session_name outside the pattern      invalid_id, invalid_name
+    │   ├── InvalidField          a value of the wrong kind, length or range          invalid_<field>
+    │   ├── InvalidJson           not JSON: NaN, a lone surrogate, too deep …         invalid_json
+    │   ├── TooLarge              metadata, message, context … above its limit        <what>_too_large
+    │   ├── UnknownPhase          no such phase                                       unknown_phase
+    │   ├── FinalPhase            a final phase is entered by finalize only           final_phase
+    │   ├── InvalidCursor         a cursor of another query, or damaged               invalid_cursor
+    │   ├── OwnAncestor           a session cannot be its own parent                  own_ancestor
+    │   ├── AmbiguousReference    a prefix that fits several sessions                 ambiguous_reference
+    │   ├── InvalidImport         a file that is not one of ours                      invalid_import
+    │   ├── RequestTooLarge       a request above what a server reads                 request_too_large
+    │   ├── InvalidDefinition     a file that describes no agent                      invalid_definition
+    │   └── Unsupported           this store cannot do that                           unsupported
+    ├── NotFound                  it is not there
+    │   ├── SessionNotFound                                                           session_not_found
+    │   ├── ParentNotFound                                                            parent_not_found
+    │   ├── ApprovalNotFound                                                          approval_not_found
+    │   ├── EntryNotFound                                                             entry_not_found
+    │   ├── RunNotFound                                                               run_not_found
+    │   ├── TurnNotFound                                                              turn_not_found
+    │   ├── ItemNotFound          of an inbox                                         item_not_found
+    │   ├── KeyNotFound           of access                                           key_not_found
+    │   ├── LauncherNotFound      it has to say first that it is there                launcher_not_found
+    │   ├── ToolNotFound          no such tool                                        tool_not_found
+    │   ├── TaskNotFound          no task of that id is remembered                    task_not_found
+    │   ├── AgentNotFound         no such agent, or it is switched off                agent_not_found
+    │   └── SessionGone           it was deleted: when, by whom, why                  session_gone
+    ├── Conflict                  refused as things stand; look again, then decide
+    │   ├── SessionClosed         final: read, export, fork or delete it              session_closed
+    │   ├── HeldByAnother         somebody else drives it                             held_by_another
+    │   ├── HoldLost              the token given is no longer the hold's             hold_lost
+    │   ├── SessionSuspended      it waits for a person                               session_suspended
+    │   ├── SessionRunning        a live turn stands in the way                       session_running
+    │   ├── TurnLost              the turn is somebody else's by now, or over         turn_lost
+    │   ├── RunSettled            the run is over                                     run_settled
+    │   ├── AsksAncestor          work asked of a session that waits for it           asks_ancestor
+    │   ├── SummaryFailed         the agent asked for a summary gave none             summary_failed
+    │   ├── VersionConflict       it changed since you looked                         version_conflict
+    │   ├── IllegalMove           the transition table knows no such move             illegal_move
+    │   ├── OutcomeConflict       finalized already, with another outcome             outcome_conflict
+    │   ├── IdTaken / NameTaken   somebody has that id or name                        id_taken, name_taken
+    │   ├── AgentExists           there is an agent of that name                      agent_exists
+    │   ├── AgentFailed           in the middle of a stream                           agent_failed
+    │   ├── KeyReused             the key came before, with something else            key_reused
+    │   ├── HasChildren           deletion without cascade                            has_children
+    │   ├── FamilyLimit           tree too deep or too wide                           too_deep, too_many_children
+    │   ├── StoreInUse            a store that must be still for this is not          store_in_use
+    │   ├── StoreNotEmpty         a store that must be empty for this is not          store_not_empty
+    │   ├── CopyDiffers           two stores that should be the same are not          copy_differs
+    │   ├── AlreadyDecided        the approval has another answer                     already_decided
+    │   └── ApprovalClosed        expired or withdrawn                       approval_expired, approval_withdrawn
+    ├── AccessError               not with this key, or not now
+    │   ├── Unauthorized          no key, or none that counts                         unauthorized
+    │   ├── Forbidden             the key lacks a scope                               forbidden
+    │   ├── OutOfReach            a session token, and a session that is not below    out_of_reach
+    │   └── RateLimited           too many requests                                   rate_limited
+    └── StoreError                the store cannot answer; nothing was changed
+        ├── SessionCorrupt        one session does not read back whole                session_corrupt
+        ├── StoreBusy             locked by others for too long                       store_busy
+        ├── StoreReadOnly         the folder or file cannot be written                store_read_only
+        ├── StoreFull             no room on the disk                                 store_full
+        ├── StoreCorrupt          the file is damaged or no database                  store_corrupt
+        ├── StoreTooNew           written by a newer Moorage                         store_too_new
+        ├── EncryptionKeyMissing  sealed with a key that is not configured            encryption_key_missing
+        ├── EncryptionKeyWrong    another key than the one of that id                 encryption_key_wrong
+        ├── ServerUnreachable     no answer from a server                             server_unreachable
+        ├── OutcomeUnknown        cut off while committing: look whether it is there  outcome_unknown
+        ├── AgentUnreachable      none of an agent's endpoints                        agent_unreachable
+        ├── ToolUnreachable       none of a tool's endpoints                          tool_unreachable
+        └── StoreUnavailable      cannot be opened or reached                         store_unavailable
+
+Families say what the caller can do; `code` is stable and the same at every door;
+`facts` holds the particulars; the message names the way out.
+"""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from datetime import datetime
+
+
+def utc_text(at: datetime) -> str:
+    """An instant as RFC 3339 with `Z`, as every door shows it."""
+    return at.isoformat().replace("+00:00", "Z")
+
+
+class MoorageError(Exception):
+    """Base of all errors that Moorage raises on purpose."""
+
+    code: str = "error"
+    family: ClassVar[str] = "error"
+
+    def __init__(self, message: str, **facts: Any) -> None:
+        self.message = message
+        self.facts = facts
+        super().__init__(message)
+
+    def __getattr__(self, name: str) -> Any:
+        try:
+            return self.__dict__["facts"][name]
+        except KeyError:
+            raise AttributeError(name) from None
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Errors travel between processes; their constructors take other things than `args`."""
+        return _error_from, (type(self), self.code, self.message, self.facts)
+
+    def to_dict(self) -> dict[str, Any]:
+        """The error as every door shows it: code, detail, facts."""
+        return {"code": self.code, "detail": self.message, **self.facts}
+
+
+def _error_from(kind: type[MoorageError], code: str, message: str, facts: dict[str, Any]) -> MoorageError:
+    error = kind.__new__(kind)
+    MoorageError.__init__(error, message, **facts)
+    error.code = code
+    return error
+
+
+def error_from(code: str, detail: str, facts: dict[str, Any], status: int | None = None) -> MoorageError:
+    """The error that some door has shown as `to_dict`, as it was; `status` is the HTTP status it came with.
+
+    A code that this release does not know becomes one of the family that the status tells.
+    """
+    kind = _fixed_codes().get(code) or _kind_by_pattern(code, facts) or _FAMILY_BY_STATUS.get(status, MoorageError)
+    return _error_from(kind, code, detail, facts)
+
+
+# Families ---------------------------------------------------------------------------------------
+
+
+class InvalidRequest(MoorageError):
+    """The request itself is wrong; it will be refused however often it is sent."""
+
+    code = "invalid_request"
+    family = "invalid"
+
+
+class NotFound(MoorageError):
+    """What was asked for is not there, or not yours."""
+
+    code = "not_found"
+    family = "not_found"
+
+
+class Conflict(MoorageError):
+    """The request is sound, but not as things stand."""
+
+    code = "conflict"
+    family = "conflict"
+
+
+class AccessError(MoorageError):
+    """Whoever asks may not do that."""
+
+    code = "access_denied"
+    family = "access"
+
+
+class StoreError(MoorageError):
+    """The store could not answer. Nothing was changed."""
+
+    code = "store_error"
+    family = "store"
+
+
+# Fix the request --------------------------------------------------------------------------------
+
+
+class InvalidId(InvalidRequest):
+    """An id or a name outside the pattern."""
+
+    def __init__(self, what: str, value: object) -> None:
+        self.code = f"invalid_{'name' if what == 'session_name' else 'id'}"
+        super().__init__(
+            f"{what} {_shown(value)} is not allowed: use 1 to 128 letters, digits, '.', '_', ':' or '-', "
+            "beginning with a letter or digit",
+            field=what,
+        )
+
+
+class InvalidField(InvalidRequest):
+    """A value of the wrong kind, length or range."""
+
+    def __init__(self, field: str, why: str) -> None:
+        self.code = f"invalid_{field.split('.')[0].split('[')[0]}"
+        super().__init__(f"{field} {why}", field=field)
+
+
+class InvalidJson(InvalidRequest):
+    """A value that JSON cannot carry."""
+
+    code = "invalid_json"
+
+    def __init__(self, where: str, why: str) -> None:
+        super().__init__(f"{where}: {why}; only JSON values can be stored", field=where)
+
+
+class TooLarge(InvalidRequest):
+    """Something above its size limit."""
+
+    def __init__(self, what: str, size: int, limit: int) -> None:
+        self.code = f"{what.replace(' ', '_')}_too_large"
+        super().__init__(
+            f"{what} has {size:,} bytes, at most {limit:,} are allowed; keep the rest in a file and store its path",
+            size=size,
+            limit=limit,
+        )
+
+
+class UnknownPhase(InvalidRequest):
+    """No such phase."""
+
+    code = "unknown_phase"
+
+    def __init__(self, phase: object, allowed: Iterable[str]) -> None:
+        names = list(allowed)
+        super().__init__(f"there is no phase {_shown(phase)}; use one of {', '.join(names)}", allowed=names)
+
+
+class FinalPhase(InvalidRequest):
+    """A final phase is entered by `finalize`, never by `update`."""
+
+    code = "final_phase"
+
+    def __init__(self, phase: str) -> None:
+        super().__init__(f"phase {phase!r} is final: call finalize with outcome {phase!r} instead", phase=phase)
+
+
+class InvalidCursor(InvalidRequest):
+    """A cursor that belongs to another query or is damaged."""
+
+    code = "invalid_cursor"
+
+    def __init__(self) -> None:
+        super().__init__("this cursor does not belong to this query; start again without a cursor")
+
+
+class OwnAncestor(InvalidRequest):
+    """A session named as its own parent."""
+
+    code = "own_ancestor"
+
+    def __init__(self, session_id: str) -> None:
+        super().__init__(f"session {session_id} cannot be its own parent", session_id=session_id)
+
+
+class AmbiguousReference(InvalidRequest):
+    """A prefix that fits several sessions."""
+
+    code = "ambiguous_reference"
+
+    def __init__(self, prefix: str, candidates: list[str], *, cut: bool = False) -> None:
+        count = f"{len(candidates)} sessions{' or more' if cut else ''}"
+        super().__init__(
+            f"{prefix!r} fits {count}: {', '.join(candidates)}; give more characters",
+            candidates=candidates,
+        )
+
+
+class InvalidImport(InvalidRequest):
+    """Data to import that cannot be read."""
+
+    code = "invalid_import"
+
+    def __init__(self, why: str, *, line: int | None = None, file: str | None = None) -> None:
+        self.why = why
+        place = f"line {line}: " if line is not None else ""
+        if file is None:
+            super().__init__(f"{place}{why}; nothing of this session was imported", line=line)
+        else:
+            super().__init__(f"{file}: {place}{why}; nothing was imported", line=line, file=file)
+
+
+class RequestTooLarge(InvalidRequest):
+    """A request that is larger than a server reads."""
+
+    code = "request_too_large"
+
+    def __init__(self, limit: int) -> None:
+        super().__init__(
+            f"a request may have {limit:,} bytes, not more; send less at once, or keep the rest in a file", limit=limit
+        )
+
+
+class InvalidDefinition(InvalidRequest):
+    """A file that describes no agent; it says where it is wrong."""
+
+    code = "invalid_definition"
+
+    def __init__(self, file: str, line: int | None, why: str) -> None:
+        place = file if line is None else f"{file}, line {line}"
+        super().__init__(f"{place}: {why}", file=file, line=line)
+
+
+class Unsupported(InvalidRequest):
+    """Something this store or build does not do."""
+
+    code = "unsupported"
+
+
+# It is not there --------------------------------------------------------------------------------
+
+
+class SessionNotFound(NotFound):
+    """There is no such session (or it is another owner's)."""
+
+    code = "session_not_found"
+
+    def __init__(self, ref: str) -> None:
+        super().__init__(
+            f"there is no session {_shown(ref)}; `moorage list` shows what there is", session_id=_plain(ref)
+        )
+
+
+class ParentNotFound(NotFound):
+    """The parent named for a new session does not exist."""
+
+    code = "parent_not_found"
+
+    def __init__(self, ref: str) -> None:
+        super().__init__(f"there is no session {_shown(ref)} to be the parent; nothing was created", parent=_plain(ref))
+
+
+class ApprovalNotFound(NotFound):
+    """There is no such approval."""
+
+    code = "approval_not_found"
+
+    def __init__(self, approval_id: str) -> None:
+        super().__init__(
+            f"there is no approval {_shown(approval_id)}; `moorage approvals` shows what waits",
+            approval_id=_plain(approval_id),
+        )
+
+
+class EntryNotFound(NotFound):
+    """The log has no entry of that number."""
+
+    code = "entry_not_found"
+
+    def __init__(self, session_id: str, number: int | None, last: int, what: str = "entry") -> None:
+        which = what if number is None else f"{what} {number}"
+        super().__init__(
+            f"session {session_id} has no {which}; its entries are 1 to {last}", session_id=session_id, last=last
+        )
+
+
+class RunNotFound(NotFound):
+    """There is no such run, or it is another owner's."""
+
+    code = "run_not_found"
+
+    def __init__(self, run_id: str) -> None:
+        shown = _plain(run_id)
+        super().__init__(f"there is no run {shown!r}; `moorage runs` shows what there is", run_id=shown)
+
+
+class TurnNotFound(NotFound):
+    """There is no such turn, or it is another owner's."""
+
+    code = "turn_not_found"
+
+    def __init__(self, turn_id: str) -> None:
+        shown = _plain(turn_id)
+        super().__init__(f"there is no turn {shown!r}", turn_id=shown)
+
+
+class LauncherNotFound(NotFound):
+    """No launcher of that id is known, or it works for others."""
+
+    code = "launcher_not_found"
+
+    def __init__(self, launcher_id: str) -> None:
+        shown = _plain(launcher_id)
+        way_out = "`launchers` lists what there is; a new one registers first (POST /launchers)"
+        super().__init__(f"there is no launcher {shown!r}; {way_out}", launcher_id=shown)
+
+
+class ItemNotFound(NotFound):
+    """There is no such item in an inbox, or it is another owner's."""
+
+    code = "item_not_found"
+
+    def __init__(self, item_id: str) -> None:
+        shown = _plain(item_id)
+        super().__init__(f"there is no item {shown!r}; `moorage inbox` shows what there is", item_id=shown)
+
+
+class KeyNotFound(NotFound):
+    """There is no such key."""
+
+    code = "key_not_found"
+
+    def __init__(self, key_id: str) -> None:
+        shown = _plain(key_id)
+        super().__init__(f"there is no key {shown!r}; `moorage keys list` shows those there are", key_id=shown)
+
+
+class ToolNotFound(NotFound):
+    """There is no such tool."""
+
+    code = "tool_not_found"
+
+    def __init__(self, name: object) -> None:
+        super().__init__(f"there is no tool {_shown(name)}; `moor.tools()` or GET /tools lists them", tool=_plain(name))
+
+
+class TaskNotFound(NotFound):
+    """No task of that id is remembered by the server that was asked."""
+
+    code = "task_not_found"
+
+    def __init__(self, task_id: str) -> None:
+        super().__init__(f"no task {_shown(task_id)} is remembered here", task_id=_plain(task_id))
+
+
+class AgentNotFound(NotFound):
+    """No agent of that name is known, or it is switched off."""
+
+    code = "agent_not_found"
+
+    def __init__(self, name: str) -> None:
+        shown = _plain(name)
+        super().__init__(
+            f"there is no agent {shown!r} that could be started; `moorage agents list` shows those there are",
+            agent_name=shown,
+        )
+
+
+class SessionGone(NotFound):
+    """The session was deleted; its id stays spent."""
+
+    code = "session_gone"
+
+    def __init__(self, session_id: str, *, at: datetime, by: str | None, why: str) -> None:
+        ended = "expired" if why == "expired" else f"was deleted by {by or 'unknown'} ({why})"
+        super().__init__(
+            f"session {session_id} {ended} at {utc_text(at)}; its id stays spent",
+            session_id=session_id,
+            deleted_at=utc_text(at),
+            deleted_by=by,
+            reason=why,
+        )
+
+
+# Refused as things stand ------------------------------------------------------------------------
+
+
+class SessionClosed(Conflict):
+    """The session is final."""
+
+    code = "session_closed"
+
+    def __init__(self, session_id: str, state: str) -> None:
+        super().__init__(
+            f"session {session_id} is {state} and takes no more changes; fork it to go on from there",
+            session_id=session_id,
+            state=str(state),
+        )
+
+
+class HeldByAnother(Conflict):
+    """Somebody else is driving the session."""
+
+    code = "held_by_another"
+
+    def __init__(self, session_id: str, holder: str, until: datetime) -> None:
+        super().__init__(
+            f"session {session_id} is held by {holder} until {utc_text(until)}; wait, or release it",
+            session_id=session_id,
+            holder=holder,
+            until=utc_text(until),
+        )
+
+
+class HoldLost(Conflict):
+    """The token given is not that of a live hold."""
+
+    code = "hold_lost"
+
+    def __init__(self, session_id: str) -> None:
+        super().__init__(
+            f"your hold on session {session_id} has ended; resume it again before you go on", session_id=session_id
+        )
+
+
+class SessionSuspended(Conflict):
+    """The session waits for a person, and whoever asks waits for an answer."""
+
+    code = "session_suspended"
+
+    def __init__(self, session_id: str, why: str) -> None:
+        super().__init__(f"session {session_id} {why}", session_id=session_id)
+
+
+class SessionRunning(Conflict):
+    """A live turn stands in the way."""
+
+    code = "session_running"
+
+    def __init__(self, session_ids: list[str]) -> None:
+        super().__init__(
+            f"{', '.join(session_ids)} running; stop first, or use force where it is offered", session_ids=session_ids
+        )
+
+
+class TurnLost(Conflict):
+    """The turn is over, or somebody else has it: whoever reports is too late."""
+
+    code = "turn_lost"
+
+    def __init__(self, turn_id: str, epoch: int) -> None:
+        super().__init__(
+            f"turn {turn_id} is over or somebody else's; end its agent and report no more", turn_id=turn_id, epoch=epoch
+        )
+
+
+class RunSettled(Conflict):
+    """The run is over: nothing can be stopped or settled any more."""
+
+    code = "run_settled"
+
+    def __init__(self, run_id: str, state: str = "settled") -> None:
+        super().__init__(f"run {run_id} is over ({state})", run_id=run_id, state=state)
+
+
+class AsksAncestor(Conflict):
+    """A session would wait for work that waits for it."""
+
+    code = "asks_ancestor"
+
+    def __init__(self, session_id: str, ancestor: str) -> None:
+        who = "a session" if session_id == ancestor else f"{session_id} is below {ancestor} and"
+        whom = "itself" if session_id == ancestor else "it"
+        super().__init__(
+            f"{who} cannot wait for work asked of {whom}; use mode async_poll",
+            session_id=session_id,
+            ancestor=ancestor,
+        )
+
+
+class SummaryFailed(Conflict):
+    """The agent that was to sum up a session gave no summary."""
+
+    code = "summary_failed"
+
+    def __init__(self, session_id: str, agent: str, why: str) -> None:
+        super().__init__(
+            f"{agent} gave no summary of session {session_id}: {why}; what it summed up before is kept, ask again",
+            session_id=session_id,
+            agent=agent,
+            why=why,
+        )
+
+
+class VersionConflict(Conflict):
+    """The session changed since the caller looked."""
+
+    code = "version_conflict"
+
+    def __init__(self, session_id: str, expected: int, actual: int, what: str = "") -> None:
+        super().__init__(
+            f"{what}session {session_id} is at version {actual}, not {expected}; read it again and repeat the change",
+            session_id=session_id,
+            expected=expected,
+            actual=actual,
+        )
+
+
+class IllegalMove(Conflict):
+    """The transition table knows no such move."""
+
+    code = "illegal_move"
+
+    def __init__(self, what: str, current: str, wanted: str, allowed: Iterable[str]) -> None:
+        names = sorted(str(name) for name in allowed)
+        super().__init__(
+            f"{what} cannot go from {current} to {wanted}; from {current}: {', '.join(names) or 'nowhere'}",
+            current=str(current),
+            wanted=str(wanted),
+            allowed=names,
+        )
+
+
+class OutcomeConflict(Conflict):
+    """The session is finalized with another outcome."""
+
+    code = "outcome_conflict"
+
+    def __init__(self, session_id: str, state: str, outcome: str) -> None:
+        super().__init__(
+            f"session {session_id} is already {state}, it cannot become {outcome}; fork it to go on",
+            session_id=session_id,
+            state=str(state),
+            outcome=str(outcome),
+        )
+
+
+class IdTaken(Conflict):
+    """The session id is in use, as an id or as a name."""
+
+    code = "id_taken"
+
+    def __init__(self, session_id: str, *, spent: bool = False) -> None:
+        why = "belonged to a session that was deleted and stays spent" if spent else "is in use already"
+        super().__init__(f"the id {session_id} {why}; choose another", session_id=session_id)
+
+
+class NameTaken(Conflict):
+    """The session name is in use by an open session, or is somebody's id."""
+
+    code = "name_taken"
+
+    def __init__(self, name: str, by: str) -> None:
+        super().__init__(
+            f"the name {name!r} is taken by session {by}; finalize that one or choose another name",
+            session_name=name,
+            session_id=by,
+        )
+
+
+class AgentExists(Conflict):
+    """There is an agent of that name already."""
+
+    code = "agent_exists"
+
+    def __init__(self, name: str, file: str) -> None:
+        super().__init__(
+            f"there is an agent {name!r} already, in {file}; remove it first, or replace it", agent_name=name, file=file
+        )
+
+
+class AgentFailed(Conflict):
+    """An agent failed while its answer was being told, where there is no other way left to say so."""
+
+    code = "agent_failed"
+
+    def __init__(self, agent: str, why: str, reason: str = "") -> None:
+        super().__init__(f"agent {agent!r} failed: {why}", agent_name=agent, reason=reason)
+
+
+class KeyReused(Conflict):
+    """A client or idempotency key that came before, with something else."""
+
+    code = "key_reused"
+
+    def __init__(self, key: str) -> None:
+        super().__init__(f"the key {_shown(key)} was used for something else; use a new key", key=key)
+
+
+class HasChildren(Conflict):
+    """Deleting only the parent would orphan its children."""
+
+    code = "has_children"
+
+    def __init__(self, session_id: str, children: int) -> None:
+        super().__init__(
+            f"others hang on session {session_id} ({children} in all); delete them too (cascade), "
+            "nothing is ever orphaned",
+            session_id=session_id,
+            children=children,
+        )
+
+
+class FamilyLimit(Conflict):
+    """A tree that would become too deep or too wide."""
+
+    def __init__(self, code: str, message: str, limit: int) -> None:
+        self.code = code
+        super().__init__(message, limit=limit)
+
+
+class StoreInUse(Conflict):
+    """A store that has to be still is not."""
+
+    code = "store_in_use"
+
+    def __init__(self, why: str) -> None:
+        super().__init__(f"the store is in use: {why}; stop what uses it and try again, or say --force", why=why)
+
+
+class StoreNotEmpty(Conflict):
+    """A store that has to be empty is not."""
+
+    code = "store_not_empty"
+
+    def __init__(self, why: str) -> None:
+        super().__init__(f"the store to copy into must be empty, but {why}; name another one", why=why)
+
+
+class CopyDiffers(Conflict):
+    """A copy is not what it was made from."""
+
+    code = "copy_differs"
+
+    def __init__(self, kind: str, expected: int, found: int) -> None:
+        super().__init__(
+            f"the two stores differ in what they have of kind {kind!r} ({expected} and {found}): somebody wrote to one "
+            "of them meanwhile; stop what uses them and copy into an empty store again",
+            kind=kind,
+            expected=expected,
+            found=found,
+        )
+
+
+class AlreadyDecided(Conflict):
+    """The approval was decided otherwise."""
+
+    code = "already_decided"
+
+    def __init__(self, approval_id: str, decision: str, by: str | None) -> None:
+        super().__init__(
+            f"approval {approval_id} was already answered {decision!r} by {by or 'unknown'}; an answer is single-use",
+            approval_id=approval_id,
+            decision=decision,
+            decided_by=by,
+        )
+
+
+class ApprovalClosed(Conflict):
+    """The approval expired or was withdrawn."""
+
+    def __init__(self, approval_id: str, state: str) -> None:
+        self.code = f"approval_{state}"
+        super().__init__(
+            f"approval {approval_id} is {state}; the agent must ask again", approval_id=approval_id, state=str(state)
+        )
+
+
+# Not with this key ------------------------------------------------------------------------------
+
+
+class Unauthorized(AccessError):
+    """No key was given, or none that counts. Which of these it is stays unsaid: whoever guesses learns nothing."""
+
+    code = "unauthorized"
+
+    def __init__(self) -> None:
+        super().__init__("this needs a valid key; `moorage keys create` makes one")
+
+
+class Forbidden(AccessError):
+    """The key is good, but not for this."""
+
+    code = "forbidden"
+
+    def __init__(self, scope: str, why: str | None = None) -> None:
+        super().__init__(why or f"this key lacks the scope {scope!r}; use one that has it", scope=str(scope))
+
+
+class OutOfReach(AccessError):
+    """A session token reaches its session and what hangs on it, nothing else."""
+
+    code = "out_of_reach"
+
+    def __init__(self, session_id: str) -> None:
+        super().__init__(
+            f"this token is for session {session_id} and what hangs on it, and this is neither", session_id=session_id
+        )
+
+
+class RateLimited(AccessError):
+    """Too many requests in too short a time."""
+
+    code = "rate_limited"
+
+    def __init__(self, retry_after: float) -> None:
+        super().__init__(f"too many requests; try again in {retry_after:g} seconds", retry_after=retry_after)
+
+
+# The store cannot answer ------------------------------------------------------------------------
+
+
+class SessionCorrupt(StoreError):
+    """One session does not read back whole."""
+
+    code = "session_corrupt"
+
+    def __init__(self, session_id: str, why: str) -> None:
+        super().__init__(
+            f"session {session_id} does not read back whole ({why}); `moorage doctor` tells more",
+            session_id=session_id,
+        )
+
+
+class StoreBusy(StoreError):
+    """Others kept the store locked for longer than we wait."""
+
+    code = "store_busy"
+
+    def __init__(self, where: str) -> None:
+        super().__init__(f"{where} stayed locked by others; try again", store=where)
+
+
+class StoreReadOnly(StoreError):
+    """The store's folder or file cannot be written."""
+
+    code = "store_read_only"
+
+    def __init__(self, where: str) -> None:
+        super().__init__(f"{where} cannot be written; check its folder's permissions", store=where)
+
+
+class StoreFull(StoreError):
+    """The disk has no room."""
+
+    code = "store_full"
+
+    def __init__(self, where: str) -> None:
+        super().__init__(f"no room left for {where}; free some space, what was acknowledged is safe", store=where)
+
+
+class StoreCorrupt(StoreError):
+    """The file is damaged, or is no database at all."""
+
+    code = "store_corrupt"
+
+    def __init__(self, where: str, why: str) -> None:
+        super().__init__(
+            f"{where} is not a whole database ({why}); nothing was changed: run `moorage doctor --set-aside`",
+            store=where,
+        )
+
+
+class StoreTooNew(StoreError):
+    """The store was written by a newer Moorage."""
+
+    code = "store_too_new"
+
+    def __init__(self, where: str, found: int, known: int) -> None:
+        super().__init__(
+            f"{where} has schema {found}, this Moorage knows up to {known}; install a newer release", store=where
+        )
+
+
+class EncryptionKeyMissing(StoreError):
+    """Sealed with an encryption key that is not configured; or a sealed store, written to without any."""
+
+    code = "encryption_key_missing"
+
+    def __init__(self, key_id: str | None) -> None:
+        what = (
+            "this store is sealed, and there is no encryption key to seal with"
+            if key_id is None
+            else f"this is sealed with encryption key {key_id!r}, which is not configured"
+        )
+        super().__init__(
+            f"{what}; put the key into MOORAGE_ENCRYPTION_KEYS or the key file, and start again", key_id=key_id
+        )
+
+
+class EncryptionKeyWrong(StoreError):
+    """A key is configured under the id of another one, which the store was sealed with."""
+
+    code = "encryption_key_wrong"
+
+    def __init__(self, key_id: str, where: str) -> None:
+        super().__init__(
+            f"the encryption key {key_id!r} is not the one that {where} was sealed with; configure that one, or give "
+            "a new key an id of its own",
+            key_id=key_id,
+            store=where,
+        )
+
+
+class ServerUnreachable(StoreError):
+    """A server did not answer. Unlike with a store, it may be that the request was carried out."""
+
+    code = "server_unreachable"
+
+    def __init__(self, url: str, why: str, *, is_unsure: bool = True) -> None:
+        way_out = (
+            "whether it happened is not known: look, or repeat it under the same idempotency key"
+            if is_unsure
+            else "check the address, and that `moorage serve` runs there"
+        )
+        super().__init__(f"no answer from {url} ({why}); {way_out}", url=url, is_unsure=is_unsure)
+
+
+class OutcomeUnknown(StoreError):
+    """The connection broke while a change was being committed: it was made whole or not at all, nobody knows which."""
+
+    code = "outcome_unknown"
+
+    def __init__(self, where: str, why: str) -> None:
+        super().__init__(
+            f"the connection to {where} broke while a change was being committed ({why}): it was made whole or not at "
+            "all; read before you repeat it, or repeat it under the same key",
+            store=where,
+        )
+
+
+class AgentUnreachable(StoreError):
+    """No endpoint of an agent that lives elsewhere could be reached, or it was lost before it had answered."""
+
+    code = "agent_unreachable"
+
+    def __init__(self, agent: str, why: str, *, is_unsure: bool = False) -> None:
+        """`is_unsure`: nobody knows whether it did what it was asked."""
+        what = "was lost before it had answered" if is_unsure else "was not asked"
+        super().__init__(
+            f"agent {agent!r} {what}: {why}; check that it runs there", agent_name=agent, is_unsure=is_unsure
+        )
+
+
+class ToolUnreachable(StoreError):
+    """No endpoint of a tool that lives elsewhere could be reached, or it was lost before it had answered."""
+
+    code = "tool_unreachable"
+
+    def __init__(self, tool: str, why: str, *, is_unsure: bool = False) -> None:
+        """`is_unsure`: nobody knows whether it did what it was called for."""
+        what = "was lost before it had answered" if is_unsure else "was not called"
+        super().__init__(f"tool {tool!r} {what}: {why}; check that it runs there", tool=tool, is_unsure=is_unsure)
+
+
+class StoreUnavailable(StoreError):
+    """The store cannot be opened or reached."""
+
+    code = "store_unavailable"
+
+
+class Edge:
+    """How one family of errors leaves through each door."""
+
+    __slots__ = ("exit_code", "grpc", "http")
+
+    def __init__(self, *, http: int, grpc: str, exit_code: int) -> None:
+        self.http, self.grpc, self.exit_code = http, grpc, exit_code
+
+
+_EDGES = {
+    "invalid": Edge(http=422, grpc="INVALID_ARGUMENT", exit_code=2),
+    "not_found": Edge(http=404, grpc="NOT_FOUND", exit_code=3),
+    "conflict": Edge(http=409, grpc="FAILED_PRECONDITION", exit_code=4),
+    "access": Edge(http=403, grpc="PERMISSION_DENIED", exit_code=4),
+    "store": Edge(http=503, grpc="UNAVAILABLE", exit_code=5),
+    "error": Edge(http=500, grpc="INTERNAL", exit_code=1),
+}
+_EXCEPTIONS_TO_THE_FAMILY = {
+    "session_gone": Edge(http=410, grpc="NOT_FOUND", exit_code=3),
+    "unauthorized": Edge(http=401, grpc="UNAUTHENTICATED", exit_code=4),
+    "rate_limited": Edge(http=429, grpc="RESOURCE_EXHAUSTED", exit_code=4),
+    "request_too_large": Edge(http=413, grpc="RESOURCE_EXHAUSTED", exit_code=2),
+    "agent_failed": Edge(http=502, grpc="ABORTED", exit_code=1),
+}
+
+
+def edge_of(error: MoorageError) -> Edge:
+    """The one table that maps errors to HTTP status, gRPC status and exit code."""
+    return _EXCEPTIONS_TO_THE_FAMILY.get(error.code) or _EDGES[error.family]
+
+
+# Errors from afar -------------------------------------------------------------------------------
+
+_FAMILY_BY_STATUS: dict[int | None, type[MoorageError]] = {
+    400: InvalidRequest,
+    401: Unauthorized,
+    403: AccessError,
+    404: NotFound,
+    409: Conflict,
+    410: NotFound,
+    413: InvalidRequest,
+    422: InvalidRequest,
+    429: RateLimited,
+    502: StoreError,
+    503: StoreError,
+    504: StoreError,
+}
+_fixed: dict[str, type[MoorageError]] = {}
+
+
+def _fixed_codes() -> dict[str, type[MoorageError]]:
+    """Every error of this module whose class has a code of its own, by it."""
+    if not _fixed:
+        kinds = [kind for kind in globals().values() if isinstance(kind, type) and issubclass(kind, MoorageError)]
+        _fixed.update({kind.code: kind for kind in kinds if "code" in vars(kind)})
+    return _fixed
+
+
+def _kind_by_pattern(code: str, facts: dict[str, Any]) -> type[MoorageError] | None:
+    """The class of an error whose code is made when it is."""
+    if code in ("invalid_id", "invalid_name") and facts.get("field") in ("session_id", "session_name"):
+        return InvalidId
+    if code.startswith("invalid_"):
+        return InvalidField
+    if code.endswith("_too_large"):
+        return TooLarge
+    if code in ("too_deep", "too_many_children"):
+        return FamilyLimit
+    return ApprovalClosed if code in ("approval_expired", "approval_withdrawn") else None
+
+
+def _plain(value: object) -> str:
+    """A value as text that JSON can carry, whatever was sent."""
+    return value[:256] if isinstance(value, str) and value.isprintable() else _shown(value)
+
+
+def _shown(value: object) -> str:
+    text = repr(value)
+    return text if len(text) <= 80 else text[:77] + "…"

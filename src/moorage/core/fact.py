@@ -1,0 +1,112 @@
+"""Facts: the little of a session that is counted, and what became of those whose work was picked up."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import datetime
+
+from msgspec import DecodeError, Struct
+from msgspec.json import Decoder
+
+from moorage.core.inbox import ItemState
+from moorage.core.session import FINAL_STATES, State
+from moorage.core.usage import count_of
+
+
+class CallbackCounts(Struct, frozen=True, gc=False):
+    """Where the callbacks to a session are."""
+
+    delivered: int = 0  # with a turn, or with whoever resumed or closed the session
+    waiting: int = 0
+    set_aside: int = 0
+
+
+_PLACES = {
+    ItemState.HELD: (0, 1, 0),
+    ItemState.WAITING: (0, 1, 0),
+    ItemState.GIVEN: (1, 0, 0),
+    ItemState.CONSUMED: (1, 0, 0),
+    ItemState.SET_ASIDE: (0, 0, 1),
+}
+
+
+def callback_counts(states: Iterable[tuple[str, int]]) -> CallbackCounts:
+    """How many callbacks are where, from how many are in which state."""
+    sums = [0, 0, 0]
+    for state, count in states:
+        for place, here in enumerate(_PLACES[ItemState(state)]):
+            sums[place] += here * count
+    return CallbackCounts(*sums)
+
+
+class SessionFact(Struct, frozen=True, gc=False):  # a hundred thousand of them would keep the collector busy
+    """What analytics want to know of one session."""
+
+    session_id: str
+    agent_name: str | None
+    task_id: str
+    created_at: datetime
+    state: State
+    duration_seconds: float | None  # once it has ended
+    has_errors: bool  # whether something went wrong in what it wrote itself; a fork has only its own errors
+    input_tokens: float | None = None
+    output_tokens: float | None = None
+    callbacks: CallbackCounts | None = None  # None: nobody ever called it back
+
+
+class Fate(Struct, frozen=True, gc=False):
+    """What became of a session, deleted or not."""
+
+    session_id: str
+    state: State  # if it is deleted: the last one it had
+    is_deleted: bool = False
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether nothing more can come of it."""
+        return self.is_deleted or self.state in FINAL_STATES
+
+
+class Size(Struct, frozen=True, kw_only=True):
+    """What a store takes, whoever owns it."""
+
+    bytes: int  # on the disk, with what is still on its way into the file
+    used_bytes: int  # of those: what is really filled
+    sessions: int
+
+
+class Backlog(Struct, frozen=True, kw_only=True):
+    """What waits in a store, whoever owns it."""
+
+    queued: int = 0  # turns that no launcher has
+    running: int = 0
+    oldest_queued_at: datetime | None = None
+    callbacks: int = 0  # that wait for a parent's turn
+    set_aside: int = 0  # that a person has to look at
+
+
+Tokens = tuple[float | None, float | None]  # read by a model, and written by it
+
+
+def tokens_of(usage: object) -> Tokens:
+    """What a session's metadata say under `usage`; None for whatever is not a count."""
+    if not isinstance(usage, dict):
+        return None, None
+    return count_of(usage.get("input_tokens")), count_of(usage.get("output_tokens"))
+
+
+class _Used(Struct):
+    """The one part of the metadata that is looked at; the rest is passed over unread."""
+
+    usage: object = None
+
+
+_read_used = Decoder(_Used).decode
+
+
+def tokens_in(metadata: str | bytes) -> Tokens:
+    """The same from metadata as JSON; nothing from what is none."""
+    try:
+        return tokens_of(_read_used(metadata).usage)
+    except DecodeError:
+        return None, None

@@ -1,0 +1,178 @@
+"""Families: how a session is born under a parent, forked from another, and deleted with its tree.
+
+A child's parent, root and depth are set at birth and never change. Deleting a
+parent deletes its tree; nothing is ever orphaned.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any
+from zlib import crc32
+
+from msgspec import Struct, field
+from msgspec.structs import replace
+
+from moorage.core.codec import canonical
+from moorage.core.entry import Kind
+from moorage.core.errors import FamilyLimit, HasChildren, OwnAncestor, SessionRunning
+from moorage.core.session import Birth, Change, Session, Stamp, merged_metadata
+
+MAX_DEPTH = 16
+MAX_OPEN_CHILDREN = 1000
+
+
+class NewSession(Struct, frozen=True, kw_only=True):
+    """A request to create a session: checked, ids made."""
+
+    session_id: str
+    session_name: str | None = None
+    task_id: str | None = None
+    spare_task_id: str  # used when neither the request nor the parent names a task
+    agent_name: str | None = None
+    purpose: str | None = None
+    project_dir: str | None = None
+    owner: str = "local"
+    metadata: dict[str, Any] = field(default_factory=dict)
+    expires_at: datetime | None = None
+
+
+class FamilyLimits(Struct, frozen=True, kw_only=True):
+    """How large one tree may grow."""
+
+    depth: int = MAX_DEPTH
+    open_children: int = MAX_OPEN_CHILDREN
+
+
+def born(new: NewSession, birth: Birth, stamp: Stamp, limits: FamilyLimits) -> Change:
+    """A new session, under its parent if it has one."""
+    parent = birth.parent
+    if parent is not None:
+        parent.check_open()
+        _check_may_have_child(parent, birth, new, limits)
+    session = Session(
+        session_id=new.session_id,
+        session_name=new.session_name,
+        task_id=new.task_id or (parent.task_id if parent else new.spare_task_id),
+        agent_name=new.agent_name,
+        purpose=new.purpose,
+        project_dir=new.project_dir,
+        owner=new.owner,
+        interface=stamp.interface,
+        parent_session_id=parent.session_id if parent else None,
+        parent_session_name=parent.session_name if parent else None,
+        root_session_id=parent.root_session_id if parent else new.session_id,
+        depth=parent.depth + 1 if parent else 0,
+        version=0,
+        metadata=new.metadata,
+        created_at=stamp.at,
+        updated_at=stamp.at,
+        last_activity_at=stamp.at,
+        expires_at=new.expires_at,
+    )
+    change = session.changed(stamp, [(Kind.CREATED, {"agent_name": new.agent_name, "purpose": new.purpose})])
+    return change if parent is None else replace(change, open_at_most=limits.open_children)
+
+
+def _check_may_have_child(parent: Session, birth: Birth, new: NewSession, limits: FamilyLimits) -> None:
+    if parent.session_id == new.session_id:
+        raise OwnAncestor(new.session_id)
+    if parent.depth + 1 > limits.depth:
+        raise FamilyLimit("too_deep", f"a family may be {limits.depth} generations deep, not more", limits.depth)
+    if birth.open_descendants >= limits.open_children:
+        raise FamilyLimit(
+            "too_many_children",
+            f"the family of {parent.root_session_id} has {birth.open_descendants} open children already; "
+            "finalize or delete some",
+            limits.open_children,
+        )
+
+
+def forked(source: Session, at: int, checkpoint: int | None, new: NewSession, stamp: Stamp) -> Change:
+    """A new root that goes on from entry `at` of another session, whatever became of that one."""
+    session = Session(
+        session_id=new.session_id,
+        session_name=new.session_name,
+        task_id=new.task_id or source.task_id,
+        agent_name=new.agent_name or source.agent_name,
+        purpose=new.purpose or source.purpose,
+        project_dir=new.project_dir or source.project_dir,
+        owner=source.owner,
+        interface=stamp.interface,
+        root_session_id=new.session_id,
+        forked_from=source.session_id,
+        version=0,
+        last_entry=at,
+        last_checkpoint=checkpoint,
+        context_version=source.context_version,
+        metadata=merged_metadata(source.metadata, new.metadata),
+        created_at=stamp.at,
+        updated_at=stamp.at,
+        last_activity_at=stamp.at,
+        expires_at=new.expires_at,
+    )
+    return session.changed(stamp, [(Kind.FORKED, {"forked_from": source.session_id, "at": at})])
+
+
+class Member(Struct, frozen=True):
+    """One session of a tree that is to be deleted."""
+
+    session_id: str
+    depth: int
+    is_running: bool = False
+
+
+class Deletion(Struct, frozen=True, kw_only=True):
+    """What a deletion took, or would take."""
+
+    session_id: str
+    deleted_sessions: int
+    cascaded_children: int
+    messages: int
+    entries: int
+    runs: int = 0
+    checkpoints: int
+    session_ids: list[str]
+    unconfirmed: list[str] = field(default_factory=list)  # those whose agents may still be at work
+    dry_run: bool = False
+
+
+class Tombstone(Struct, frozen=True, kw_only=True):
+    """What stays of a deleted session: that it was, when it went, by whom and why."""
+
+    session_id: str
+    session_name: str | None = None
+    agent_name: str | None = None
+    task_id: str | None = None
+    state: str
+    root_of_deletion: str
+    deleted_at: datetime
+    deleted_by: str | None = None
+    reason: str = "deleted"
+
+
+class TombstoneQuery(Struct, frozen=True, kw_only=True):
+    """Which deleted sessions: those that went for that reason, at that instant or later."""
+
+    reason: str | None = None
+    since: datetime | None = None
+
+    def admits(self, stone: Tombstone) -> bool:
+        """Whether it is one of those (the stores' SQL says the same)."""
+        return self.reason in (None, stone.reason) and (self.since is None or stone.deleted_at >= self.since)
+
+    def fingerprint(self) -> int:
+        """What the cursors of this list carry: no other list takes them."""
+        return crc32(canonical(["tombstones", self]))
+
+
+EVERY_TOMBSTONE = TombstoneQuery()
+
+
+def check_deletion(root: str, members: list[Member], *, cascade: bool, force: bool) -> None:
+    """Refuse what would orphan a child or pull the rug from under a live turn."""
+    if len(members) > 1 and not cascade:
+        raise HasChildren(root, len(members) - 1)
+    running = [member.session_id for member in members if member.is_running]
+    if running and not force:
+        raise SessionRunning(running)

@@ -1,0 +1,73 @@
+"""Identity: the pattern ids and names obey, and how new ones are spelled.
+
+An id is a label, never a path and never a secret. Randomness and time come in
+from outside, so that these functions stay pure.
+"""
+
+from __future__ import annotations
+
+import re
+
+from moorage.core.errors import InvalidField, InvalidId
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from datetime import datetime
+
+ID_PATTERN = r"[A-Za-z0-9][A-Za-z0-9._:-]{0,127}"
+MAX_LABEL = 256
+MIN_PREFIX = 4
+
+_is_id = re.compile(ID_PATTERN).fullmatch
+
+
+def check_session_id(value: object) -> str:
+    """Return the id, or raise InvalidId."""
+    if not isinstance(value, str) or not _is_id(value):
+        raise InvalidId("session_id", value)
+    return value
+
+
+def check_session_name(value: object) -> str:
+    """Return the name, or raise InvalidId (code invalid_name)."""
+    if not isinstance(value, str) or not _is_id(value):
+        raise InvalidId("session_name", value)
+    return value
+
+
+def looks_like_ref(value: object) -> bool:
+    """Whether this could be an id or a name at all; nothing else needs looking up."""
+    return isinstance(value, str) and _is_id(value) is not None
+
+
+def check_label(field: str, value: object, limit: int = MAX_LABEL) -> str:
+    """A short human label (agent, task, key …): some text, no control characters."""
+    if not isinstance(value, str) or not value.strip():
+        raise InvalidField(field, "must be some text")
+    if len(value) > limit:
+        raise InvalidField(field, f"has {len(value)} characters, at most {limit} are allowed")
+    if not value.isprintable():
+        raise InvalidField(field, "has control characters or broken text in it")
+    return value
+
+
+def uuid7(milliseconds: int, entropy: bytes) -> str:
+    """A UUIDv7 from a Unix time in milliseconds and ten random bytes."""
+    rand_a = int.from_bytes(entropy[:2], "big") & 0x0FFF
+    rand_b = int.from_bytes(entropy[2:10], "big") & 0x3FFF_FFFF_FFFF_FFFF
+    number = (milliseconds & 0xFFFF_FFFF_FFFF) << 80 | 0x7 << 76 | rand_a << 64 | 0b10 << 62 | rand_b
+    digits = f"{number:032x}"
+    return f"{digits[:8]}-{digits[8:12]}-{digits[12:16]}-{digits[16:20]}-{digits[20:]}"
+
+
+def uuid8(digest: bytes) -> str:
+    """A UUIDv8 from sixteen bytes of a digest: the same for the same thing, asked twice."""
+    number = int.from_bytes(digest[:16], "big")
+    number = number & ~(0xF << 76) & ~(0b11 << 62) | 0x8 << 76 | 0b10 << 62
+    digits = f"{number:032x}"
+    return f"{digits[:8]}-{digits[8:12]}-{digits[12:16]}-{digits[16:20]}-{digits[20:]}"
+
+
+def dated_id(at: datetime, entropy: bytes) -> str:
+    """The readable form of `moorage.agent_session`: agent-YYYYMMDD-HHMMSS-xxxxxxxx."""
+    return f"agent-{at:%Y%m%d-%H%M%S}-{entropy[:4].hex()}"

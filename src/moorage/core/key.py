@@ -1,0 +1,101 @@
+"""Keys: who may ask a server for what, and for whom.
+
+A key is shown once, when it is made, as `moor_<key_id>_<secret>`. What is kept is the SHA-256 of its
+secret: that is 32 random bytes, which nobody can go through, so a slow hash or a salt, made for
+passwords that people think of, would only make every request slower.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import datetime
+from enum import StrEnum
+
+from msgspec import Struct
+
+from moorage.core.errors import Forbidden, InvalidField
+
+PREFIX = "moor"
+ID_BYTES = 6
+SECRET_BYTES = 32
+MAX_TEXT = 200  # nothing longer is one of ours
+
+
+class Scope(StrEnum):
+    """What a key is good for."""
+
+    READ = "read"
+    WRITE = "write"  # and read
+    LAUNCH = "launch"  # take turns of the key's owners
+    APPROVE = "approve"  # decide approvals
+    ADMIN = "admin"  # everything, and the keys of every owner
+
+
+_COVERS = {Scope.ADMIN: frozenset(Scope), Scope.WRITE: frozenset({Scope.WRITE, Scope.READ})}
+
+
+class Key(Struct, frozen=True, kw_only=True):
+    """The right to ask a server for something. Never has its secret."""
+
+    key_id: str
+    owner: str
+    scopes: tuple[Scope, ...]
+    name: str | None = None
+    owners: tuple[str, ...] = ()  # for a launcher: whose turns it takes
+    created_at: datetime
+    created_by: str | None = None
+    expires_at: datetime | None = None
+    revoked_at: datetime | None = None
+    last_used_at: datetime | None = None  # to the hour
+
+    def counts(self, at: datetime) -> bool:
+        """Whether it is neither revoked nor past its time."""
+        return self.revoked_at is None and (self.expires_at is None or at < self.expires_at)
+
+    def allows(self, scope: Scope) -> bool:
+        """Whether it is good for that."""
+        return any(scope in _COVERS.get(held, (held,)) for held in self.scopes)
+
+    def check(self, scope: Scope) -> None:
+        """Raise Forbidden unless it is good for that."""
+        if not self.allows(scope):
+            raise Forbidden(scope.value)
+
+
+def check_scopes(scopes: object) -> tuple[Scope, ...]:
+    """At least one scope, each once, in the order of `Scope`."""
+    if isinstance(scopes, str) or not isinstance(scopes, Iterable):
+        raise InvalidField("scopes", f"must be a list, with some of {', '.join(Scope)}")
+    given = list(scopes)
+    unknown = [repr(scope) for scope in given if not isinstance(scope, str) or scope not in tuple(Scope)]
+    if unknown or not given:
+        raise InvalidField("scopes", f"has {', '.join(unknown) or 'nothing'}; use some of {', '.join(Scope)}")
+    return tuple(scope for scope in Scope if scope in given)
+
+
+def key_text(key_id: str, secret: bytes) -> str:
+    """A key as its bearer keeps it."""
+    return f"{PREFIX}_{key_id}_{secret.hex()}"
+
+
+def read_key(text: object) -> tuple[str, str] | None:
+    """The id and the secret of a key; None if the text is no key."""
+    if not isinstance(text, str) or len(text) > MAX_TEXT or not text.isascii():
+        return None
+    prefix, _, rest = text.strip().partition("_")
+    key_id, _, secret = rest.partition("_")
+    return (key_id, secret) if prefix == PREFIX and key_id.isalnum() and secret.isalnum() else None
+
+
+def secret_digest(secret: str) -> str:
+    """What is kept of a secret."""
+    from hashlib import sha256
+
+    return sha256(secret.encode()).hexdigest()
+
+
+def is_secret_of(digest: str, secret: str) -> bool:
+    """Whether this is the secret, in a time that does not tell how much of it is right."""
+    from hmac import compare_digest
+
+    return compare_digest(digest, secret_digest(secret))

@@ -1,0 +1,181 @@
+"""Queries: what lists may be asked for, and the cursors that page through them.
+
+A cursor says where the last page ended and belongs to one query: it carries the
+query's fingerprint and is refused by any other.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any, Generic, TypeVar
+from zlib import crc32
+
+from msgspec import Struct
+
+from moorage.core.codec import canonical, check_json, is_text
+from moorage.core.errors import InvalidCursor, InvalidField, UnknownPhase
+from moorage.core.session import Phase, Session, State
+
+T = TypeVar("T")
+
+MAX_LIMIT = 1000
+MAX_POSITION = 1 << 62  # no store counts further
+SORTS = ("-created", "created", "-updated", "updated")  # by birth, and by the newest entry
+STATUSES = ("created", "running", "waiting", "idle", "suspended", "completed", "failed", "abandoned")
+
+
+_TEXTS = (
+    "agent", "state", "status", "phase", "interface", "parent", "root", "task", "name_prefix", "project_dir",
+    "metadata_key", "sort",
+)  # fmt: skip
+_INSTANTS = ("created_after", "created_before", "updated_after", "updated_before")
+
+
+class Page(Struct, Generic[T], frozen=True):
+    """Some of a list, and the cursor of what comes after; None at the end."""
+
+    items: list[T]
+    next: str | None = None
+
+    def __iter__(self) -> Any:
+        return iter(self.items)
+
+    def __len__(self) -> int:
+        return len(self.items)
+
+
+class SessionQuery(Struct, frozen=True, kw_only=True):
+    """Which sessions, in which order."""
+
+    agent: str | None = None
+    state: str | None = None
+    status: str | None = None
+    phase: str | None = None
+    interface: str | None = None  # the door it was created by
+    parent: str | None = None  # a session id
+    root: str | None = None  # a session id
+    task: str | None = None
+    name_prefix: str | None = None
+    project_dir: str | None = None
+    metadata_key: str | None = None
+    metadata_value: Any = None
+    active_only: bool = False
+    resume_ready: bool | None = None
+    created_after: datetime | None = None
+    created_before: datetime | None = None
+    updated_after: datetime | None = None
+    updated_before: datetime | None = None
+    sort: str = "-created"
+    limit: int = 50
+    cursor: str | None = None
+
+    def __post_init__(self) -> None:
+        for name in _TEXTS:
+            if (value := getattr(self, name)) is not None and not (isinstance(value, str) and is_text(value)):
+                raise InvalidField("task_id" if name == "task" else name, "must be text")
+        for name in _INSTANTS:
+            if (at := getattr(self, name)) is not None and not (isinstance(at, datetime) and at.tzinfo is not None):
+                raise InvalidField(name, "must be an instant with its time zone")
+        check_json(self.metadata_value, "metadata_value")
+        _check_choice("state", self.state, tuple(State))
+        _check_choice("status", self.status, STATUSES)
+        if self.phase is not None and self.phase not in tuple(Phase):
+            raise UnknownPhase(self.phase, Phase)
+        _check_choice("sort", self.sort, SORTS)
+        check_limit(self.limit)
+
+    @property
+    def newest_first(self) -> bool:
+        """Whether the newest session comes first, or the one that was updated last."""
+        return self.sort.startswith("-")
+
+    @property
+    def by_update(self) -> bool:
+        """Whether they are in the order of their newest entries. A cursor is then a place in the feed, not of birth."""
+        return self.sort.endswith("updated")
+
+    def position(self) -> int | None:
+        """Where the cursor says the last page ended, or None at the beginning."""
+        return None if self.cursor is None else read_cursor(self.cursor, self._fingerprint())
+
+    def cursor_at(self, position: int) -> str:
+        """A cursor of this query for a page that ended here."""
+        return make_cursor(position, self._fingerprint())
+
+    def admits(self, session: Session) -> bool:
+        """Whether a session fits all filters (the stores' SQL says the same)."""
+        return all(
+            wanted is None or wanted == actual
+            for wanted, actual in (
+                (self.agent, session.agent_name),
+                (self.state, session.state.value),
+                (self.status, session.status),
+                (self.phase, session.phase.value),
+                (self.interface, session.interface),
+                (self.parent, session.parent_session_id),
+                (self.root, session.root_session_id),
+                (self.task, session.task_id),
+                (self.project_dir, session.project_dir),
+            )
+        ) and self._admits_rest(session)
+
+    def _admits_rest(self, session: Session) -> bool:
+        return (
+            (self.name_prefix is None or (session.session_name or "").startswith(self.name_prefix))
+            and (not self.active_only or not session.is_final)
+            and (self.resume_ready is None or session.resume_ready == self.resume_ready)
+            and self._admits_metadata(session.metadata)
+            and _within(session.created_at, self.created_after, self.created_before)
+            and _within(session.updated_at, self.updated_after, self.updated_before)
+        )
+
+    def _admits_metadata(self, metadata: dict[str, Any]) -> bool:
+        if self.metadata_key is None:
+            return True
+        if self.metadata_key not in metadata:
+            return False
+        return self.metadata_value is None or canonical(metadata[self.metadata_key]) == canonical(self.metadata_value)
+
+    def _fingerprint(self) -> int:
+        filters = {name: getattr(self, name) for name in self.__struct_fields__ if name not in ("limit", "cursor")}
+        return crc32(canonical(filters))
+
+
+def make_cursor(position: int, fingerprint: int) -> str:
+    """An opaque cursor."""
+    return f"{fingerprint:08x}-{position:x}"
+
+
+def read_cursor(cursor: object, fingerprint: int) -> int:
+    """The position, or InvalidCursor if this is not a cursor of that query."""
+    mark, _, place = cursor.partition("-") if isinstance(cursor, str) else ("", "", "")
+    try:
+        position = int(place, 16)
+    except ValueError:
+        raise InvalidCursor from None
+    if mark != f"{fingerprint:08x}" or place != f"{position:x}" or not 0 <= position < MAX_POSITION:
+        raise InvalidCursor
+    return position
+
+
+def check_limit(limit: object, most: int = MAX_LIMIT) -> int:
+    """A page size."""
+    if type(limit) is not int or not 1 <= limit <= most:
+        raise InvalidField("limit", f"is {limit!r}; give a number from 1 to {most}")
+    return limit
+
+
+def check_numbers(*numbers: object) -> None:
+    """Numbers of entries; None is none."""
+    for number in numbers:
+        if number is not None and (type(number) is not int or not 0 <= number < 1 << 32):
+            raise InvalidField("number", f"is {number!r}; give the number of an entry")
+
+
+def _check_choice(name: str, value: str | None, allowed: tuple[str, ...]) -> None:
+    if value is not None and value not in allowed:
+        raise InvalidField(name, f"is {value!r}; use one of {', '.join(allowed)}")
+
+
+def _within(at: datetime, after: datetime | None, before: datetime | None) -> bool:
+    return (after is None or at > after) and (before is None or at < before)

@@ -1,0 +1,157 @@
+"""Runs: work asked of a session, settled exactly once.
+
+::
+
+    queued ⇄ running ──→ completed | failed | stopped | expired
+
+A run is not a turn: it takes one turn or several, and settles when one ends with nothing
+outstanding. Whoever asked for it is told then, in the same commit.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+from enum import StrEnum
+from typing import Any
+from zlib import crc32
+
+from msgspec import Struct
+
+from moorage.core.codec import canonical, is_text
+from moorage.core.errors import InvalidField
+
+MAX_ASKED = 1000  # characters of what was asked that the run itself remembers; the log has all of it
+MAX_RESULT_BYTES = 256 * 1024
+
+
+class Mode(StrEnum):
+    """How whoever asked hears of the end."""
+
+    SYNC = "sync"  # by waiting for it
+    ASYNC_POLL = "async_poll"  # by asking later
+    ASYNC_CALLBACK = "async_callback"  # by a message in its inbox
+
+
+class Join(StrEnum):
+    """When callbacks of several children are delivered."""
+
+    EACH = "each"  # as they come
+    ALL = "all"  # together, when the last child of the parent's run has settled
+
+
+class RunState(StrEnum):
+    """Where a run stands."""
+
+    QUEUED = "queued"
+    RUNNING = "running"
+    COMPLETED = "completed"
+    FAILED = "failed"
+    STOPPED = "stopped"
+    EXPIRED = "expired"
+
+
+SETTLED = frozenset({RunState.COMPLETED, RunState.FAILED, RunState.STOPPED, RunState.EXPIRED})
+# The transition table of runs; docs/lifecycle.md draws it and a test compares the two.
+RUN_MOVES: dict[RunState, frozenset[RunState]] = {
+    RunState.QUEUED: frozenset({RunState.RUNNING}) | SETTLED,
+    RunState.RUNNING: frozenset({RunState.QUEUED}) | SETTLED,
+    **{state: frozenset() for state in SETTLED},
+}
+
+
+class Run(Struct, frozen=True, kw_only=True):
+    """One piece of work asked of a session."""
+
+    run_id: str
+    session_id: str
+    created_at: datetime
+    agent_name: str | None = None
+    task_id: str | None = None
+    mode: Mode = Mode.ASYNC_POLL
+    join: Join = Join.EACH
+    asked: str = ""  # the beginning of the prompt
+    asked_entry: int | None = None  # where the log has all of it
+    parent_session_id: str | None = None  # who asked, and hears of the end
+    parent_run_id: str | None = None
+    correlation: Any = None  # the parent's own, handed back with the callback
+    idempotency_key: str | None = None
+    by: str | None = None
+    state: RunState = RunState.QUEUED
+    result: str | None = None
+    result_entry: int | None = None  # where the log has all of it
+    error: str | None = None
+    reason: str | None = None  # a code: agent_failed, launcher_lost, timed_out, …
+    turns: int = 0
+    failures: int = 0  # turns that failed in a row
+    expires_at: datetime | None = None  # when waiting for a launcher ends
+    started_at: datetime | None = None
+    settled_at: datetime | None = None
+    callback: str | None = None  # delivered, parent_deleted or parent_closed, once there was one to make
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether it is over."""
+        return self.state in SETTLED
+
+    @property
+    def is_cut(self) -> bool:
+        """Whether its result is the beginning of one that was longer than a run remembers; the log has all of it."""
+        return self.result is not None and len(self.result.encode()) > MAX_RESULT_BYTES - 4 and self.result[-1] == "…"
+
+    @property
+    def calls_back(self) -> bool:
+        """Whether its end goes into its parent's inbox."""
+        return self.mode is Mode.ASYNC_CALLBACK and self.parent_session_id is not None
+
+
+class RunQuery(Struct, frozen=True, kw_only=True):
+    """Which runs."""
+
+    session_id: str | None = None
+    parent_session_id: str | None = None
+    agent: str | None = None
+    state: str | None = None
+    open_only: bool = False
+    limit: int = 50
+    cursor: str | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("session_id", "parent_session_id", "agent", "state"):
+            if (value := getattr(self, name)) is not None and not (isinstance(value, str) and is_text(value)):
+                raise InvalidField(name, "must be text")
+        if self.state is not None and self.state not in tuple(RunState):
+            raise InvalidField("state", f"is {self.state!r}; use one of {', '.join(RunState)}")
+        if type(self.limit) is not int or not 1 <= self.limit <= 1000:
+            raise InvalidField("limit", f"is {self.limit!r}; give a number from 1 to 1000")
+
+    def admits(self, run: Run) -> bool:
+        """Whether a run fits all filters."""
+        return (
+            self.session_id in (None, run.session_id)
+            and self.parent_session_id in (None, run.parent_session_id)
+            and self.agent in (None, run.agent_name)
+            and self.state in (None, run.state.value)
+            and not (self.open_only and run.is_settled)
+        )
+
+    def fingerprint(self) -> int:
+        """What the cursors of this list carry: no other list takes them."""
+        filters = (self.session_id, self.parent_session_id, self.agent, self.state, self.open_only)
+        return crc32(canonical(["runs", *filters]))
+
+
+def check_mode(mode: object) -> Mode:
+    """A mode in any case, or InvalidField."""
+    return Mode(_choice("mode", mode, tuple(Mode)))
+
+
+def check_join(join: object) -> Join:
+    """How to join, or InvalidField."""
+    return Join(_choice("join", join, tuple(Join)))
+
+
+def _choice(name: str, value: object, allowed: tuple[str, ...]) -> str:
+    wanted = value.strip().lower() if isinstance(value, str) else value
+    if wanted not in allowed:
+        raise InvalidField(name, f"is {value!r}; use one of {', '.join(allowed)}")
+    return str(wanted)

@@ -1,0 +1,617 @@
+"""A session's life: its states, its phases, its hold, and the rules that move them.
+
+::
+
+    created ──→ active ⇄ suspended          created, active, suspended ──→ completed | failed | abandoned
+
+Every rule is a method that returns a `Change` (the new head with its entries) or
+raises. It awaits nothing and asks nobody for the time: a `Stamp` brings when, who
+and by which door. Stores run these rules inside their own transaction.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from datetime import datetime, timedelta
+from enum import StrEnum
+from typing import Any
+
+from msgspec import UNSET, Struct, UnsetType, field
+from msgspec.structs import replace
+
+from moorage.core.approval import Approval, ApprovalState
+from moorage.core.codec import check_json, encode
+from moorage.core.entry import Entry, Kind, Message
+from moorage.core.errors import (
+    FinalPhase,
+    HeldByAnother,
+    HoldLost,
+    IllegalMove,
+    InvalidField,
+    OutcomeConflict,
+    SessionClosed,
+    SessionRunning,
+    TooLarge,
+    UnknownPhase,
+)
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:  # only whoever starts agents needs them
+    from moorage.core.inbox import Item
+    from moorage.core.once import Once
+    from moorage.core.run import Join, Run
+    from moorage.core.turn import Turn
+
+MAX_METADATA_BYTES = 64 * 1024
+MAX_CHECKPOINT_BYTES = 1024 * 1024
+MAX_TEXT = 64 * 1024
+HOLD_FOR = timedelta(minutes=10)
+
+Happening = tuple[str, dict[str, Any]]  # the kind of an entry, and its data
+
+
+class State(StrEnum):
+    """Whether the session may run."""
+
+    CREATED = "created"
+    ACTIVE = "active"
+    SUSPENDED = "suspended"
+    COMPLETED = "completed"
+    FAILED = "failed"
+    ABANDONED = "abandoned"
+
+
+class Phase(StrEnum):
+    """What the agent says it is doing."""
+
+    INITIALIZING = "initializing"
+    INVESTIGATING = "investigating"
+    PLANNING = "planning"
+    APPROVAL = "approval"
+    EXECUTING = "executing"
+    VALIDATING = "validating"
+    COMPLETED = "completed"
+    FAILED = "failed"
+    ABANDONED = "abandoned"
+
+
+FINAL_STATES = frozenset({State.COMPLETED, State.FAILED, State.ABANDONED})
+OPEN_STATES = frozenset(State) - FINAL_STATES
+FINAL_PHASES = frozenset({Phase.COMPLETED, Phase.FAILED, Phase.ABANDONED})
+WORKING_PHASES = tuple(phase for phase in Phase if phase not in FINAL_PHASES)
+RESUMABLE_PHASES = frozenset({Phase.APPROVAL, Phase.INVESTIGATING, Phase.PLANNING})
+OUTCOMES = ("completed", "failed", "abandoned")
+
+# The transition table of sessions; docs/lifecycle.md draws it and a test compares the two.
+SESSION_MOVES: dict[State, frozenset[State]] = {
+    State.CREATED: frozenset({State.ACTIVE, State.SUSPENDED}) | FINAL_STATES,
+    State.ACTIVE: frozenset({State.SUSPENDED}) | FINAL_STATES,
+    State.SUSPENDED: frozenset({State.ACTIVE}) | FINAL_STATES,
+    State.COMPLETED: frozenset(),
+    State.FAILED: frozenset(),
+    State.ABANDONED: frozenset(),
+}
+
+# Whose word it takes to wake a suspended session.
+BY_PERSON = "person"
+BY_AGENT = "agent"
+BY_APPROVAL = "approval"
+
+
+class Stamp(Struct, frozen=True, gc=False):
+    """When something happens, who does it, and by which door it came."""
+
+    at: datetime
+    by: str | None = None
+    interface: str | None = None
+
+
+class Hold(Struct, frozen=True, gc=False):
+    """The right to drive a session, until it ends or is given up."""
+
+    holder: str
+    until: datetime
+    token: str | UnsetType = UNSET  # shown to its holder alone
+
+    def lives(self, at: datetime) -> bool:
+        """Whether the hold still keeps others away."""
+        return at < self.until
+
+
+class Session(Struct, frozen=True, gc=False):
+    """One agent's durable conversation and state, from creation to deletion."""
+
+    session_id: str
+    task_id: str
+    root_session_id: str
+    created_at: datetime
+    updated_at: datetime
+    last_activity_at: datetime
+    session_name: str | None = None
+    agent_name: str | None = None
+    purpose: str | None = None
+    project_dir: str | None = None
+    owner: str = "local"
+    state: State = State.CREATED
+    phase: Phase = Phase.INITIALIZING
+    resume_ready: bool = False
+    interface: str | None = None
+    parent_session_id: str | None = None
+    parent_session_name: str | None = None
+    depth: int = 0
+    forked_from: str | None = None
+    version: int = 1  # grows by one with every state change; never a time
+    last_entry: int = 0
+    error_count: int = 0
+    last_error: str | None = None
+    metadata: dict[str, Any] = field(default_factory=dict)
+    expires_at: datetime | None = None
+    finalized_at: datetime | None = None
+    duration_seconds: float | None = None
+    summary: str | None = None
+    hold: Hold | None = None
+    pending_approvals: int = 0
+    # What only the rules need; no door shows it.
+    suspended_by: str | None = None
+    phase_before: Phase | None = None
+    last_checkpoint: int | None = None
+    context_version: int = 0
+    launched: bool = False  # whether a run was ever asked of it: then what waits in its inbox queues a turn
+    live_turn: str | None = None  # the turn a launcher has
+    turns: int = 0  # how many turns were ever queued
+    epoch: int = 0  # grows with every claim; a report with an older one is refused
+    # What belongs to one answer and is never stored.
+    redacted: tuple[str, ...] = ()  # paths taken out by the request
+    messages: list[Entry] | None = None  # the window, where it was asked for
+
+    @property
+    def id(self) -> str:
+        """Short for `session_id`."""
+        return self.session_id
+
+    @property
+    def name(self) -> str | None:
+        """Short for `session_name`."""
+        return self.session_name
+
+    @property
+    def agent(self) -> str | None:
+        """Short for `agent_name`."""
+        return self.agent_name
+
+    @property
+    def is_final(self) -> bool:
+        """Whether nothing but reading, exporting, forking and deleting is possible."""
+        return self.state in FINAL_STATES
+
+    @property
+    def status(self) -> str:
+        """What people want to know: running, waiting, idle, or the state."""
+        if self.state in FINAL_STATES or self.state is State.CREATED:
+            return self.state.value
+        if self.pending_approvals:
+            return "waiting"
+        if self.live_turn is not None:
+            return "running"
+        return "idle" if self.state is State.ACTIVE else self.state.value
+
+    # Rules -------------------------------------------------------------------------------------
+
+    def is_in_use(self, at: datetime) -> bool:
+        """Whether somebody drives it or a person was asked: then it is not thrown away."""
+        return self.pending_approvals > 0 or self.is_held(at)
+
+    def is_held(self, at: datetime) -> bool:
+        """Whether somebody drives it. A live turn does until it ends or is lost, however late its launcher is."""
+        return self.live_turn is not None or (self.hold is not None and self.hold.lives(at))
+
+    def check_open(self) -> None:
+        """Raise SessionClosed if the session is final."""
+        if self.state in FINAL_STATES:
+            raise SessionClosed(self.session_id, self.state.value)
+
+    def check_not_driven(self, token: str | None) -> None:
+        """Raise SessionRunning if a launcher is at it, and it is not the launcher who asks."""
+        if self.live_turn is not None and (self.hold is None or self.hold.token != token):
+            raise SessionRunning([self.session_id])
+
+    def driven(self, token: str | None, at: datetime) -> Session:
+        """This session as its holder drives it: the hold renewed. Without a token: unchanged."""
+        if token is None:
+            return self
+        if self.hold is None or self.hold.token != token:
+            raise HoldLost(self.session_id)
+        return replace(self, hold=replace(self.hold, until=at + HOLD_FOR))
+
+    def append(self, messages: Iterable[Message], stamp: Stamp, *, token: str | None = None) -> Change:
+        """Say something. Appending commutes, so the version stays."""
+        self.check_open()
+        session = self.driven(token, stamp.at)
+        entries = tuple(message_entries(messages, stamp, self.last_entry + 1, self.session_id, self.task_id))
+        head = replace(
+            session,
+            state=State.ACTIVE if self.state is State.CREATED else self.state,
+            last_entry=self.last_entry + len(entries),
+            last_activity_at=stamp.at,
+            updated_at=stamp.at,
+        )
+        return Change(session=head, entries=entries)
+
+    def update(self, update: Update, stamp: Stamp, *, token: str | None = None) -> Change:
+        """Change phase, metadata, readiness, or count an error; all of it or nothing."""
+        self.check_open()
+        if update.is_empty:
+            return Change(session=self)
+        head = self.driven(token, stamp.at)
+        happened: list[Happening] = []
+        if update.phase is not None:
+            head = head._enter(update.phase, stamp.at)
+            if update.phase is not self.phase:
+                happened.append((Kind.PHASE, {"from": self.phase.value, "to": update.phase.value}))
+        if update.resume_ready is not None:
+            head = replace(head, resume_ready=update.resume_ready and head.phase in RESUMABLE_PHASES)
+            happened.append((Kind.READINESS, {"resume_ready": head.resume_ready}))
+        if update.metadata:
+            head = replace(head, metadata=merged_metadata(head.metadata, update.metadata))
+            happened.append((Kind.METADATA, {"metadata": update.metadata}))
+        if update.error is not None:
+            head = replace(head, error_count=head.error_count + 1, last_error=update.error)
+            happened.append((Kind.ERROR, {"error": update.error}))
+        if not happened:  # the same phase again: a sign of life, nothing more
+            return Change(session=replace(head, updated_at=stamp.at))
+        return head.changed(stamp, happened)
+
+    def end_turn(self, stamp: Stamp, *, token: str | None = None) -> Change:
+        """A turn went well: the errors before it no longer count."""
+        self.check_open()
+        head = self.driven(token, stamp.at)
+        state = State.ACTIVE if self.state is State.CREATED else self.state
+        head = replace(head, state=state, error_count=0, last_activity_at=stamp.at)
+        return head.changed(stamp, [(Kind.TURN_ENDED, {"outcome": "completed"})])
+
+    def suspend(
+        self,
+        stamp: Stamp,
+        *,
+        checkpoint: dict[str, Any] | None = None,
+        reason: str | None = None,
+        by: str = BY_PERSON,
+        token: str | None = None,
+    ) -> Change:
+        """Pause, keeping the agent's checkpoint. Suspending twice is harmless."""
+        self.check_open()
+        self.check_not_driven(token)
+        head = self.driven(token, stamp.at)
+        if self.state is State.SUSPENDED and checkpoint is None and reason is None and self.hold is None:
+            return Change(session=self)
+        hold = None if self.live_turn is None else head.hold  # a live turn has it until it ends
+        head = replace(head._moved(State.SUSPENDED), hold=hold, suspended_by=by)
+        happened: list[Happening] = []
+        if checkpoint is not None:
+            head = replace(head, last_checkpoint=self.last_entry + 1)
+            happened.append((Kind.CHECKPOINT, {"checkpoint": checkpoint}))
+        happened.append((Kind.SUSPENDED, {"reason": reason, "suspended_by": by}))
+        return head.changed(stamp, happened)
+
+    def save_checkpoint(self, checkpoint: dict[str, Any], stamp: Stamp, *, token: str | None = None) -> Change:
+        """Keep a checkpoint without pausing."""
+        self.check_open()
+        head = replace(self.driven(token, stamp.at), last_checkpoint=self.last_entry + 1)
+        return head.changed(stamp, [(Kind.CHECKPOINT, {"checkpoint": checkpoint})])
+
+    def resume(self, holder: str, token: str, stamp: Stamp) -> Change:
+        """Give `holder` the session to drive. The same holder asking again keeps its hold."""
+        self.check_open()
+        if self.hold is not None and self.is_held(stamp.at):
+            if self.hold.holder != holder:
+                raise HeldByAnother(self.session_id, self.hold.holder, self.hold.until)
+            return Change(session=replace(self, hold=replace(self.hold, until=stamp.at + HOLD_FOR)))
+        head = self if self.state is State.ACTIVE else self._moved(State.ACTIVE)
+        head = replace(head, suspended_by=None, hold=Hold(holder, stamp.at + HOLD_FOR, token))
+        return head.changed(stamp, [(Kind.RESUMED, {"holder": holder, "from": self.state.value})])
+
+    def release(self, stamp: Stamp, *, token: str | None = None) -> Change:
+        """Give the hold up. Nothing to give up is harmless."""
+        self.check_open()
+        if self.live_turn is not None:  # its hold ends with it
+            raise SessionRunning([self.session_id])
+        if self.hold is None:
+            if token is not None:
+                raise HoldLost(self.session_id)
+            return Change(session=self)
+        head = replace(self.driven(token, stamp.at), hold=None)
+        return head.changed(stamp, [(Kind.RELEASED, {"holder": self.hold.holder})])
+
+    def finalize(
+        self,
+        outcome: str,
+        stamp: Stamp,
+        *,
+        summary: str | None = None,
+        pending: tuple[Approval, ...] = (),
+        token: str | None = None,
+    ) -> Change:
+        """Close the session. The same outcome again is harmless and may add a missing summary."""
+        wanted = check_outcome(outcome)
+        if self.state in FINAL_STATES:
+            return self._finalized_again(wanted, summary, stamp)
+        self.check_not_driven(token)
+        head = replace(
+            self.driven(token, stamp.at)._moved(wanted),
+            phase=Phase(wanted.value),
+            resume_ready=False,
+            hold=None,
+            suspended_by=None,
+            phase_before=None,
+            pending_approvals=0,
+            finalized_at=stamp.at,
+            duration_seconds=round((stamp.at - self.created_at).total_seconds(), 3),
+            summary=summary,
+            last_activity_at=stamp.at,
+        )
+        withdrawn = tuple(approval.withdrawn(stamp.at) for approval in pending)
+        happened: list[Happening] = [
+            (Kind.APPROVAL_WITHDRAWN, {"approval_id": approval.approval_id}) for approval in withdrawn
+        ]
+        happened.append((Kind.FINALIZED, {"outcome": wanted.value, "summary": summary, "from": self.phase.value}))
+        return replace(head.changed(stamp, happened), approvals=withdrawn)
+
+    def _finalized_again(self, wanted: State, summary: str | None, stamp: Stamp) -> Change:
+        if wanted is not self.state:
+            raise OutcomeConflict(self.session_id, self.state.value, wanted.value)
+        if summary is None or self.summary is not None:
+            return Change(session=self)
+        head = replace(self, summary=summary)
+        return head.changed(stamp, [(Kind.FINALIZED, {"outcome": wanted.value, "summary": summary})])
+
+    def compact(self, summary: str, upto: int, stamp: Stamp, *, token: str | None = None) -> Change:
+        """Add a summary that stands for the entries up to `upto`; the log itself stays."""
+        self.check_open()
+        head = self.driven(token, stamp.at)
+        return head.changed(stamp, [(Kind.SUMMARY, {"summary": summary, "upto": upto})])
+
+    def ask(self, approval: Approval, stamp: Stamp, *, token: str | None = None) -> Change:
+        """Put a question to a person and wait for the answer."""
+        self.check_open()
+        self.driven(token, stamp.at)
+        stays = self.state is State.SUSPENDED or (approval.waits and self.live_turn is not None)
+        moved = self if stays else self._moved(State.SUSPENDED)
+        head = replace(
+            moved._enter(Phase.APPROVAL, stamp.at),
+            suspended_by=self.suspended_by if stays else BY_APPROVAL,
+            phase_before=self.phase_before if self.pending_approvals else self.phase,
+            pending_approvals=self.pending_approvals + 1,
+            hold=self.hold if self.live_turn is not None else None,
+        )
+        happened: list[Happening] = []
+        if self.phase is not Phase.APPROVAL:
+            happened.append((Kind.PHASE, {"from": self.phase.value, "to": Phase.APPROVAL.value}))
+        happened.append((Kind.APPROVAL_REQUESTED, approval.asked()))
+        return replace(head.changed(stamp, happened), approvals=(approval,))
+
+    def settle(self, approval: Approval, stamp: Stamp) -> Change:
+        """Record how an approval ended; the last one restores the phase and wakes the session."""
+        left = self.pending_approvals - 1
+        head = replace(self, pending_approvals=left)
+        happened: list[Happening] = [(_APPROVAL_ENTRY[approval.state], approval.settled())]
+        if left == 0:
+            if self.phase is Phase.APPROVAL and self.phase_before not in (None, Phase.APPROVAL):
+                assert self.phase_before is not None
+                head = head._enter(self.phase_before, stamp.at)
+                happened.append((Kind.PHASE, {"from": self.phase.value, "to": self.phase_before.value}))
+            head = replace(head, phase_before=None)
+            if self.suspended_by == BY_APPROVAL and self.state is State.SUSPENDED:
+                head = replace(head._moved(State.ACTIVE), suspended_by=None)
+        return replace(head.changed(stamp, happened), approvals=(approval,))
+
+    # Helpers, in the order the rules call them ---------------------------------------------------
+
+    def _enter(self, phase: Phase, at: datetime) -> Session:
+        state = State.ACTIVE if self.state is State.CREATED else self.state
+        ready = self.resume_ready if phase is self.phase else phase in RESUMABLE_PHASES
+        return replace(self, state=state, phase=phase, resume_ready=ready, last_activity_at=at)
+
+    def _moved(self, to: State) -> Session:
+        if to is self.state:
+            return self
+        if to not in SESSION_MOVES[self.state]:
+            raise IllegalMove("a session", self.state.value, to.value, SESSION_MOVES[self.state])
+        return replace(self, state=to)
+
+    def changed(self, stamp: Stamp, happened: Iterable[Happening]) -> Change:
+        """This head one version on, with an entry for each thing that happened."""
+        entries = tuple(
+            Entry(
+                number=number,
+                kind=str(kind),
+                at=stamp.at,
+                data=data,
+                by=stamp.by,
+                interface=stamp.interface,
+                session_id=self.session_id,
+                task_id=self.task_id,
+            )
+            for number, (kind, data) in enumerate(happened, self.last_entry + 1)
+        )
+        head = replace(self, version=self.version + 1, last_entry=self.last_entry + len(entries), updated_at=stamp.at)
+        return Change(session=head, entries=entries)
+
+
+def message_entries(
+    messages: Iterable[Message], stamp: Stamp, first: int, session_id: str, task_id: str
+) -> list[Entry]:
+    """Messages as entries, numbered from `first`."""
+    at, by, interface = stamp.at, stamp.by, stamp.interface
+    return [
+        Entry(
+            number, "message", at, message.role, message.content, None, by, interface, message.client_key, session_id,
+            task_id,
+        )
+        for number, message in enumerate(messages, first)
+    ]  # fmt: skip
+
+
+class Work(Struct, frozen=True, kw_only=True):
+    """What is going on in a session: open runs, turns that have not ended, what waits."""
+
+    runs: tuple[Run, ...] = ()  # not settled, oldest first
+    queued: Turn | None = None
+    running: Turn | None = None
+    items: tuple[Item, ...] = ()  # held, waiting or given, oldest first; without their bodies, which no rule looks at
+    children: dict[str, int] = {}  # by run: how many of its children still have to call back
+    joined: dict[str, int] = {}  # by run: how many of those are to be delivered together
+
+
+class View(Struct, frozen=True):
+    """What a store loads for a decision, all from one instant."""
+
+    session: Session
+    pending: tuple[Approval, ...] = ()
+    approval: Approval | None = None
+    work: Work = Work()
+    turn: Turn | None = None  # the one asked for, whatever became of it
+    item: Item | None = None  # likewise
+    run: Run | None = None  # the one that a callback is for, if it is over
+
+
+class Callback(Struct, frozen=True, kw_only=True):
+    """The message a parent gets when a child's run has settled."""
+
+    parent_session_id: str
+    run_id: str | None  # the parent's run that asked
+    child_run_id: str
+    join: Join
+    body: dict[str, Any]
+    stamp: Stamp  # of the settlement: the parent hears of it at the same instant
+
+
+class Change(Struct, frozen=True, kw_only=True):
+    """All that one decision changes. A store applies the whole of it or nothing."""
+
+    session: Session
+    entries: tuple[Entry, ...] = ()
+    approvals: tuple[Approval, ...] = ()
+    runs: tuple[Run, ...] = ()
+    turns: tuple[Turn, ...] = ()
+    items: tuple[Item, ...] = ()
+    callbacks: tuple[Callback, ...] = ()  # for the parents of runs that settled, delivered in the same commit
+    once: Once | None = None  # of a request that came under a key: it is noted with all this, or refused with it
+    open_at_most: int | None = None  # sessions below the root of a family, this new one among them
+
+    def then(self, rule: Callable[[Session], Change]) -> Change:
+        """This change and, on top of it, what another rule makes of the session: one change."""
+        later = rule(self.session)
+        return Change(
+            session=later.session,
+            entries=self.entries + later.entries,
+            approvals=self.approvals + later.approvals,
+            runs=self.runs + later.runs,
+            turns=self.turns + later.turns,
+            items=self.items + later.items,
+            callbacks=self.callbacks + later.callbacks,
+            once=later.once or self.once,
+            open_at_most=self.open_at_most,
+        )
+
+
+class Update(Struct, frozen=True, kw_only=True):
+    """What `update` may change; None means: leave it."""
+
+    phase: Phase | None = None
+    metadata: dict[str, Any] | None = None
+    error: str | None = None
+    resume_ready: bool | None = None
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing was asked for."""
+        return not self.metadata and self.phase is None and self.error is None and self.resume_ready is None
+
+
+class Birth(Struct, frozen=True, kw_only=True):
+    """What a store knows when a session is to be created under a parent."""
+
+    parent: Session | None = None
+    open_descendants: int = 0  # of the parent's whole tree
+
+
+_APPROVAL_ENTRY = {
+    ApprovalState.APPROVED: Kind.APPROVAL_DECIDED,
+    ApprovalState.REJECTED: Kind.APPROVAL_DECIDED,
+    ApprovalState.ANSWERED: Kind.APPROVAL_DECIDED,
+    ApprovalState.EXPIRED: Kind.APPROVAL_EXPIRED,
+    ApprovalState.WITHDRAWN: Kind.APPROVAL_WITHDRAWN,
+}
+
+
+def check_phase(phase: object) -> Phase:
+    """A working phase, or UnknownPhase or FinalPhase."""
+    try:
+        known = Phase(phase)  # type: ignore[arg-type]  # any value may come in; only texts of phases get through
+    except ValueError:
+        raise UnknownPhase(phase, WORKING_PHASES) from None
+    if known in FINAL_PHASES:
+        raise FinalPhase(known.value)
+    return known
+
+
+def check_outcome(outcome: object) -> State:
+    """The final state of that name, or InvalidField."""
+    if outcome not in OUTCOMES:
+        raise InvalidField("outcome", f"is {outcome!r}; use one of {', '.join(OUTCOMES)}")
+    return State(outcome)
+
+
+def check_metadata(metadata: object, what: str = "metadata") -> dict[str, Any]:
+    """A JSON object within the size limit."""
+    if not isinstance(metadata, dict):
+        raise InvalidField(what, "must be a JSON object")
+    check_json(metadata, what)
+    return _within(metadata, what, MAX_METADATA_BYTES)
+
+
+def merged_metadata(old: dict[str, Any], new: dict[str, Any]) -> dict[str, Any]:
+    """Shallow merge, within the size limit."""
+    return _within({**old, **new}, "metadata", MAX_METADATA_BYTES)
+
+
+def check_checkpoint(checkpoint: object) -> dict[str, Any]:
+    """A JSON object within the size limit."""
+    if not isinstance(checkpoint, dict):
+        raise InvalidField("checkpoint", "must be a JSON object")
+    check_json(checkpoint, "checkpoint")
+    return _within(checkpoint, "checkpoint", MAX_CHECKPOINT_BYTES)
+
+
+def check_text(field_name: str, text: object, limit: int = MAX_TEXT) -> str:
+    """Any valid text up to a limit in bytes."""
+    if not isinstance(text, str):
+        raise InvalidField(field_name, "must be text")
+    check_json(text, field_name)
+    size = len(text.encode())
+    if size > limit:
+        raise TooLarge(field_name, size, limit)
+    return text
+
+
+def check_said(field_name: str, text: object) -> str:
+    """A text that says something."""
+    said = check_text(field_name, text)
+    if not said.strip():
+        raise InvalidField(field_name, "is empty; say what happened")
+    return said
+
+
+def _within(value: dict[str, Any], what: str, limit: int) -> dict[str, Any]:
+    size = len(encode(value))
+    if size > limit:
+        raise TooLarge(what, size, limit)
+    return value
+
+
+PUBLIC_FIELDS = (
+    "session_id", "session_name", "task_id", "agent_name", "purpose", "project_dir", "owner", "state", "status",
+    "phase", "resume_ready", "interface", "parent_session_id", "parent_session_name", "root_session_id", "depth",
+    "forked_from", "version", "last_entry", "error_count", "last_error", "metadata", "created_at", "updated_at",
+    "last_activity_at", "expires_at", "finalized_at", "duration_seconds", "summary", "hold", "pending_approvals",
+)  # fmt: skip

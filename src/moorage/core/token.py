@@ -1,0 +1,101 @@
+"""Session tokens: signed texts that let an agent reach its session and what hangs on it, for a while.
+
+`moors_` and two parts with a dot between: what it says, and an HMAC-SHA256 of that. Whoever has the secret
+it was signed with can tell a good one without asking anybody. It says by an id which secret that was, so that
+there may be another one day. Nothing in it is hidden: it is signed, not encrypted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import UTC, datetime
+
+from msgspec import DecodeError, Struct
+from msgspec.json import Decoder, Encoder
+
+from moorage.core.errors import Unauthorized
+
+PREFIX = "moors_"
+SECRET_BYTES = 32
+SECRET_ID_BYTES = 4
+MAX_TEXT = 2000  # nothing longer is one of ours
+
+
+class SigningSecret(Struct, frozen=True, kw_only=True):
+    """What the servers of a store sign with. Whoever knows it can make any token."""
+
+    secret_id: str
+    value: str  # in hex
+    created_at: datetime
+
+
+class SessionToken(Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
+    """The right to read and write one session and its descendants, until it ends."""
+
+    secret_id: str
+    owner: str
+    session_id: str
+    expires_at: datetime
+
+    def lives(self, at: datetime) -> bool:
+        """Whether its time is not over."""
+        return at < self.expires_at
+
+
+_encode = Encoder().encode
+_decode = Decoder(SessionToken).decode
+
+
+def is_session_token(text: object) -> bool:
+    """Whether a text claims to be one; keys begin otherwise."""
+    return isinstance(text, str) and text.lstrip().startswith(PREFIX)
+
+
+def new_token(owner: str, session_id: str, expires_at: datetime, secret: SigningSecret) -> SessionToken:
+    """A token to be signed with this secret. Seconds are exact enough."""
+    return SessionToken(secret.secret_id, owner, session_id, expires_at.astimezone(UTC).replace(microsecond=0))
+
+
+def sign(token: SessionToken, secret: SigningSecret) -> str:
+    """The token as its bearer keeps it."""
+    said = _as_text(_encode(token))
+    return f"{PREFIX}{said}.{_as_text(_signature(said, secret))}"
+
+
+def verify(text: object, secret_of: Callable[[str], SigningSecret | None], at: datetime) -> SessionToken:
+    """What a text says that one of our secrets signed, and that is not past its time.
+
+    Raises Unauthorized, in the same words whatever is wrong with it.
+    """
+    from hmac import compare_digest
+
+    if not isinstance(text, str) or not is_session_token(text) or len(text) > MAX_TEXT or not text.isascii():
+        raise Unauthorized
+    said, _, signed = text.strip().removeprefix(PREFIX).partition(".")
+    try:
+        token = _decode(_from_text(said))
+    except (DecodeError, ValueError):
+        raise Unauthorized from None
+    secret = secret_of(token.secret_id)
+    # Texts are compared, not what they stand for: several texts stand for the same bytes, and one was signed.
+    if secret is None or not compare_digest(_as_text(_signature(said, secret)), signed) or not token.lives(at):
+        raise Unauthorized
+    return token
+
+
+def _signature(said: str, secret: SigningSecret) -> bytes:
+    from hmac import digest
+
+    return digest(bytes.fromhex(secret.value), said.encode(), "sha256")
+
+
+def _as_text(data: bytes) -> str:
+    from base64 import urlsafe_b64encode
+
+    return urlsafe_b64encode(data).decode().rstrip("=")
+
+
+def _from_text(text: str) -> bytes:
+    from base64 import urlsafe_b64decode
+
+    return urlsafe_b64decode(text + "=" * (-len(text) % 4))

@@ -1,0 +1,214 @@
+"""The window: what of a long history a model gets to see.
+
+The last n messages or turns, or what fits a budget of tokens or bytes. A window
+never separates a tool call from its result, keeps system messages, and begins with
+the newest summary instead of what that summary stands for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from moorage.core.codec import encode
+from moorage.core.entry import Entry, Kind, Message, tool_calls, tool_results
+from moorage.core.errors import InvalidField
+
+TokenCounter = Callable[[Entry], int]
+
+
+class WindowSize(Struct, frozen=True, kw_only=True):
+    """How much to show; every limit given must hold."""
+
+    last: int | None = None
+    turns: int | None = None
+    tokens: int | None = None
+    max_bytes: int | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("last", "turns", "tokens", "max_bytes"):
+            value = getattr(self, name)
+            if value is not None and (not isinstance(value, int) or isinstance(value, bool) or value < 1):
+                raise InvalidField(name, f"is {value!r}; give a whole number above 0")
+
+
+def bytes_of(entry: Entry) -> int:
+    """Size of a message's content."""
+    return len(entry.content.encode()) if isinstance(entry.content, str) else len(encode(entry.content))
+
+
+def rough_tokens(entry: Entry) -> int:
+    """Tokens of a message, near enough without a tokenizer: four bytes each, four for the frame."""
+    return bytes_of(entry) // 4 + 4
+
+
+class WindowBuilder:
+    """Collects messages from the newest backwards until the window is full.
+
+    Feed it pages with `take`, newest entry first; it says when it has enough. A call
+    and its result come in or stay out together, so it may run over by such a pair
+    when the limit is a number of messages, and stops short of it for budgets.
+    """
+
+    def __init__(self, size: WindowSize, count_tokens: TokenCounter = rough_tokens) -> None:
+        self._size, self._count_tokens = size, count_tokens
+        self._kept: list[Entry] = []
+        self._group: list[Entry] = []  # messages held back until no result in them lacks its call
+        self._open_results: set[str] = set()
+        self._paid_for: set[int] = set()  # numbers of what `reserve` took out of the budget
+        self._turns = self._tokens = self._bytes = 0
+        self._only_counts = size.last is not None and size.turns is size.tokens is size.max_bytes is None
+        self.is_full = False
+
+    def reserve(self, pinned: list[Entry]) -> None:
+        """Take what the window keeps in any case out of the budget first."""
+        if self._size.tokens is self._size.max_bytes is None:
+            return
+        self._tokens, self._bytes = self._cost([_readable(entry) for entry in pinned])
+        self._paid_for = {entry.number for entry in pinned}
+
+    def take(self, newest_first: list[Entry]) -> None:
+        """Add older messages until the window is full."""
+        if self._only_counts and not self._group and _are_texts(newest_first):
+            self._take_texts(newest_first)
+            return
+        for entry in newest_first:
+            if self.is_full:
+                return
+            self._add(entry)
+
+    def _take_texts(self, newest_first: list[Entry]) -> None:
+        """The common case, quickly: only a number of messages was asked for, and no tool was called."""
+        room = max(0, (self._size.last or 0) - len(self._kept))  # a pair may have run over already
+        self._kept += newest_first[:room]
+        self.is_full = len(newest_first) > room
+
+    def end(self) -> None:
+        """There is nothing older: a result whose call is nowhere stays out, and keeps nobody else out."""
+        group, self._group, self._open_results = self._group, [], set()
+        self.take(_without_orphans(group))
+
+    def messages(self) -> list[Entry]:
+        """What fits, oldest first."""
+        return self._kept[::-1]
+
+    def _add(self, entry: Entry) -> None:
+        self._group.append(entry)
+        self._open_results.update(tool_results(entry))
+        self._open_results.difference_update(tool_calls(entry))
+        if self._open_results:
+            return
+        if self._is_full_before(self._group):
+            self.is_full = True
+            return
+        self._keep(self._group)
+        self._group = []
+
+    def _is_full_before(self, group: list[Entry]) -> bool:
+        size = self._size
+        tokens, in_bytes = self._cost(group)
+        return (
+            (size.last is not None and len(self._kept) >= size.last)
+            or (size.turns is not None and self._turns >= size.turns)
+            or (size.tokens is not None and self._tokens + tokens > size.tokens)
+            or (size.max_bytes is not None and self._bytes + in_bytes > size.max_bytes)
+        )
+
+    def _keep(self, group: list[Entry]) -> None:
+        self._kept.extend(group)
+        self._turns += sum(1 for entry in group if entry.role == "user")
+        tokens, in_bytes = self._cost(group)
+        self._tokens += tokens
+        self._bytes += in_bytes
+
+    def _cost(self, group: list[Entry]) -> tuple[int, int]:
+        """Tokens and bytes, where there is a budget of them."""
+        new = [entry for entry in group if entry.number not in self._paid_for]
+        return (
+            0 if self._size.tokens is None else sum(map(self._count_tokens, new)),
+            0 if self._size.max_bytes is None else sum(map(bytes_of, new)),
+        )
+
+
+def _are_texts(entries: list[Entry]) -> bool:
+    return {type(entry.content) for entry in entries} <= {str}
+
+
+def _without_orphans(newest_first: list[Entry]) -> list[Entry]:
+    """These messages but for results that no call came before."""
+    calls: set[str] = set()
+    whole: list[Entry] = []
+    for entry in reversed(newest_first):
+        if calls.issuperset(tool_results(entry)):
+            calls.update(tool_calls(entry))
+            whole.append(entry)
+    return whole[::-1]
+
+
+def with_pinned(messages: list[Entry], pinned: list[Entry]) -> list[Entry]:
+    """The window with system messages and summary before what they precede, each once."""
+    if not pinned:
+        return messages
+    numbers = {entry.number for entry in messages}
+    kept = [_readable(entry) for entry in pinned if entry.number not in numbers]
+    return sorted([*messages, *kept], key=_place)
+
+
+def _readable(entry: Entry) -> Entry:
+    """A summary as a model can read it: a system message."""
+    if entry.kind != Kind.SUMMARY or entry.data is None:
+        return entry
+    return replace(entry, role="system", content=entry.data["summary"])
+
+
+def _place(entry: Entry) -> tuple[int, int]:
+    if entry.kind == Kind.SUMMARY and entry.data is not None:
+        return (entry.data["upto"], 1)  # a summary stands where what it sums up ended
+    return (entry.number, 0)
+
+
+def unanswered_calls(messages: list[Entry]) -> list[tuple[int, str, str]]:
+    """Tool calls (number, id, name) in these messages that no later message answers; ids may come again."""
+    unanswered: dict[str, tuple[int, str, str]] = {}
+    for entry in messages:
+        for part in entry.content if isinstance(entry.content, list) else ():
+            if part.get("type") == "tool_call":
+                unanswered[part["id"]] = (entry.number, part["id"], part["name"])
+            elif part.get("type") == "tool_result":
+                unanswered.pop(part["call_id"], None)
+    return list(unanswered.values())
+
+
+def repair_of(number: int, call_id: str, name: str) -> Message:
+    """A visible result for a call, in entry `number`, that a crash left without one."""
+    part: dict[str, Any] = {
+        "type": "tool_result",
+        "call_id": call_id,
+        "output": f"{name} was interrupted before it gave a result; it may or may not have had an effect.",
+        "is_error": True,
+        "repaired": True,
+    }
+    return Message(role="tool", content=[part], client_key=f"repair:{number}:{call_id}"[:256])
+
+
+def whole_upto(messages: list[Entry], upto: int) -> int:
+    """The last number not after `upto` that separates no call from its result.
+
+    `messages` are those around `upto`, in order, back to where every pair is whole.
+    """
+    started: dict[str, int] = {}
+    spans: list[tuple[int, int]] = []  # from a call to its result
+    for entry in messages:
+        if entry.number > upto:
+            break
+        started.update((call, entry.number) for call in tool_calls(entry))
+        spans += [(started.pop(call), entry.number) for call in tool_results(entry) if call in started]
+    spans += [(number, upto + 1) for number in started.values()]
+    cut = upto
+    for first, last in sorted(spans, reverse=True):  # going back for one pair may come to lie within an earlier one
+        if first <= cut < last:
+            cut = first - 1
+    return cut

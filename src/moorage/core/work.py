@@ -1,0 +1,775 @@
+"""The rules of work: how runs are asked for, turns given out and ended, callbacks delivered.
+
+Every rule takes what a store has loaded of one session at one instant (a `View`) and returns
+one `Change`, or raises. What concerns another session, a callback to a parent, is part of the
+change too: the store hands it to `deliver` with the parent's view, in the same transaction.
+
+A session with something waiting, nobody driving it and nothing to wait for is woken: one turn
+is queued. That is decided in one place (`_wake`), after whatever happened.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from datetime import timedelta
+from typing import Any
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from moorage.core.approval import Approval
+from moorage.core.entry import Entry, Kind, Message
+from moorage.core.errors import RunSettled, TooLarge, TurnLost
+from moorage.core.inbox import MAX_GIVEN, OPEN_ITEMS, Item, ItemKind, ItemState
+from moorage.core.run import MAX_RESULT_BYTES, SETTLED, Join, Run, RunState
+from moorage.core.session import (
+    BY_PERSON,
+    Callback,
+    Change,
+    Hold,
+    Session,
+    Stamp,
+    State,
+    View,
+    Work,
+    merged_metadata,
+    message_entries,
+)
+from moorage.core.turn import ENDED, MAX_ATTEMPTS, Retry, Turn, TurnState
+from moorage.core.usage import Usage, added
+
+MAX_CALLBACK_BYTES = 16 * 1024  # of a result; `moorage result` gives the rest
+LAUNCHER = "launcher:"  # how the holder of a live turn's hold is called
+# What becomes of a callback; a run's `callback` says it.
+DELIVERED, PARENT_CLOSED, PARENT_DELETED = "delivered", "parent_closed", "parent_deleted"
+
+# Asking -----------------------------------------------------------------------------------------
+
+
+def ask(view: View, run: Run, message: Message, stamp: Stamp) -> Change:
+    """Put a run to a session: its prompt is said and waits for the next turn."""
+    view.session.check_open()
+    draft = Draft(view, stamp)
+    draft.head = replace(draft.head, launched=True)
+    draft.say([message])
+    draft.put_run(put_to(run, draft.head))
+    draft.put_item(
+        Item(
+            item_id=f"message:{run.run_id}",
+            session_id=draft.head.session_id,
+            kind=ItemKind.MESSAGE,
+            created_at=stamp.at,
+            run_id=run.run_id,
+            entry=draft.head.last_entry,
+            body={"role": message.role, "content": message.content},
+        )
+    )
+    draft.wake()
+    return draft.change()
+
+
+def put_to(run: Run, head: Session) -> Run:
+    """The run as it is put to a session, by what was just said there."""
+    return replace(run, session_id=head.session_id, task_id=head.task_id, asked_entry=head.last_entry)
+
+
+# A turn -----------------------------------------------------------------------------------------
+
+
+class Claim(Struct, frozen=True, kw_only=True):
+    """A launcher's wish to take a turn, and how long it may be silent."""
+
+    launcher_id: str
+    lease: timedelta
+    lost_after: timedelta
+    retries: dict[str, Retry] = {}  # by agent: what is to happen if the turn gets lost
+
+
+def claim(view: View, wish: Claim, stamp: Stamp) -> Change:
+    """Give the queued turn to a launcher, with everything that waits."""
+    draft = Draft(view, stamp)
+    turn = draft.queued
+    if turn is None or draft.running is not None:
+        return Change(session=view.session)  # somebody was faster
+    if not draft.may_wake():
+        draft.unqueue("not_needed")  # suspended by a person meanwhile, or waiting for one: whoever wakes it queues anew
+        return draft.change()
+    if (hold := draft.head.hold) is not None and hold.lives(stamp.at):
+        draft.put_turn(replace(turn, not_before=hold.until))  # whoever resumed it drives it, as long as they do
+        return draft.change()
+    epoch = draft.head.epoch + 1
+    turn = replace(
+        turn,
+        state=TurnState.RUNNING,
+        epoch=epoch,
+        launcher_id=wish.launcher_id,
+        claimed_at=stamp.at,
+        started_at=None,
+        lease=wish.lease,
+        lost_after=wish.lost_after,
+        retry=wish.retries.get(turn.agent_name or "", Retry.RESUME),
+    )
+    draft.queued = None
+    draft.drive(turn)
+    draft.head = replace(draft.head, epoch=epoch, state=State.ACTIVE, suspended_by=None)
+    for item in draft.of_state(ItemState.WAITING):
+        draft.put_item(replace(item, state=ItemState.GIVEN, turn_id=turn.turn_id))
+    for run in draft.served_by(turn):
+        started = run.started_at or stamp.at
+        draft.put_run(replace(run, state=RunState.RUNNING, turns=run.turns + 1, started_at=started))
+    return draft.change()
+
+
+def started(view: View, turn_id: str, epoch: int, stamp: Stamp) -> Change:
+    """The launcher is about to start the agent: from here on, a turn that falls silent is lost, not given out again."""
+    draft = Draft(view, stamp)
+    turn = _fenced(view, turn_id, epoch)
+    if turn.started_at is not None:
+        return Change(session=view.session)
+    draft.drive(replace(turn, started_at=stamp.at))
+    draft.note(Kind.TURN_STARTED, {"turn_id": turn_id, "epoch": epoch, "attempt": turn.attempt})
+    draft.head = replace(draft.head, last_activity_at=stamp.at)
+    return draft.change()
+
+
+def renewed(view: View, turn_id: str, epoch: int, stamp: Stamp) -> Change:
+    """The launcher lives: so does the lease, even one that had run out, as long as nobody else has the turn."""
+    draft = Draft(view, stamp)
+    draft.drive(_fenced(view, turn_id, epoch))
+    return draft.change()
+
+
+def adopted(
+    view: View, turn_id: str, epoch: int, launcher_id: str, stamp: Stamp, *, former: str | None = None
+) -> Change:
+    """A restarted launcher goes on with a turn it finds in its spool; its former self is refused from now on.
+
+    An answer that got lost on the way is asked for again. `former` is a life that may have adopted the turn
+    under the next epoch and died before it could write that down.
+    """
+    draft = Draft(view, stamp)
+    live = view.work.running
+    is_told_again = live is not None and live.epoch == epoch + 1 and live.launcher_id in (launcher_id, former)
+    turn = _fenced(view, turn_id, epoch + 1 if is_told_again else epoch)
+    if not is_told_again or turn.launcher_id != launcher_id:
+        turn = replace(turn, epoch=turn.epoch + 1, launcher_id=launcher_id)
+        draft.head = replace(draft.head, epoch=turn.epoch)
+    draft.drive(turn)
+    return draft.change()
+
+
+def released(view: View, turn_id: str, epoch: int, stamp: Stamp) -> Change:
+    """A launcher that ends gives back what it cannot finish; whoever takes it next is told that it was cut off."""
+    draft = Draft(view, stamp)
+    turn = _fenced(view, turn_id, epoch)
+    if turn.stop_requested:
+        _stopped(draft, turn)
+        draft.wake()
+    else:
+        _given_out_again(draft, replace(turn, cut_off=turn.cut_off or turn.started_at is not None))
+    return draft.change()
+
+
+class TurnEnd(Struct, frozen=True, kw_only=True):
+    """How a turn ended, as its launcher reports it."""
+
+    outcome: TurnState = TurnState.COMPLETED  # completed, failed or stopped
+    messages: tuple[Message, ...] = ()  # what the agent said last
+    result: str | None = None
+    error: str | None = None
+    reason: str | None = None
+    usage: Usage = {}  # the tokens it took, where its agent tells
+
+
+def finished(view: View, turn_id: str, epoch: int, end: TurnEnd, stamp: Stamp) -> Change:
+    """A turn ended: keep what was said, settle what is done, call back, go on with what waits. All of it at once.
+
+    An answer that got lost on the way is asked for again: the same end is recognised.
+    """
+    turn = view.turn
+    if turn is not None and turn.state in ENDED and (turn.epoch, turn.state) == (epoch, end.outcome):
+        return Change(session=view.session)
+    turn = _fenced(view, turn_id, epoch)
+    draft = Draft(view, stamp)
+    if end.messages:
+        draft.say(end.messages)
+    said = draft.head.last_entry if end.messages else None
+    draft.end(turn, end.outcome, end.reason, end.usage)
+    if end.outcome is not TurnState.COMPLETED:
+        draft.withdraw_approvals(of_turn=True)
+    if end.outcome is TurnState.COMPLETED:
+        draft.head = replace(draft.head, error_count=0)
+        draft.consume(turn)
+    elif end.outcome is TurnState.STOPPED:
+        draft.consume(turn)
+    else:
+        draft.fail(end.error or end.reason or "the agent failed")
+        draft.give_back(turn)
+    for run in draft.concerned_by(turn):
+        _judge_run(draft, run, end, said)
+    if end.outcome is not TurnState.COMPLETED:
+        draft.forget_questions()
+    draft.wake(attempt=turn.attempt + 1 if end.outcome is TurnState.FAILED else 1)
+    return draft.change()
+
+
+def _judge_run(draft: Draft, run: Run, end: TurnEnd, said: int | None) -> None:
+    """Settle a run that the ended turn has served, or leave it open for what is outstanding."""
+    if end.outcome is TurnState.STOPPED:
+        draft.drop_items(run)
+        draft.settle(run, RunState.STOPPED, result=end.result, entry=said, reason=end.reason)
+    elif end.outcome is TurnState.FAILED:
+        failures = run.failures + 1
+        failed = replace(run, failures=failures, error=end.error, reason=end.reason or "agent_failed")
+        if failures >= MAX_ATTEMPTS:
+            draft.settle(failed, RunState.FAILED, error=end.error, reason=failed.reason)
+            draft.set_aside(run)
+        else:
+            draft.put_run(replace(failed, state=RunState.QUEUED))
+    elif draft.is_outstanding(run):
+        draft.put_run(replace(run, state=RunState.QUEUED, failures=0))
+    else:
+        draft.settle(run, RunState.COMPLETED, result=end.result, entry=said)
+
+
+# When nobody reports ----------------------------------------------------------------------------
+
+
+def expired(view: View, stamp: Stamp) -> Change:
+    """What time does: unstarted turns are given out again, silent ones are lost, runs nobody took run out."""
+    draft = Draft(view, stamp)
+    turn = draft.running
+    if turn is not None and turn.is_unresponsive(stamp.at):
+        if turn.started_at is None and turn.stop_requested:
+            _stopped(draft, turn)
+        elif turn.started_at is None:
+            _given_out_again(draft, turn)
+        elif turn.lost_at is not None and stamp.at >= turn.lost_at:
+            _lost(draft, turn)
+    for run in list(draft.runs.values()):
+        if run.state is RunState.QUEUED and run.expires_at is not None and run.expires_at <= stamp.at and not run.turns:
+            draft.withdraw(run, RunState.EXPIRED, "expired")
+    draft.wake()
+    return draft.change()
+
+
+def _given_out_again(draft: Draft, turn: Turn) -> None:
+    """As if nobody had ever claimed it."""
+    for run in draft.served_by(turn):
+        first = run.turns == 1
+        draft.put_run(
+            replace(run, state=RunState.QUEUED, turns=run.turns - 1, started_at=None if first else run.started_at)
+        )
+    for item in draft.given_to(turn):
+        draft.put_item(replace(item, state=ItemState.WAITING, turn_id=None))
+    again = replace(turn, state=TurnState.QUEUED, launcher_id=None, claimed_at=None, lease_until=None, lost_at=None)
+    draft.let_go(again)
+    draft.queued = again
+
+
+def _stopped(draft: Draft, turn: Turn, state: TurnState = TurnState.STOPPED, reason: str = "stopped") -> None:
+    """Nobody is left to stop the turn; what it was about ends all the same."""
+    draft.end(turn, state, reason)
+    draft.consume(turn)
+    for run in draft.concerned_by(turn):
+        draft.drop_items(run)
+        draft.settle(run, RunState.STOPPED, reason="stopped")
+    draft.forget_questions()
+
+
+def _lost(draft: Draft, turn: Turn) -> None:
+    """The launcher is gone and its agent with it, by the rule that supervisors keep."""
+    draft.withdraw_approvals()
+    if turn.stop_requested:
+        _stopped(draft, turn, TurnState.LOST, "launcher_lost")
+        return
+    draft.end(turn, TurnState.LOST, "launcher_lost")
+    draft.fail("the launcher was lost in the middle of a turn")
+    most = _LOST_BEFORE_FAILURE[turn.retry]
+    draft.give_back(turn, most)
+    for run in draft.concerned_by(turn):
+        failed = replace(run, failures=run.failures + 1, reason="launcher_lost")
+        if most is not None and failed.failures >= most:
+            draft.settle(failed, RunState.FAILED, error="the launcher was lost", reason="launcher_lost")
+            draft.set_aside(run)
+        else:
+            draft.put_run(replace(failed, state=RunState.QUEUED))
+    draft.wake(attempt=turn.attempt + 1, cut_off=True)
+
+
+# After how many turns in a row a run fails and what waits for it is set aside; None: never.
+_LOST_BEFORE_FAILURE = {Retry.RESUME: MAX_ATTEMPTS, Retry.ALWAYS: None, Retry.NEVER: 1}
+
+
+# Stopping and closing ---------------------------------------------------------------------------
+
+
+def stop(view: View, run_id: str | None, stamp: Stamp) -> Change:
+    """Stop a run, or all of a session's: what is queued ends now, what runs is told to."""
+    draft = Draft(view, stamp)
+    wanted = [run for run in draft.runs.values() if run_id in (None, run.run_id)]
+    if not wanted and run_id is not None:
+        raise RunSettled(run_id)
+    live = {run.run_id for run in draft.served_by(draft.running)} if draft.running is not None else set()
+    for run in wanted:
+        if run.run_id not in live:
+            draft.pass_on(run)
+            draft.withdraw(run, RunState.STOPPED, "stopped")
+    if draft.running is not None and (live & {run.run_id for run in wanted} or run_id is None):
+        draft.put_turn(replace(draft.running, stop_requested=True))
+        draft.running = draft.turns[draft.running.turn_id]
+    elif draft.running is None and any(run.turns for run in wanted):
+        draft.forget_questions()
+        draft.wake()
+    return draft.change()
+
+
+def settled_with(view: View, change: Change, outcome: State, stamp: Stamp) -> Change:
+    """The change that closes a session, with its open runs settled and its parents told."""
+    if view.work == Work():
+        return change
+    draft = Draft(replace(view, session=change.session), stamp)
+    if draft.running is not None:
+        draft.end(draft.running, TurnState.STOPPED, "session_closed")
+    ends = {State.COMPLETED: RunState.COMPLETED, State.FAILED: RunState.FAILED, State.ABANDONED: RunState.STOPPED}
+    for run in list(draft.runs.values()):
+        draft.withdraw(run, ends[outcome], "session_closed", result=change.session.summary)
+    for item in list(draft.items.values()):  # what belongs to no run any more
+        if item.state is not ItemState.CONSUMED:
+            draft.put_item(replace(item, state=ItemState.CONSUMED))
+    draft.unqueue("session_closed")
+    return change.then(lambda _: draft.change())
+
+
+def callbacks_of_deleted(runs: Iterable[Run], doomed: set[str], stamp: Stamp) -> list[Callback]:
+    """What parents outside a tree that is deleted have to be told of its open runs."""
+    ended = [
+        replace(run, state=RunState.STOPPED, settled_at=stamp.at, reason="deleted") for run in runs if run.calls_back
+    ]
+    return [_callback(run, stamp) for run in ended if run.parent_session_id not in doomed]
+
+
+# Callbacks and decisions ------------------------------------------------------------------------
+
+
+def fate_with(parent: Session | None) -> str:
+    """What becomes of a callback to that parent; None if it is gone."""
+    if parent is None:
+        return PARENT_DELETED
+    return PARENT_CLOSED if parent.is_final else DELIVERED
+
+
+def deliver(view: View, callback: Callback, stamp: Stamp) -> Change:
+    """Put a callback into a parent's inbox, and wake it if all that belong together are there.
+
+    If the run that asked was stopped, the log is where it ends: a tree that was stopped stays so.
+    Of the inbox, the view needs to hold no more than one item that waits, if any does, and those held
+    for the callback's run, if none that belongs to them is on its way any more.
+    """
+    if view.session.is_final:
+        return Change(session=view.session)
+    draft = Draft(view, stamp)
+    body = {**callback.body, "still_out": view.work.children.get(callback.run_id or "", 0)}
+    draft.note(Kind.CALLBACK, body)
+    run_id = callback.run_id if callback.run_id in draft.runs else None
+    item = Item(
+        item_id=f"callback:{callback.child_run_id}",
+        session_id=draft.head.session_id,
+        kind=ItemKind.CALLBACK,
+        created_at=stamp.at,
+        run_id=run_id,
+        entry=draft.head.last_entry,
+        body=body,
+        join=callback.join,
+        state=ItemState.WAITING,
+    )
+    if view.run is not None and view.run.state is RunState.STOPPED:
+        draft.put_item(replace(item, state=ItemState.CONSUMED))
+    elif callback.join is Join.ALL and run_id is not None and view.work.joined.get(run_id, 0):
+        draft.put_item(replace(item, state=ItemState.HELD))
+    else:
+        draft.put_item(item)
+        draft.release_held(run_id)
+    draft.wake()
+    return draft.change()
+
+
+def decided(view: View, change: Change, approval: Approval, stamp: Stamp) -> Change:
+    """The change that settles an approval, with the answer in the inbox; a turn that waits for it hears it itself."""
+    if not change.session.launched or (approval.waits and view.work.running is not None):
+        return change
+    draft = Draft(replace(view, session=change.session), stamp)
+    open_runs = list(draft.runs)
+    draft.put_item(
+        Item(
+            item_id=f"decision:{approval.approval_id}",
+            session_id=draft.head.session_id,
+            kind=ItemKind.DECISION,
+            created_at=stamp.at,
+            run_id=open_runs[0] if open_runs else None,
+            entry=draft.head.last_entry,
+            body=approval.settled(),
+        )
+    )
+    draft.wake()
+    return change.then(lambda _: draft.change())
+
+
+def after(view: View, change: Change, stamp: Stamp) -> Change:
+    """A change by some other rule, with what follows from it: a closed session's runs settle, a free one goes on."""
+    if change.session.is_final:
+        return change if view.session.is_final else settled_with(view, change, change.session.state, stamp)
+    if not view.work.items:
+        return change
+    draft = Draft(replace(view, session=change.session), stamp)
+    draft.wake()
+    return change.then(lambda _: draft.change())
+
+
+def handed_over(view: View, item_ids: set[str], stamp: Stamp) -> Change:
+    """What waits for a session that no launcher drives is with whoever has resumed it: no turn will come for it."""
+    draft = Draft(view, stamp)
+    for item in draft.of_state(ItemState.WAITING):
+        if item.item_id in item_ids and not view.session.launched:
+            draft.put_item(replace(item, state=ItemState.CONSUMED))
+    return draft.change()
+
+
+def sent_again(view: View, stamp: Stamp) -> Change:
+    """An item that was set aside waits again, as if it had just come."""
+    view.session.check_open()
+    draft = Draft(view, stamp)
+    item = view.item
+    assert item is not None
+    if item.state is not ItemState.SET_ASIDE:
+        return Change(session=view.session)
+    draft.put_item(replace(item, state=ItemState.WAITING, given=0, turn_id=None, run_id=None))
+    draft.wake()
+    return draft.change()
+
+
+# How a change is put together -------------------------------------------------------------------
+
+
+class Draft:
+    """A change in the making: what the rules have decided so far."""
+
+    def __init__(self, view: View, stamp: Stamp) -> None:
+        self.head, self.stamp, self.pending = view.session, stamp, view.pending
+        self.runs = {run.run_id: run for run in view.work.runs}
+        self.items = {item.item_id: item for item in view.work.items}
+        self.queued, self.running = view.work.queued, view.work.running
+        self._children, self._joined = view.work.children, view.work.joined
+        self.turns: dict[str, Turn] = {}
+        self.callbacks: list[Callback] = []
+        self._entries: list[Entry] = []
+        self._touched: dict[str, Run] = {}
+        self._moved: dict[str, Item] = {}
+        self._approvals: list[Approval] = []
+        self._before = view.session
+
+    def change(self) -> Change:
+        """Everything decided, as one change."""
+        if self.head == self._before and not (self._touched or self.turns or self._moved or self._entries):
+            return Change(session=self._before)
+        is_silent = not self._entries and self.head.live_turn == self._before.live_turn
+        head = self.head if is_silent else replace(self.head, version=self.head.version + 1, updated_at=self.stamp.at)
+        return Change(
+            session=head,
+            entries=tuple(self._entries),
+            approvals=tuple(self._approvals),
+            runs=tuple(self._touched.values()),
+            turns=tuple(self.turns.values()),
+            items=tuple(self._moved.values()),
+            callbacks=tuple(self.callbacks),
+        )
+
+    # The log
+
+    def say(self, messages: Iterable[Message]) -> None:
+        """Add messages."""
+        head, stamp = self.head, self.stamp
+        entries = message_entries(messages, stamp, head.last_entry + 1, head.session_id, head.task_id)
+        self._entries += entries
+        state = State.ACTIVE if head.state is State.CREATED else head.state
+        self.head = replace(
+            head, state=state, last_entry=head.last_entry + len(entries), last_activity_at=stamp.at, updated_at=stamp.at
+        )
+
+    def note(self, kind: Kind, data: dict[str, Any]) -> None:
+        """Add something that happened."""
+        head, stamp = self.head, self.stamp
+        number = head.last_entry + 1
+        self._entries.append(
+            Entry(
+                number=number,
+                kind=kind.value,
+                at=stamp.at,
+                data=data,
+                by=stamp.by,
+                interface=stamp.interface,
+                session_id=head.session_id,
+                task_id=head.task_id,
+            )
+        )
+        self.head = replace(head, last_entry=number, updated_at=stamp.at)
+
+    def fail(self, error: str) -> None:
+        """Count an error."""
+        self.head = replace(self.head, error_count=self.head.error_count + 1, last_error=error)
+        self.note(Kind.ERROR, {"error": error})
+
+    # Turns
+
+    def drive(self, turn: Turn) -> None:
+        """The turn lives: its lease and its hold begin anew."""
+        at = self.stamp.at
+        turn = replace(turn, lease_until=at + turn.lease, lost_at=at + turn.lost_after)
+        assert turn.lost_at is not None
+        self.running = self.turns[turn.turn_id] = turn
+        hold = Hold(f"{LAUNCHER}{turn.launcher_id}", turn.lost_at, fence(turn))
+        self.head = replace(self.head, hold=hold, live_turn=turn.turn_id)
+
+    def end(self, turn: Turn, state: TurnState, reason: str | None, usage: Usage | None = None) -> None:
+        """The turn is over."""
+        self.let_go(replace(turn, state=state, ended_at=self.stamp.at, reason=reason))
+        told = {"turn_id": turn.turn_id, "epoch": turn.epoch, "outcome": state.value, "reason": reason}
+        self.note(Kind.TURN_ENDED, {**told, "usage": usage} if usage else told)
+        self.head = replace(self.head, last_activity_at=self.stamp.at)
+        if usage:
+            self.count(usage)
+
+    def count(self, usage: Usage) -> None:
+        """Add what a turn took to the session's sum; the metadata are the agent's, who may need the room."""
+        kept = self.head.metadata.get("usage", {})
+        if isinstance(kept, dict):
+            with suppress(TooLarge):
+                metadata = merged_metadata(self.head.metadata, {"usage": added(kept, usage)})
+                self.head = replace(self.head, metadata=metadata)
+
+    def let_go(self, turn: Turn) -> None:
+        """Nobody drives the session any more."""
+        self.turns[turn.turn_id], self.running = turn, None
+        self.head = replace(self.head, hold=None, live_turn=None)
+
+    def put_turn(self, turn: Turn) -> None:
+        """The turn as it is now."""
+        self.turns[turn.turn_id] = turn
+
+    def unqueue(self, reason: str) -> None:
+        """The queued turn, if there is one, is not needed."""
+        if self.queued is not None:
+            over = replace(self.queued, state=TurnState.STOPPED, ended_at=self.stamp.at, reason=reason)
+            self.turns[over.turn_id], self.queued = over, None
+
+    def wake(self, *, attempt: int = 1, cut_off: bool = False) -> None:
+        """Queue a turn, if something waits and nothing stands in the way."""
+        if self.running is not None or not self.may_wake():
+            return
+        head = self.head
+        held = head.hold.until if head.hold is not None and head.hold.lives(self.stamp.at) else None
+        if self.queued is not None:
+            if self.queued.not_before != held:
+                self.queued = self.turns[self.queued.turn_id] = replace(self.queued, not_before=held)
+            return
+        self.head = replace(head, turns=head.turns + 1)
+        self.queued = Turn(
+            turn_id=f"{head.session_id}:t{head.turns + 1}",
+            session_id=head.session_id,
+            agent_name=head.agent_name,
+            queued_at=self.stamp.at,
+            attempt=attempt,
+            cut_off=cut_off,
+            not_before=held,
+        )
+        self.turns[self.queued.turn_id] = self.queued
+
+    def may_wake(self) -> bool:
+        """Whether something waits, and neither a person nor an approval stands in the way."""
+        head = self.head
+        if not head.launched or head.is_final or head.pending_approvals or not self.of_state(ItemState.WAITING):
+            return False
+        return head.state is not State.SUSPENDED or head.suspended_by != BY_PERSON
+
+    # Items
+
+    def put_item(self, item: Item) -> None:
+        """The item as it is now."""
+        self.items[item.item_id] = self._moved[item.item_id] = item
+
+    def of_state(self, state: ItemState) -> list[Item]:
+        """Items in this state, oldest first."""
+        return [item for item in self.items.values() if item.state is state]
+
+    def given_to(self, turn: Turn) -> list[Item]:
+        """What a turn was given."""
+        return [item for item in self.items.values() if item.turn_id == turn.turn_id and item.state is ItemState.GIVEN]
+
+    def consume(self, turn: Turn) -> None:
+        """What the turn was given is done with."""
+        for item in self.given_to(turn):
+            self.put_item(replace(item, state=ItemState.CONSUMED))
+
+    def give_back(self, turn: Turn, most: int | None = MAX_GIVEN) -> None:
+        """What the turn was given waits again, or is set aside after so many turns."""
+        for item in self.given_to(turn):
+            given = item.given + 1
+            state = ItemState.SET_ASIDE if most is not None and given >= most else ItemState.WAITING
+            self.put_item(replace(item, state=state, given=given, turn_id=turn.turn_id))
+
+    def drop_items(self, run: Run) -> None:
+        """Nothing of what waits for a run is needed any more."""
+        for item in list(self.items.values()):
+            if item.run_id == run.run_id and item.state in OPEN_ITEMS:
+                self.put_item(replace(item, state=ItemState.CONSUMED))
+
+    def set_aside(self, run: Run) -> None:
+        """What still waits for a run that failed is kept where a person sees it."""
+        for item in list(self.items.values()):
+            if item.run_id == run.run_id and item.state in (ItemState.WAITING, ItemState.HELD):
+                self.put_item(replace(item, state=ItemState.SET_ASIDE))
+
+    def release_held(self, run_id: str | None) -> None:
+        """Callbacks to a run that belong together are delivered, once none of them is on its way any more."""
+        for item in self.of_state(ItemState.HELD):
+            if item.run_id == run_id and not self._joined.get(run_id or "", 0):
+                self.put_item(replace(item, state=ItemState.WAITING))
+
+    # Runs
+
+    def put_run(self, run: Run) -> None:
+        """The run as it is now; one that is settled is no longer looked at."""
+        self._touched[run.run_id] = run
+        if run.state in SETTLED:
+            self.runs.pop(run.run_id, None)
+        else:
+            self.runs[run.run_id] = run
+
+    def served_by(self, turn: Turn) -> list[Run]:
+        """The runs that what a turn was given belongs to."""
+        wanted = {item.run_id for item in self.items.values() if item.turn_id == turn.turn_id}
+        return [run for run in list(self.runs.values()) if run.run_id in wanted]
+
+    def concerned_by(self, turn: Turn) -> list[Run]:
+        """The runs that an ended turn was about: those it served, and those that wait for nothing else any more.
+
+        Several runs may have waited for one approval, whose answer belongs to the first of them.
+        """
+        served = {run.run_id: run for run in self.served_by(turn)}
+        return list({**served, **{run.run_id: run for run in self._strays()}}.values())
+
+    def pass_on(self, run: Run) -> None:
+        """An answer that others have waited for as well goes to the next of them, or they would wait for ever."""
+        heir = next((other for other in self._strays() if other.run_id != run.run_id), None)
+        for item in self.of_state(ItemState.WAITING):
+            if heir is not None and item.run_id == run.run_id and item.kind is ItemKind.DECISION:
+                self.put_item(replace(item, run_id=heir.run_id))
+
+    def _strays(self) -> list[Run]:
+        return [run for run in self.runs.values() if run.turns and not self.is_outstanding(run)]
+
+    def is_outstanding(self, run: Run) -> bool:
+        """Whether a run has to wait for something: its children, its inbox, a person."""
+        waits = any(
+            item.run_id == run.run_id and item.state in (ItemState.HELD, ItemState.WAITING)
+            for item in self.items.values()
+        )
+        return waits or self._children.get(run.run_id, 0) > 0 or self.head.pending_approvals > 0
+
+    def withdraw(self, run: Run, state: RunState, reason: str, result: str | None = None) -> None:
+        """End a run that no turn works on; a turn that was queued for it alone goes with it."""
+        self.drop_items(run)
+        self.settle(run, state, result=result, reason=reason)
+        if not self.of_state(ItemState.WAITING):
+            self.unqueue(reason)
+
+    def settle(
+        self,
+        run: Run,
+        state: RunState,
+        *,
+        result: str | None = None,
+        entry: int | None = None,
+        error: str | None = None,
+        reason: str | None = None,
+    ) -> None:
+        """End a run, once, and tell whoever asked for it."""
+        over = replace(
+            run,
+            state=state,
+            settled_at=self.stamp.at,
+            result=None if result is None else cut(result, MAX_RESULT_BYTES),
+            result_entry=entry,
+            error=error or run.error if state is not RunState.COMPLETED else None,
+            reason=reason,
+        )
+        self.note(Kind.RUN_SETTLED, {"run_id": run.run_id, "outcome": state.value, "reason": reason})
+        self.put_run(over)
+        if over.calls_back:
+            self.callbacks.append(_callback(over, self.stamp))
+
+    def withdraw_approvals(self, *, of_turn: bool = False) -> None:
+        """Questions of a turn that got lost are no longer asked; with `of_turn`, those it waited for itself."""
+        withdrawn = [each for each in self.pending if each.waits or not of_turn]
+        self.pending = tuple(each for each in self.pending if each not in withdrawn)
+        for approval in withdrawn:
+            gone = approval.withdrawn(self.stamp.at)
+            self.follow(lambda head, gone=gone: head.settle(gone, self.stamp))  # type: ignore[misc]  # bound at once
+
+    def forget_questions(self) -> None:
+        """What was asked is of no use any more once no run is left that was ever at work: nobody waits for the answer.
+
+        It must not keep those from going on who come next.
+        """
+        if not any(run.turns for run in self.runs.values()):
+            self.withdraw_approvals()
+
+    def follow(self, rule: Callable[[Session], Change]) -> None:
+        """What another rule makes of the session so far."""
+        change = rule(self.head)
+        self.head = change.session
+        self._entries += change.entries
+        self._approvals += change.approvals
+
+
+def _callback(run: Run, stamp: Stamp) -> Callback:
+    assert run.parent_session_id is not None
+    return Callback(
+        stamp=stamp,
+        parent_session_id=run.parent_session_id,
+        run_id=run.parent_run_id,
+        child_run_id=run.run_id,
+        join=run.join,
+        body={
+            "child_session_id": run.session_id,
+            "run_id": run.run_id,
+            "agent_name": run.agent_name,
+            "asked": run.asked,
+            "outcome": run.state.value,
+            "result": None if run.result is None else cut(run.result, MAX_CALLBACK_BYTES),
+            "is_cut": run.result is not None and len(run.result.encode()) > MAX_CALLBACK_BYTES,
+            "error": run.error,
+            "reason": run.reason,
+            "correlation": run.correlation,
+        },
+    )
+
+
+def fence(turn: Turn) -> str:
+    """The token with which a launcher writes to the session of its turn."""
+    return f"{turn.turn_id}#{turn.epoch}"
+
+
+def cut(text: str, limit: int) -> str:
+    """A text of at most so many bytes."""
+    encoded = text.encode()
+    return text if len(encoded) <= limit else encoded[: limit - 3].decode(errors="ignore") + "…"
+
+
+def _fenced(view: View, turn_id: str, epoch: int) -> Turn:
+    """The live turn, if it is this one; TurnLost if somebody else has it, or nobody."""
+    turn = view.work.running
+    if turn is None or turn.turn_id != turn_id or turn.epoch != epoch:
+        raise TurnLost(turn_id, epoch)
+    return turn

@@ -1,0 +1,21 @@
+"""`moorage agent …`: the same commands under the names that agent frameworks use."""
+
+from __future__ import annotations
+
+from moorage.doors.cli.app import group
+
+
+@group(
+    "agent",
+    places={
+        "run": "runs:run",
+        "list-sessions": "sessions:list_",
+        "show-session": "sessions:get",
+        "resume": "holds:resume",
+        "suspend": "holds:suspend",
+        "cleanup": "care:cleanup",
+    },
+    examples=('moorage agent run echo-agent "hello"', "moorage agent list-sessions --active-only"),
+)
+def agent() -> None:
+    """Other names for run, list, show, resume, suspend and cleanup."""

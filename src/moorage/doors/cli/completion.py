@@ -1,0 +1,56 @@
+"""Completion: what the shell offers when a person presses Tab."""
+
+from __future__ import annotations
+
+import os
+
+import click
+from click.shell_completion import CompletionItem, get_completion_class
+
+from moorage import config
+from moorage.core.errors import MoorageError
+from moorage.doors.cli.app import COMPLETE, PROGRAM, App, cli, command, pass_app
+from moorage.doors.cli.connection import connect
+from moorage.doors.cli.output import say
+
+SHELLS = ("bash", "zsh", "fish")
+OFFERED = 1000  # of the newest sessions
+PATIENCE = 2.0  # seconds that a person who pressed Tab waits for a server
+
+
+@command(
+    "completion",
+    examples=(
+        "moorage completion bash > ~/.local/share/bash-completion/completions/moorage",
+        "moorage completion zsh > ~/.zfunc/_moorage",
+        "moorage completion fish > ~/.config/fish/completions/moorage.fish",
+    ),
+)
+@click.argument("shell", type=click.Choice(SHELLS))
+@pass_app
+def completion(app: App, shell: str) -> None:
+    """Print the script that teaches a shell our commands, options and sessions."""
+    kind = get_completion_class(shell)
+    assert kind is not None
+    script = kind(cli, {}, PROGRAM, COMPLETE).source()
+    app.show({"shell": shell, "script": script}, lambda: say(script))
+
+
+def sessions_like(ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+    """Names and ids of sessions that begin so; nothing where there is nothing to ask."""
+    app = ctx.find_object(App) or App()
+    try:
+        if not _is_there(app.full_url):
+            return []
+        with connect(app.url, deadline=PATIENCE) as moor:
+            found = moor.list(limit=OFFERED).items
+    except (MoorageError, OSError):
+        return []
+    offered = {session.session_id: session.session_name or session.agent_name for session in found}
+    offered |= {session.session_name: session.agent_name for session in found if session.session_name}
+    return [CompletionItem(word, help=about) for word, about in offered.items() if word.startswith(incomplete)]
+
+
+def _is_there(url: str) -> bool:
+    """Pressing Tab must not create a database."""
+    return not url.startswith("sqlite://") or os.path.exists(config.sqlite_path(url))

@@ -1,0 +1,101 @@
+"""The edge: where whatever went wrong becomes one line, one exit code and, if asked for, one document.
+
+No command catches our errors; they all arrive here. A traceback is for those who ask for it
+(`python -X dev -m moorage …`).
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+
+from moorage.core.errors import InvalidField, InvalidRequest, MoorageError, StoreUnavailable, edge_of
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+INTERRUPTED = 130  # as shells report a process that Ctrl-C ended
+READER_LEFT = 141  # as they report one that wrote to a pipe nobody reads
+
+
+class UsageProblem(InvalidRequest):
+    """A command line that says nothing we know."""
+
+    code = "usage"
+
+
+def run(work: Callable[[], int], arguments: Sequence[str]) -> int:
+    """Do the work; its exit code, or that of the error it ended with."""
+    _open_streams()
+    try:
+        return _run(work, arguments)
+    except KeyboardInterrupt:
+        return INTERRUPTED
+    except BrokenPipeError:
+        _drop_output()
+        return READER_LEFT
+
+
+def _run(work: Callable[[], int], arguments: Sequence[str]) -> int:
+    as_json = asks_for_json(arguments)
+    try:
+        _check_text(arguments)
+        code = work()
+        sys.stdout.flush()
+        return code
+    except MoorageError as error:
+        return _tell(error, as_json=as_json)
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        _drop_output()  # what is still buffered may be what could not be written
+        return _tell(StoreUnavailable(f"the system refused ({error}); free some space or check permissions, try again"))
+    except Exception as error:
+        if sys.flags.dev_mode:
+            raise
+        return _tell(_unexpected(error), as_json=as_json)
+
+
+def asks_for_json(arguments: Sequence[str]) -> bool:
+    """Whether a program reads the answer, even to a command line that cannot be parsed."""
+    end = arguments.index("--") if "--" in arguments else len(arguments)
+    return "--json" in arguments[:end]
+
+
+def _check_text(arguments: Sequence[str]) -> None:
+    for place, argument in enumerate(arguments, 1):
+        if not argument.isascii() and argument.encode("utf-8", "replace").decode() != argument:
+            raise InvalidField("argument", f"number {place} is not valid UTF-8; check the terminal's encoding")
+
+
+def _tell(error: MoorageError, *, as_json: bool = False) -> int:
+    from moorage.doors.cli.output import complain, show_json
+
+    complain(error.message)
+    if as_json:
+        show_json(error.to_dict())
+        sys.stdout.flush()
+    return edge_of(error).exit_code
+
+
+def _unexpected(error: Exception) -> MoorageError:
+    return MoorageError(
+        f"this should not have happened ({type(error).__name__}: {error}); "
+        "`moorage doctor` looks for damage, `python -X dev -m moorage …` shows where it comes from"
+    )
+
+
+def _open_streams() -> None:
+    """Put nothing in the place of a stream that whoever started us has closed."""
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, mode))  # noqa: SIM115  # it stays for as long as the process
+
+
+def _drop_output() -> None:
+    """Point standard output at nothing, so that nothing fails again when the process ends."""
+    try:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except (OSError, ValueError):
+        return

@@ -1,0 +1,115 @@
+"""Trying hooks out: each gets a sample of its event just as the host would send it, but over a store of its own.
+
+As the host would: the command goes to a shell, in the project's folder, with the event on
+standard input and as much time as the settings give. Not as the host would: data and
+configuration are in a temporary folder, so nothing of anybody's is touched.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+import signal
+import subprocess
+import time
+from collections.abc import Iterable, Iterator
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import msgspec
+
+from moorage import config
+from moorage.core.codec import decode, encode
+from moorage.doors.cli.settings_text import Hook
+from moorage.doors.hooks.samples import samples
+
+_KEPT_OUT = ("AGENT_", "MOORAGE_")  # variables that would lead a hook to the user's own sessions
+
+
+class Trial(msgspec.Struct, frozen=True):
+    """How one hook did; `problem` is None if it did well."""
+
+    event: str
+    command: str
+    exit_code: int | None
+    milliseconds: int
+    answer: Any
+    stderr: str
+    problem: str | None
+
+    @property
+    def ok(self) -> bool:
+        """Whether it did well."""
+        return self.problem is None
+
+    def to_json(self) -> dict[str, Any]:
+        """The trial as a program reads it."""
+        return {"ok": self.ok, **msgspec.structs.asdict(self)}
+
+
+def try_hooks(hooks: Iterable[Hook], cwd: str) -> Iterator[Trial]:
+    """Try one hook after another, in the order in which their events happen."""
+    events = samples(cwd)
+    order = list(events)
+    with TemporaryDirectory(prefix="moorage-hooks-") as home:
+        for hook in sorted(hooks, key=lambda hook: order.index(hook.event) if hook.event in order else len(order)):
+            yield _try(hook, events.get(hook.event), cwd, home)
+
+
+def _try(hook: Hook, event: dict[str, Any] | None, cwd: str, home: str) -> Trial:
+    url = config.sqlite_url(os.path.join(home, config.FILE_NAME))
+    command = _on_store(hook.command, url)
+    if event is None:
+        return Trial(hook.event, command, None, 0, None, "", "there is no sample of this event")
+    started = time.monotonic()
+    code, out, err = _run(command, encode(event), cwd, _environment(cwd, home, url), hook.timeout)
+    spent = round((time.monotonic() - started) * 1000)
+    answer, trouble = _read(out)
+    said = err.decode(errors="replace").strip()
+    return Trial(hook.event, command, code, spent, answer, said, _problem(code, said, hook.timeout) or trouble)
+
+
+def _on_store(command: str, url: str) -> str:
+    """The command on another store than the one it names."""
+    words = shlex.split(command)
+    return shlex.join([words[0], "--url", url]) if "--url" in words else command
+
+
+def _environment(cwd: str, home: str, url: str) -> dict[str, str]:
+    others = {name: value for name, value in os.environ.items() if not name.startswith(_KEPT_OUT)}
+    return others | {"CLAUDE_PROJECT_DIR": cwd, "MOORAGE_HOME": home, "MOORAGE_URL": url}
+
+
+def _run(
+    command: str, stdin: bytes, cwd: str, environment: dict[str, str], timeout: float
+) -> tuple[int | None, bytes, bytes]:
+    """Run a command in a shell: its exit code, None if it did not end in time, and what it printed."""
+    pipe = subprocess.PIPE
+    process = subprocess.Popen(
+        command, shell=True, cwd=cwd, env=environment, stdin=pipe, stdout=pipe, stderr=pipe, start_new_session=True
+    )
+    with process:
+        try:
+            out, err = process.communicate(stdin, timeout)
+        except subprocess.TimeoutExpired:
+            os.killpg(process.pid, signal.SIGKILL)  # its own group: the shell and what it started
+            return None, b"", b""
+    return process.returncode, out, err
+
+
+def _problem(code: int | None, said: str, timeout: float) -> str | None:
+    if code is None:
+        return f"it did not end within {timeout:g} s"
+    last = said.rpartition("\n")[2]  # of a traceback, that is the line that says it
+    return (f"exit code {code}: {last}" if last else f"exit code {code}") if code else last or None
+
+
+def _read(out: bytes) -> tuple[Any, str | None]:
+    """The answer, and what is wrong with it: it has to be an object or nothing at all."""
+    if not out.strip():
+        return None, None
+    try:
+        answer = decode(out)
+    except (msgspec.DecodeError, UnicodeError, RecursionError):
+        return out.decode(errors="replace"), "the answer is not JSON"
+    return answer, None if isinstance(answer, dict) else "the answer is not an object"

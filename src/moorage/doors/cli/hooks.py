@@ -1,0 +1,286 @@
+"""Hooks: written into Claude Code's settings, tried out, taken out again."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import sys
+import sysconfig
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from moorage import config
+from moorage.core.codec import encode_text
+from moorage.core.errors import NotFound, Unsupported
+from moorage.doors.cli.app import PROGRAM, App, group, pass_app
+from moorage.doors.cli.edge import UsageProblem
+from moorage.doors.cli.output import complain, fields, hint, is_terminal, note, printable, say, table
+from moorage.doors.cli.settings_file import Change, SettingsFile, in_place
+from moorage.doors.cli.settings_text import SCRIPT, Hook, are_switched_off, hooks_of, installed, uninstalled
+from moorage.doors.cli.verdicts import NO
+
+if TYPE_CHECKING:
+    from moorage.doors.cli.hook_trial import Trial
+
+DELEGATION = "Agent|Task"  # the tool that starts a sub-agent, and its former name
+FOLLOW_UP = "SendMessage"  # to a sub-agent that has stopped: it goes on
+MATCHERS = {"PreToolUse": DELEGATION, "PostToolUse": f"{DELEGATION}|{FOLLOW_UP}"}
+TIMEOUT = 5  # seconds
+TIMEOUTS = {"SessionEnd": 2}  # the host leaves little time here, and the script takes at most a second of it
+DEFAULT_EVENTS = (
+    "SessionStart",
+    "SessionEnd",
+    "UserPromptSubmit",
+    "PreToolUse",
+    "PostToolUse",
+    "SubagentStart",
+    "SubagentStop",
+    "Stop",
+    "PreCompact",
+)
+EVENTS = (*DEFAULT_EVENTS, "StopFailure")  # an older client may refuse settings with an event it does not know
+INSTALLED, UNINSTALLED = "installed", "uninstalled"
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+class HookScriptNotFound(NotFound):
+    """The script that the host is to run is not where this installation should have it."""
+
+    code = "hook_script_not_found"
+
+    def __init__(self, folders: Sequence[str]) -> None:
+        super().__init__(
+            f"there is no {SCRIPT} in {' or '.join(folders)}; install Moorage again, then repeat this",
+            folders=list(folders),
+        )
+
+
+class HooksNotFound(NotFound):
+    """There are no hooks of ours in a settings file."""
+
+    code = "hooks_not_found"
+
+    def __init__(self, file: str) -> None:
+        super().__init__(f"{file} has no hooks of ours; `moorage hooks install` puts them in", file=file)
+
+
+@group(
+    "hooks",
+    examples=("moorage hooks install", "moorage hooks test", "moorage hooks uninstall"),
+)
+def hooks() -> None:
+    """Have Claude Code keep its sessions and those of its sub-agents here."""
+
+
+def settings_options(command: F) -> F:
+    """Which settings file: one of three places, or any."""
+    options = (
+        click.option("--project", is_flag=True, help="This folder's .claude/settings.json. The default."),
+        click.option("--local", is_flag=True, help="This folder's .claude/settings.local.json, yours alone."),
+        click.option("--user", is_flag=True, help="Your own settings.json, for all folders."),
+        click.option("--settings", type=click.Path(), metavar="FILE", help="Another settings file."),
+    )
+    for option in reversed(options):
+        command = option(command)
+    return command
+
+
+dry_run_option = click.option("--dry-run", is_flag=True, help="Only show what would change, as a diff.")
+
+
+# Install and uninstall --------------------------------------------------------------------------
+
+
+@hooks.command(
+    "install",
+    examples=(
+        "moorage hooks install --dry-run",
+        "moorage hooks install --local",
+        "moorage hooks install --user --events SessionStart,SessionEnd,SubagentStart,SubagentStop",
+        "moorage hooks install --url sqlite:///sessions.db",
+    ),
+)
+@settings_options
+@click.option(
+    "--events", metavar="EVENT,…", help=f"Only these of {', '.join(EVENTS)}; without it, all but {EVENTS[-1]}."
+)
+@dry_run_option
+@pass_app
+def install(app: App, /, events: str | None, dry_run: bool, **places: Any) -> None:
+    """Write our hooks into the settings of Claude Code. Twice changes nothing.
+
+    Everything else in the file stays as it is, byte by byte. With --url, the hooks work on that
+    store wherever the host runs; without, on the one they find by themselves.
+    """
+    if app.is_remote:
+        raise Unsupported(f"hooks work on the store itself, not on a server; leave {app.full_url} out of it")
+    file, command = _file(**places), _command(app.url)
+    wanted = [_hook(event, command) for event in _events(events)]
+    change = Change(file, lambda text: installed(text, wanted))
+    if not dry_run:
+        change.make()
+    names = [hook.event for hook in wanted]
+    done = {"file": file.path, "changed": change.changes, "events": names, "command": command, "diff": change.diff}
+    app.show(done, lambda: _show(change, INSTALLED, names, dry_run))
+    if not app.as_json and not dry_run:
+        _warn_if_off(file.path, change.after)
+        note("Next: moorage hooks test. A session of the host that is open already may have to be started again.")
+
+
+@hooks.command(
+    "uninstall",
+    examples=("moorage hooks uninstall --dry-run", "moorage hooks uninstall", "moorage hooks uninstall --user"),
+)
+@settings_options
+@dry_run_option
+@pass_app
+def uninstall(app: App, /, dry_run: bool, **places: Any) -> None:
+    """Take our hooks out of the settings again, and nothing else.
+
+    A file that held nothing but our hooks goes with them.
+    """
+    file = _file(**places)
+    change = Change(file, uninstalled)
+    if not dry_run:
+        change.make()
+    names = [hook.event for hook in hooks_of(change.before)]
+    done = {"file": file.path, "changed": change.changes, "events": names, "diff": change.diff}
+    app.show(done, lambda: _show(change, UNINSTALLED, names, dry_run))
+
+
+def _show(change: Change, done: str, events: Sequence[str], dry_run: bool) -> None:
+    if dry_run:
+        sys.stdout.write(printable(change.diff))
+        if not change.changes:
+            note("Nothing would change.")
+    elif is_terminal() and not change.changes:
+        say(f"Nothing to do in {change.file.path}.")
+    elif is_terminal():
+        say(f"{'Put into' if done == INSTALLED else 'Taken out of'} {change.file.path}: {', '.join(events)}.")
+    else:
+        say(fields(change.file.path, done if change.changes else "unchanged", ",".join(events)))
+
+
+def _warn_if_off(path: str, text: str) -> None:
+    if are_switched_off(text):
+        complain(f'warning: {path} says "disableAllHooks": true, so the host runs none of them')
+
+
+# Which file, which events, which command --------------------------------------------------------
+
+
+def _file(project: bool, local: bool, user: bool, settings: str | None) -> SettingsFile:
+    if sum((project, local, user, settings is not None)) > 1:
+        raise UsageProblem("say which settings only once: --project, --local, --user or --settings FILE")
+    if settings is not None:
+        return SettingsFile(settings, brings_folder=False)
+    folder = _users_folder() if user else ".claude"
+    return SettingsFile(os.path.join(folder, "settings.local.json" if local else "settings.json"), brings_folder=True)
+
+
+def _users_folder() -> str:
+    return os.environ.get("CLAUDE_CONFIG_DIR") or os.path.expanduser("~/.claude")
+
+
+def _events(given: str | None) -> Sequence[str]:
+    if given is None:
+        return DEFAULT_EVENTS
+    names = [name.strip() for name in given.split(",") if name.strip()]
+    unknown = [name for name in names if name not in EVENTS]
+    if unknown or not names:
+        what = f"there is no event {', '.join(map(repr, unknown))}" if unknown else "--events names none"
+        raise UsageProblem(f"{what}; known are {', '.join(EVENTS)}")
+    return [event for event in EVENTS if event in names]
+
+
+def _hook(event: str, command: str) -> Hook:
+    return Hook(event, command, TIMEOUTS.get(event, TIMEOUT), MATCHERS.get(event))
+
+
+def _command(url: str | None) -> str:
+    """What the host is to run, as its shell reads it."""
+    words = [_script()]
+    if url is not None:
+        words += ["--url", _for_other_folders(url)]
+    return shlex.join(words)
+
+
+def _for_other_folders(url: str) -> str:
+    """The URL as a process in any folder understands it."""
+    scheme = url.partition("://")[0]
+    if scheme != "sqlite":
+        raise Unsupported(f"hooks cannot work on {scheme!r}; use sqlite:///FILE", url=scheme)
+    return config.sqlite_url(os.path.abspath(config.sqlite_path(url)))
+
+
+def _script() -> str:
+    """The script of this very installation: a shim found on PATH would start twice as slowly, or be another's."""
+    folders = list(dict.fromkeys(_script_folders()))
+    for folder in folders:
+        path = os.path.join(folder, SCRIPT)
+        if os.path.isfile(path) and os.access(path, os.X_OK):
+            return path
+    raise HookScriptNotFound(folders)
+
+
+def _script_folders() -> Iterator[str]:
+    if os.path.basename(sys.argv[0]) == PROGRAM:  # this very script, wherever a link to it was found
+        yield os.path.dirname(os.path.realpath(sys.argv[0]))
+    if sys.executable:
+        yield os.path.dirname(os.path.abspath(sys.executable))
+    yield sysconfig.get_path("scripts")
+
+
+# Test -------------------------------------------------------------------------------------------
+
+
+@hooks.command(
+    "test",
+    examples=("moorage hooks test", "moorage hooks test --user", "moorage --json hooks test"),
+)
+@settings_options
+@click.pass_context
+def test(ctx: click.Context, /, **places: Any) -> None:
+    """Try the installed command on a sample of each event.
+
+    It is run as the host runs it, but on a temporary store: nothing of yours is touched. Exit
+    code 1 if one fails.
+    """
+    from moorage.doors.cli.hook_trial import try_hooks
+
+    app, file = ctx.ensure_object(App), _file(**places)
+    text = file.read()
+    with in_place(file, text):
+        found, off = hooks_of(text), are_switched_off(text)
+    if not found:
+        raise HooksNotFound(file.path)
+    trials = list(try_hooks(found, os.getcwd()))
+    ok = all(trial.ok for trial in trials) and not off
+    done = {"file": file.path, "ok": ok, "switched_off": off, "events": [trial.to_json() for trial in trials]}
+    app.show(done, lambda: _show_trials(trials, file.path, text))
+    ctx.exit(0 if ok else NO)
+
+
+def _show_trials(trials: Sequence[Trial], path: str, text: str) -> None:
+    rows = [
+        (trial.event, "ok" if trial.ok else "failed", trial.exit_code, trial.milliseconds, _outcome(trial))
+        for trial in trials
+    ]
+    if is_terminal():
+        table(("event", "result", "exit", "ms", "answer"), rows)
+    else:
+        for row in rows:
+            say(fields(*row))
+    if any(hook.command not in {trial.command for trial in trials} for hook in hooks_of(text)):
+        hint("The URL in the settings was not used: this was done on a temporary store.")
+    _warn_if_off(path, text)
+
+
+def _outcome(trial: Trial) -> str | None:
+    """What went wrong, else what it answered."""
+    if trial.problem is not None:
+        return trial.problem
+    return None if trial.answer is None else encode_text(trial.answer)

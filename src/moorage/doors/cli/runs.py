@@ -1,0 +1,344 @@
+"""Runs: ask an agent for something, see what became of it, stop it."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from contextlib import suppress
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from moorage.core.errors import InvalidField, RunNotFound, RunSettled, utc_text
+from moorage.core.ids import MIN_PREFIX
+from moorage.core.inbox import Item
+from moorage.core.query import MAX_LIMIT
+from moorage.core.run import Join, Mode, Run, RunState, check_mode
+from moorage.doors.cli.app import App, command, pass_app
+from moorage.doors.cli.arguments import DURATION, FOLDER, OBJECT, SESSION, STDIN, one_of, read_stdin, session_argument
+from moorage.doors.cli.edge import UsageProblem
+from moorage.doors.cli.output import complain, fields, hint, is_terminal, note, page_of, printable, say, table
+from moorage.doors.cli.verdicts import NO
+from moorage.service.runs import RunReply
+
+if TYPE_CHECKING:
+    from moorage.client import Moorage
+
+STOP_WITHIN = 20.0  # seconds: an agent has five from being asked to being made to
+SILENT = timedelta(seconds=30)  # after which a launcher is taken for gone
+FOREVER = 10 * 365 * 24 * 3600  # seconds
+MAX_SHOWN = 5
+
+
+@command(
+    "run",
+    examples=(
+        'moorage run echo-agent "hello"',
+        'moorage run planner "Plan the change" --name plan-prod --mode async_poll',
+        "git diff | moorage run reviewer -",
+    ),
+)
+@click.argument("agent", metavar="AGENT")
+@click.argument("prompt", required=False, metavar="[PROMPT|-]")
+@click.option("--name", metavar="NAME", help="What the session is called.")
+@click.option("--session", type=SESSION, metavar="SESSION", help="Ask in this session, not in one of its own.")
+@click.option("--parent", type=SESSION, metavar="SESSION", help="The session that asks; inside an agent, its own.")
+@click.option("--mode", default=Mode.SYNC.value, show_default=True, shell_complete=one_of(*Mode), help=", ".join(Mode))
+@click.option("--join", default=Join.EACH.value, show_default=True, shell_complete=one_of(*Join), help=", ".join(Join))
+@click.option("--correlation", metavar="TEXT", help="Handed back with the callback.")
+@click.option("--idempotency-key", metavar="KEY", help="Asking twice with one key asks once.")
+@click.option("--purpose", metavar="TEXT", help="Why.")
+@click.option("--task-id", metavar="ID", help="What it belongs to.")
+@click.option("--metadata", type=OBJECT, metavar="JSON", help="Anything to remember.")
+@click.option("--project-dir", type=FOLDER, metavar="FOLDER", help="Where the agent works.")
+@click.option("--no-session", is_flag=True, help="Keep nothing.")
+@click.option("--timeout", type=click.FloatRange(0), metavar="SECONDS", help="Stop the run if it takes longer.")
+@click.pass_context
+def run(ctx: click.Context, /, agent: str, prompt: str | None, **options: Any) -> None:
+    """Ask an agent for something and print its answer; on a terminal without a prompt, chat with it.
+
+    Without a launcher running, this command is one until it ends; Ctrl-C stops the run. Exit code 1
+    if the run did not complete.
+    """
+    app = ctx.ensure_object(App)
+    options = {name: value for name, value in options.items() if value is not None}
+    if options.pop("no_session"):
+        _keep_nothing(app, options)
+    for name in ("session", "parent"):
+        if options.get(name) is not None:
+            options[name] = app.id_of(options[name])
+    if prompt is None:
+        _chat(app, agent, options)
+        return
+    said = read_stdin("prompt").removesuffix("\n") if prompt == STDIN else prompt
+    ctx.exit(ask_and_show(app, agent, said, options))
+
+
+def _keep_nothing(app: App, options: dict[str, Any]) -> None:
+    if "session" in options or "parent" in options:
+        raise UsageProblem("--no-session keeps nothing: leave --session and --parent out")
+    if check_mode(options["mode"]) is not Mode.SYNC:
+        raise UsageProblem("--no-session keeps nothing to ask for later: use --mode sync")
+    app.url, options["parent"] = "memory://", None
+
+
+def _chat(app: App, agent: str, options: dict[str, Any]) -> None:
+    if not (sys.stdin.isatty() and is_terminal()) or app.as_json:
+        raise UsageProblem("say what to ask: a prompt, or - to read it from standard input")
+    from moorage.doors.cli.chat import chat
+
+    asyncio.run(chat(app.url, agent, options))
+
+
+# One answer -------------------------------------------------------------------------------------
+
+
+def ask_and_show(app: App, agent: str, prompt: str, options: dict[str, Any]) -> int:
+    """Ask, print what comes of it, and give the exit code that says how it went."""
+    stream = Stream() if is_terminal() and not app.as_json else None
+    reply = asyncio.run(_ask(app, agent, prompt, options, stream))
+    app.show(reply, lambda: _show_reply(app, reply, stream))
+    return NO if reply.status in ("failed", "stopped", "expired") else 0
+
+
+async def _ask(app: App, agent: str, prompt: str, options: dict[str, Any], stream: Stream | None) -> RunReply:
+    from moorage import connect
+    from moorage.doors.cli.patience import cancelled_by_signals
+
+    moor, seen = connect(app.url, interface="cli"), stream or Stream(silent=True)
+    try:
+        with cancelled_by_signals():
+            return await _answered(moor, agent, prompt, options, seen)
+    finally:
+        with cancelled_by_signals():  # from here on, Ctrl-C is about agents that nobody waits for
+            await _close(moor, seen)
+
+
+async def _answered(moor: Moorage, agent: str, prompt: str, options: dict[str, Any], seen: Stream) -> RunReply:
+    mode, limit = check_mode(options.get("mode", Mode.SYNC)), options.pop("timeout", None)
+    moor.launches, moor.one_family = mode is Mode.SYNC, True
+    if await _would_wait_for_a_person(moor, options.get("session")):
+        return await moor.run(agent, prompt, on_event=seen.see, timeout=0, **options)
+    try:
+        reply = await moor.run(agent, prompt, on_event=seen.see, timeout=limit, **options)
+        if mode is not Mode.SYNC or reply.run.is_settled:
+            return reply
+        return await _stopped(moor, reply.run.run_id)
+    except asyncio.CancelledError:
+        if seen.run_id is not None:
+            over = await _stopped(moor, seen.run_id)
+            complain(f"run {over.run.run_id} is {over.status}; its session is {over.session.session_id}")
+        raise KeyboardInterrupt from None
+
+
+async def _close(moor: Moorage, seen: Stream) -> None:
+    try:
+        _hint_at_others(moor, seen.session_id)
+        await moor.close()
+    except asyncio.CancelledError:
+        raise KeyboardInterrupt from None
+
+
+def _hint_at_others(moor: Moorage, session_id: str) -> None:
+    """Say why the command does not end, if agents are at work that nobody waits for."""
+    others = len(getattr(moor, "_at_work", set()) - {session_id})  # a server's launchers go on by themselves
+    if others:
+        agents = "1 agent is" if others == 1 else f"{others} agents are"
+        hint(f"{agents} still at work for it, and may end. Ctrl-C leaves what they do to the next launcher.")
+
+
+async def _would_wait_for_a_person(moor: Moorage, session: str | None) -> bool:
+    """Whether nothing runs in that session before somebody resumes it."""
+    return session is not None and (await moor.get(session)).state == "suspended"
+
+
+async def _stopped(moor: Moorage, run_id: str) -> RunReply:
+    """Stop a run, and see it end."""
+    with suppress(RunSettled):
+        await moor.stop_run(run_id)
+    over = await moor.result(run_id, wait=STOP_WITHIN)
+    session = await moor.get(over.session_id)
+    return RunReply(session=session, run=over, status=over.state.value, result=over.result, error=over.error)
+
+
+class Stream:
+    """What an agent says, printed while it says it."""
+
+    def __init__(self, *, silent: bool = False) -> None:
+        self.run_id: str | None = None
+        self.text = ""
+        self.session_id, self._silent = "", silent
+
+    def see(self, session_id: str, event: dict[str, Any]) -> None:
+        """Print the words of the agent that was asked; its children speak for themselves."""
+        if event["type"] == "asked":
+            self.run_id, self.session_id = event["run_id"], session_id
+        elif event["type"] == "chunk" and session_id == self.session_id and not self._silent:
+            words = str(event.get("text") or "")
+            self.text += words
+            sys.stdout.write(printable(words))
+            sys.stdout.flush()
+        elif event["type"] == "approval":
+            hint(f"It asks a person: {event.get('question')} See moorage approvals --session {session_id}")
+
+    def end(self, result: str | None) -> None:
+        """Close the line, and print the result unless it has been said."""
+        if self.text and not self.text.endswith("\n"):
+            sys.stdout.write("\n")
+        if result and result.strip().removesuffix("…") not in self.text:
+            say(result)
+
+
+def _show_reply(app: App, reply: RunReply, stream: Stream | None) -> None:
+    session_id, run_id = reply.session.session_id, reply.run.run_id
+    if not reply.run.is_settled:
+        say(run_id)
+        if reply.session.state == "suspended":
+            hint(f"Session {session_id} is suspended; the run waits until it goes on: moorage resume {session_id}")
+        else:
+            note(f"Session {session_id}. Next: moorage result {run_id} --wait")
+            if reply.run.mode is Mode.ASYNC_CALLBACK and not reply.run.calls_back:
+                hint("It has no parent, so nobody is called back: name one with --parent")
+            _hint_at_launcher(app)
+        return
+    (stream or Stream()).end(reply.result)
+    if stream is None:
+        _say_if_cut(reply.run)
+    if reply.error:
+        complain(reply.error)
+    elif reply.status != "completed":
+        complain(f"run {run_id} is {reply.status}")
+    if not app.full_url.startswith("memory://"):
+        note(f"Session {session_id}: {reply.status}.")
+
+
+def _hint_at_launcher(app: App) -> None:
+    """Say so if nobody is there to take turns."""
+    now = datetime.now(UTC)
+    if not any(now - each.seen_at < SILENT and not each.drain for each in app.moor.launchers()):
+        hint("No launcher is running to take it: moorage launcher")
+
+
+@command("runs", examples=("moorage runs --open", "moorage runs --session plan-prod --json"))
+@click.option("--session", type=SESSION, metavar="SESSION", help="Only of this session.")
+@click.option("--parent", type=SESSION, metavar="SESSION", help="Only those that this session has asked for.")
+@click.option("--agent", metavar="NAME", help="Only of this agent.")
+@click.option("--state", metavar="STATE", shell_complete=one_of(*RunState), help=", ".join(RunState))
+@click.option("--open", "open_only", is_flag=True, help="Only those that have not settled.")
+@click.option("--limit", type=int, default=50, show_default=True, metavar="N", help="How many.")
+@click.option("--cursor", metavar="CURSOR", help="Where the last page ended.")
+@pass_app
+def runs(app: App, /, session: str | None, parent: str | None, **filters: Any) -> None:
+    """List runs, newest first."""
+    page = app.moor.runs(
+        session=None if session is None else app.id_of(session),
+        parent=None if parent is None else app.id_of(parent),
+        **filters,
+    )
+    app.show(page_of(page.items, page.next), lambda: _show_runs(page.items))
+
+
+def _show_runs(found: list[Run]) -> None:
+    rows = [(run.run_id, run.state.value, run.agent_name, run.session_id, utc_text(run.created_at)) for run in found]
+    if is_terminal():
+        table(("run", "state", "agent", "session", "asked"), rows)
+    else:
+        for row in rows:
+            say(fields(*row))
+
+
+@command("result", examples=("moorage result 019a4c1e --wait", "moorage result 019a4c1e --wait 60"))
+@click.argument("run_id", metavar="RUN")
+@click.option(
+    "--wait",
+    type=DURATION,
+    is_flag=False,
+    flag_value=str(FOREVER),
+    metavar="[SECONDS]",
+    help="Wait for its end: as long as it takes, or so long.",
+)
+@click.pass_context
+def result(ctx: click.Context, /, run_id: str, wait: Any) -> None:
+    """Print what a run came to: exit code 0 if it completed, 1 if it did not, or not yet."""
+    app = ctx.ensure_object(App)
+    seconds = wait.total_seconds() if isinstance(wait, timedelta) else wait
+    found = app.moor.result(_run_id(app, run_id), wait=seconds)
+    app.show(found, lambda: _show_result(app, found))
+    ctx.exit(0 if found.state is RunState.COMPLETED else NO)
+
+
+def _run_id(app: App, given: str) -> str:
+    """The run that is meant by its id, or by the beginning of it, if that is one of the newest."""
+    try:
+        return str(app.moor.get_run(given).run_id)
+    except RunNotFound:
+        newest: list[Run] = app.moor.runs(limit=MAX_LIMIT).items if len(given) >= MIN_PREFIX else []
+        fitting = [run.run_id for run in newest if run.run_id.startswith(given)]
+        if not fitting:
+            raise
+    if len(fitting) > 1:
+        shown = ", ".join(fitting[:MAX_SHOWN])
+        raise InvalidField("run", f"{given!r} fits {len(fitting)} runs ({shown} …); give more characters")
+    return fitting[0]
+
+
+def _show_result(app: App, run: Run) -> None:
+    if run.result:
+        say(run.result)
+    _say_if_cut(run)
+    if run.error:
+        complain(run.error)
+    if not run.is_settled:
+        complain(f"run {run.run_id} is {run.state.value}")
+        if run.state is RunState.QUEUED:
+            _hint_at_launcher(app)
+    elif run.state is not RunState.COMPLETED and not run.error:
+        complain(f"run {run.run_id} is {run.state.value}" + (f" ({run.reason})" if run.reason else ""))
+
+
+def _say_if_cut(run: Run) -> None:
+    if run.is_cut:
+        complain(f"only the beginning; the log has all of it: moorage log {run.session_id} --kind message")
+
+
+@command("stop", examples=("moorage stop plan-prod", "moorage stop --run 019a4c1e"))
+@session_argument(required=False)
+@click.option("--run", "run_id", metavar="RUN", help="Stop one run, not all of a session.")
+@click.option("--no-tree", is_flag=True, help="Leave what the session has started alone.")
+@pass_app
+def stop(app: App, session: str | None, run_id: str | None, no_tree: bool) -> None:
+    """Stop what runs in a session, and in all that hang on it."""
+    if (session is None) is (run_id is None):
+        raise UsageProblem("say what to stop: a session, or --run RUN")
+    if run_id is not None:
+        one = app.moor.stop_run(_run_id(app, run_id))
+        app.show(one, lambda: say(fields(one.run_id, one.state.value)))
+        return
+    told = app.moor.stop(app.id_of(str(session)), tree=not no_tree)
+    app.show({"session_ids": told}, lambda: say("\n".join(told)) if told else None)
+
+
+@command("inbox", examples=("moorage inbox", "moorage inbox --set-aside", "moorage inbox --send-again ITEM"))
+@session_argument(required=False)
+@click.option("--set-aside", is_flag=True, help="What could not be delivered, rather than what waits.")
+@click.option("--send-again", "item_id", metavar="ITEM", help="Let an item that was set aside wait again.")
+@click.option("--limit", type=int, default=100, show_default=True, metavar="N", help="How many.")
+@pass_app
+def inbox(app: App, session: str | None, set_aside: bool, item_id: str | None, limit: int) -> None:
+    """List what waits for sessions' next turns."""
+    if item_id is not None:
+        again = app.moor.send_again(item_id)
+        app.show(again, lambda: say(fields(again.item_id, again.state.value)))
+        return
+    page = app.moor.inbox(None if session is None else app.id_of(session), set_aside=set_aside, limit=limit)
+    app.show(page_of(page.items, page.next), lambda: _show_items(page.items))
+
+
+def _show_items(found: list[Item]) -> None:
+    rows = [(item.item_id, item.state.value, item.kind.value, item.session_id, item.given) for item in found]
+    if is_terminal():
+        table(("item", "state", "kind", "session", "given"), rows)
+    else:
+        for row in rows:
+            say(fields(*row))

@@ -1,0 +1,151 @@
+"""The host's settings file on disk: read whole, written whole or not at all."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
+from difflib import unified_diff
+
+from moorage.core.errors import InvalidRequest
+from moorage.doors.cli.json_text import Unreadable, line_and_column
+
+NEW = "\n"  # the text of a file that is not there; what is put before it ends with a line end
+
+
+class InvalidSettings(InvalidRequest):
+    """A settings file that cannot be read or written, or that nobody but its owner can put right."""
+
+    code = "invalid_settings"
+
+    def __init__(self, file: str, why: str, *, text: str = "", at: int | None = None) -> None:
+        line, column = (None, None) if at is None else line_and_column(text, at)
+        place = "" if at is None else f", line {line}, column {column}"
+        super().__init__(f"{file}{place}: {why}; nothing was changed", file=file, line=line, column=column)
+
+
+class SettingsFile:
+    """One settings file; with `brings_folder`, it comes and goes with the folder it is in."""
+
+    def __init__(self, path: str, *, brings_folder: bool) -> None:
+        self.path, self.brings_folder = os.path.abspath(path), brings_folder
+
+    def read(self) -> str:
+        """The text; NEW if there is no file. Raises InvalidSettings."""
+        try:
+            with open(self.path, "rb") as file:
+                return file.read().decode()
+        except FileNotFoundError:
+            return NEW
+        except UnicodeDecodeError as error:
+            raise InvalidSettings(self.path, f"byte {error.start} is not valid UTF-8") from None
+        except OSError as error:
+            raise InvalidSettings(self.path, f"it cannot be read ({error.strerror})") from None
+
+    def write(self, text: str) -> None:
+        """Put the text in the file's place; NEW takes the file away. Raises InvalidSettings."""
+        target = os.path.realpath(self.path)  # a link stays, what it points to is written
+        try:
+            if text == NEW:
+                self._remove(target)
+            else:
+                self._replace(target, text.encode())
+        except UnicodeEncodeError:
+            raise InvalidSettings(self.path, "the path of a command is not valid UTF-8, and JSON has to be") from None
+        except OSError as error:
+            raise InvalidSettings(self.path, f"it cannot be written ({error.strerror})") from None
+
+    def _remove(self, target: str) -> None:
+        with suppress(FileNotFoundError):
+            os.unlink(target)
+        if self.brings_folder:
+            with suppress(OSError):  # it has something in it
+                os.rmdir(os.path.dirname(target))
+
+    def _replace(self, target: str, data: bytes) -> None:
+        if self.brings_folder:
+            os.makedirs(os.path.dirname(target), exist_ok=True)
+        beside = f"{target}.{os.getpid()}.part"
+        try:
+            _write_like(target, beside, data)
+            os.replace(beside, target)
+        finally:
+            with suppress(FileNotFoundError):
+                os.unlink(beside)
+        _sync_folder(os.path.dirname(target))
+
+
+def _write_like(target: str, path: str, data: bytes) -> None:
+    """Write a new file to disk, with the owner and the mode of another one, if that is there."""
+    try:
+        status = os.stat(target)
+    except FileNotFoundError:
+        status = None
+    mode = status.st_mode & 0o7777 if status else 0o666
+    with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "wb") as file:
+        if status:
+            with suppress(PermissionError):  # only root can give a file away
+                os.fchown(file.fileno(), status.st_uid, status.st_gid)
+            os.fchmod(file.fileno(), mode)
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def _sync_folder(path: str) -> None:
+    """Make sure that a file's new content survives a power cut under its name."""
+    folder = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)
+
+
+# Changing it ------------------------------------------------------------------------------------
+
+
+class Change:
+    """What is to become of a settings file. Raises InvalidSettings if that cannot be said."""
+
+    def __init__(self, file: SettingsFile, edit: Callable[[str], str]) -> None:
+        self.file, self.before = file, file.read()
+        with in_place(file, self.before):
+            self.after = edit(self.before)
+
+    @property
+    def changes(self) -> bool:
+        """Whether it changes anything."""
+        return self.before != self.after
+
+    @property
+    def diff(self) -> str:
+        """The change as people and `patch` read it; nothing if there is none."""
+        sides = [("", "/dev/null") if text == NEW else (text, self.file.path) for text in (self.before, self.after)]
+        (before, old), (after, new) = sides
+        return "".join(_marked(unified_diff(_lines(before), _lines(after), old, new)))
+
+    def make(self) -> None:
+        """Write the file, if there is anything to write."""
+        if self.changes:
+            self.file.write(self.after)
+
+
+@contextmanager
+def in_place(file: SettingsFile, text: str) -> Iterator[None]:
+    """Name the file, the line and the column of what cannot be read."""
+    try:
+        yield
+    except Unreadable as problem:
+        raise InvalidSettings(file.path, problem.why, text=text, at=problem.at) from None
+
+
+def _lines(text: str) -> list[str]:
+    """The lines with their ends; only a line feed ends one."""
+    return [line for line in re.split(r"(?<=\n)", text) if line]
+
+
+def _marked(lines: Iterable[str]) -> Iterator[str]:
+    """The lines of a diff, with the usual remark on one that has no end."""
+    for line in lines:
+        yield line if line.endswith("\n") else f"{line}\n\\ No newline at end of file\n"

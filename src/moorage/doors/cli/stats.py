@@ -1,0 +1,270 @@
+"""Analytics at the command line: a table beside what is aimed at, and a plot over time."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from functools import partial
+
+import click
+
+from moorage.doors.cli.app import App, command, pass_app
+from moorage.doors.cli.arguments import INSTANT, one_of
+from moorage.doors.cli.output import NOTHING, fields, is_terminal, note, say, table
+from moorage.doors.cli.plot import BLOCKS, PLAIN, Point, columns_of, room_in, without_gaps
+from moorage.service.analytics import (
+    GROUPINGS,
+    LENGTHS,
+    UNITS,
+    Analytics,
+    Callbacks,
+    Counts,
+    Measure,
+    Storage,
+    start_of,
+)
+
+HOURS_UPTO = timedelta(days=2)  # of a plot; days, or weeks, beyond
+
+
+@command(
+    "stats",
+    examples=(
+        "moorage stats",
+        "moorage stats --agent terraform-architect --since 7d",
+        "moorage stats --by day --since 2026-01-01 --until 2026-02-01",
+        "moorage stats --by agent | head",
+        "moorage --json stats --task-id T001",
+    ),
+)
+@click.option("--agent", metavar="NAME", help="Only of this agent.")
+@click.option("--task-id", metavar="ID", help="Only of this task.")
+@click.option("--since", type=INSTANT, metavar="TIME", help="From then on: 2026-01-31, 2026-01-31T09:30:00Z, 7d ago.")
+@click.option("--until", type=INSTANT, metavar="TIME", help="Before then.")
+@click.option("--by", metavar="|".join(GROUPINGS), shell_complete=one_of(*GROUPINGS), help="In groups.")
+@click.option("--plot/--no-plot", default=None, help="Draw sessions over time; a terminal gets it without asking.")
+@pass_app
+def stats(
+    app: App,
+    agent: str | None,
+    task_id: str | None,
+    since: datetime | None,
+    until: datetime | None,
+    by: str | None,
+    plot: bool | None,
+) -> None:
+    """How much was done, how much of it was picked up again and how it went, beside what is aimed at.
+
+    Counted are the sessions created, and the delegations made, in that time. Hours, days and
+    weeks are those of UTC. Piped, one line for each measure: name, value, target, whether it
+    is met, separated by tabs; with --by, one line for each group.
+    """
+    count = partial(app.moor.stats, agent=agent, task_id=task_id, created_after=since, created_before=until)
+    drawn = not app.as_json and (is_terminal() and by in (None, *UNITS) if plot is None else plot)
+    unit = _unit(since, until)
+    found = count(by=unit if drawn and by is None else by)  # one pass for both, the table and the plot
+    app.show(found, lambda: _show(found, by))
+    if drawn:
+        _draw(found if found.by in UNITS else count(by=unit), folding=by is None)
+
+
+def _unit(since: datetime | None, until: datetime | None) -> str:
+    """What a plot of this time is made of: hours if it is short, else days."""
+    if since is None:
+        return "day"
+    return "hour" if (until or datetime.now(UTC)) - since <= HOURS_UPTO else "day"
+
+
+# Tables and lines -------------------------------------------------------------------------------
+
+Row = tuple[str, float | None, str, Measure | None]  # name, value, unit, and the measure it is if it has a target
+
+
+def _show(found: Analytics, by: str | None) -> None:
+    if by is not None:
+        _show_groups(found, by)
+    elif is_terminal():
+        rows = ((_label(name), *_cells(value, unit, measure)) for name, value, unit, measure in _rows(found))
+        table(("measure", "value", "target", "met"), rows)
+    else:
+        for name, value, _, measure in _rows(found):
+            say(fields(name, _short(value), measure and measure.target, measure and _yes_or_no(measure.met)))
+
+
+def _rows(found: Analytics) -> Iterator[Row]:
+    total = found.total
+    yield "sessions", total.sessions, "", None
+    for state, count in total.states.items():
+        yield f"sessions.{state}", count, "", None
+    yield "delegations", total.delegations, "", None
+    yield "resumed", total.resumed, "", None
+    yield "resume_rate", *_measured(total.resume_rate)
+    yield "resume_success", *_measured(total.resume_success)
+    yield "resume_success.still_open", total.resumed_open, "", None
+    yield "duration_median", *_measured(total.duration_median)
+    yield "duration_p95", *_measured(total.duration_p95)
+    yield "error_rate", *_measured(total.error_rate)
+    yield from _callback_rows(total.callbacks)
+    if total.tokens is not None:
+        yield "input_tokens", total.tokens.input, "", None
+        yield "output_tokens", total.tokens.output, "", None
+    yield from _storage_rows(found.storage)
+
+
+def _callback_rows(callbacks: Callbacks) -> Iterator[Row]:
+    yield "callbacks", callbacks.delivered + callbacks.waiting + callbacks.set_aside, "", None
+    yield "callbacks.delivered", callbacks.delivered, "", None
+    yield "callbacks.waiting", callbacks.waiting, "", None
+    yield "callbacks.set_aside", callbacks.set_aside, "", None
+
+
+def _storage_rows(storage: Storage) -> Iterator[Row]:
+    if storage.bytes is not None:
+        yield "storage", storage.bytes, "bytes", None
+        yield "storage.per_session", *_measured(storage.bytes_per_session)
+
+
+def _measured(measure: Measure) -> tuple[float | None, str, Measure]:
+    return measure.value, measure.unit, measure
+
+
+def _label(name: str) -> str:
+    """A name for people; a part of something stands a little to the right of it."""
+    whole, _, part = name.partition(".")
+    return f"  {part}".replace("_", " ") if part else whole.replace("_", " ")
+
+
+def _cells(value: float | None, unit: str, measure: Measure | None) -> tuple[str, str, str]:
+    if measure is None:
+        return _readable(value, unit), " ", " "  # nothing to aim at is not a dash, which stands for nothing to measure
+    return _readable(value, unit), measure.target, _yes_or_no(measure.met) or NOTHING
+
+
+def _yes_or_no(met: bool | None) -> str | None:
+    return None if met is None else "yes" if met else "no"
+
+
+def _show_groups(found: Analytics, by: str) -> None:
+    if not is_terminal():
+        for group in found.groups:
+            say(_line(group))
+        return
+    if not found.groups:
+        note("Nothing to count.")
+        return
+    aims = zip(("resumed", "success", "median", "p95", "errors"), _measures(found.total), strict=True)
+    columns = (by, "sessions", "delegations", *(f"{name} {measure.target}" for name, measure in aims))
+    rows = [_cells_of(_group_name(group, by), group) for group in found.groups]
+    resumed, success, median, p95, errors = columns[3:]
+    table(columns, [*rows, _cells_of("in all", found.total)], spare=(p95, median, success, errors, resumed))
+    if any(measure.met is False for group in found.groups for measure in _measures(group)):
+        note("! misses its target")
+    if found.groups_left_out:
+        note(f"{found.groups_left_out} more groups are not shown; --since, --agent or --task-id narrow it down.")
+
+
+def _line(group: Counts) -> str:
+    tokens = group.tokens
+    return fields(
+        group.key,
+        group.sessions,
+        group.delegations,
+        group.resumed,
+        *map(_short, (measure.value for measure in _measures(group))),
+        tokens and tokens.input,
+        tokens and tokens.output,
+        group.callbacks.delivered,
+        group.callbacks.waiting,
+        group.callbacks.set_aside,
+    )
+
+
+def _group_name(group: Counts, by: str) -> str:
+    if by not in UNITS or group.key is None:
+        return group.key or NOTHING
+    return _time_text(datetime.fromisoformat(group.key), by)
+
+
+def _cells_of(name: str, group: Counts) -> tuple[str, ...]:
+    marked = (f"{_readable(each.value, each.unit)}{' !' if each.met is False else ''}" for each in _measures(group))
+    return name, f"{group.sessions:,}", f"{group.delegations:,}", *marked
+
+
+def _measures(group: Counts) -> tuple[Measure, ...]:
+    return group.resume_rate, group.resume_success, group.duration_median, group.duration_p95, group.error_rate
+
+
+# Numbers for people -----------------------------------------------------------------------------
+
+
+def _short(value: float | None) -> float | None:
+    return None if value is None else round(value, 4)
+
+
+def _readable(value: float | None, unit: str) -> str:
+    if value is None:
+        return NOTHING
+    if unit == "share":
+        return f"{value * 100:.1f} %"
+    if unit == "seconds":
+        return _duration(value)
+    return _size(value) if unit == "bytes" else f"{value:,}"
+
+
+def _duration(seconds: float) -> str:
+    if seconds < 60:
+        return f"{seconds:.1f} s"
+    minutes, rest = divmod(round(seconds), 60)
+    return f"{minutes} min {rest} s" if minutes < 60 else f"{minutes // 60} h {minutes % 60} min"
+
+
+def _size(size: float) -> str:
+    for unit in ("B", "KB", "MB"):
+        if size < 1024:
+            return f"{size:.0f} B" if unit == "B" else f"{size:.1f} {unit}"
+        size /= 1024
+    return f"{size:.1f} GB"
+
+
+def _time_text(at: datetime, unit: str) -> str:
+    return f"{at:%Y-%m-%d %H:%M}" if unit == "hour" else f"{at:%Y-%m-%d}"
+
+
+# The plot ---------------------------------------------------------------------------------------
+
+
+def _draw(found: Analytics, *, folding: bool) -> None:
+    """Sessions over time as columns, newest at the right; days as weeks where they would not fit."""
+    from shutil import get_terminal_size
+
+    width, unit = get_terminal_size().columns, str(found.by)
+    if folding and unit == "day" and len(_points(found, unit, room_in(width) + 1)) > room_in(width):
+        unit = "week"
+    points = _points(found, unit, room_in(width))
+    if not points:
+        return
+    ends = [_time_text(point.start, unit) for point in (points[0], points[-1])]
+    title = f"sessions {'an' if unit == 'hour' else 'a'} {unit}, {' to '.join(dict.fromkeys(ends))} UTC"
+    levels = BLOCKS if _has_blocks() else PLAIN
+    for line in ["", *columns_of(title, "share of delegations resumed", points, width=width, levels=levels)]:
+        say(line)
+
+
+def _points(found: Analytics, unit: str, most: int) -> list[Point]:
+    """What is drawn of each hour, day or week, those without anything too."""
+    sums: dict[datetime, tuple[int, int, int]] = {}
+    for group in found.groups:
+        at = start_of(unit, datetime.fromisoformat(str(group.key)))
+        made, asked, resumed = sums.get(at, (0, 0, 0))
+        sums[at] = made + group.sessions, asked + group.delegations, resumed + group.resumed
+    points = (Point(at, made, resumed / asked if asked else None) for at, (made, asked, resumed) in sums.items())
+    return without_gaps(points, LENGTHS[unit], most)
+
+
+def _has_blocks() -> bool:
+    try:
+        "█│".encode(sys.stdout.encoding or "ascii")
+    except (LookupError, UnicodeEncodeError):
+        return False
+    return True

@@ -1,0 +1,133 @@
+"""Documents: what was sent as text, parsed, validated and priced once, then kept for whoever sends it again."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from functools import cached_property
+from typing import Any
+
+from graphql import (
+    DocumentNode,
+    FieldNode,
+    GraphQLError,
+    GraphQLSchema,
+    OperationDefinitionNode,
+    OperationType,
+    VariableNode,
+    Visitor,
+    parse,
+    validate,
+    visit,
+)
+
+from moorage.core.errors import MoorageError
+from moorage.doors.graphql.limits import Price, QueryLimits, check_shape, fragments_of
+from moorage.doors.graphql.refusals import InvalidQuery, QueryTooDeep, QueryTooLarge
+
+MOST_CHARACTERS = 256 * 1024  # of all documents that are kept; parsed, one takes up to 200 bytes
+MOST_ERRORS = 5  # of one document: to look for more costs more
+
+
+class Refused(Exception):
+    """Nothing was done; the errors say why."""
+
+    def __init__(self, errors: list[GraphQLError | MoorageError]) -> None:
+        self.errors = errors
+
+
+class Operation:
+    """One operation of a document."""
+
+    def __init__(self, schema: GraphQLSchema, document: DocumentNode, node: OperationDefinitionNode) -> None:
+        self.document, self.node = document, node
+        self.name = None if node.name is None else node.name.value
+        self.kind: OperationType = node.operation
+        self.price = Price(schema, node, fragments_of(document))
+        self.rendering: Any = None  # of events, for all who follow with the same words
+
+    @cached_property
+    def is_same_for_all(self) -> bool:
+        """Whether variables are used only as arguments of the root field: then an event reads the same for all."""
+        roots = self.node.selection_set.selections
+        if len(roots) != 1 or not isinstance(roots[0], FieldNode) or roots[0].directives:
+            return False
+        finder = _VariableFinder()
+        for part in (roots[0].selection_set, *fragments_of(self.document).values()):
+            if part is not None:
+                visit(part, finder)
+        return not finder.found
+
+
+class _VariableFinder(Visitor):
+    """Notes whether there is a variable."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.found = False
+
+    def enter_variable(self, node: VariableNode, *_: Any) -> None:
+        self.found = True
+
+
+class Documents:
+    """The documents that were sent last, and are sound."""
+
+    def __init__(self, schema: GraphQLSchema, limits: QueryLimits, most: int = MOST_CHARACTERS) -> None:
+        self._schema, self._limits, self._most = schema, limits, most
+        self._known: OrderedDict[str, dict[str | None, Operation]] = OrderedDict()
+        self._size = 0
+
+    def __len__(self) -> int:
+        return len(self._known)
+
+    def operation(self, text: str, name: str | None) -> Operation:
+        """The operation that is asked for. Raises Refused."""
+        operations = self._known.get(text)
+        if operations is None:
+            operations = self._read(text)
+            self._keep(text, operations)
+        else:
+            self._known.move_to_end(text)
+        return _chosen(operations, name)
+
+    def _keep(self, text: str, operations: dict[str | None, Operation]) -> None:
+        self._known[text] = operations
+        self._size += len(text)
+        while self._size > self._most:
+            forgotten, _ = self._known.popitem(last=False)
+            self._size -= len(forgotten)
+
+    def _read(self, text: str) -> dict[str | None, Operation]:
+        limits = self._limits
+        try:
+            if len(text) > limits.text:
+                raise QueryTooLarge("characters", limits.text)
+            document = parse(text, max_lexical_tokens=limits.tokens, max_comments=limits.tokens)
+            check_shape(document, limits)
+        except MoorageError as error:
+            raise Refused([error]) from None
+        except GraphQLError as error:
+            raise Refused([_told(error, limits)]) from None
+        if errors := validate(self._schema, document, max_errors=MOST_ERRORS):
+            raise Refused([*errors])
+        nodes = [each for each in document.definitions if isinstance(each, OperationDefinitionNode)]
+        operations = [Operation(self._schema, document, node) for node in nodes]
+        return {each.name: each for each in operations}
+
+
+def _told(error: GraphQLError, limits: QueryLimits) -> GraphQLError | MoorageError:
+    """What the parser says; of its limits, in our words."""
+    if error.message.startswith("Syntax Error: Document contains more than"):
+        return QueryTooLarge("words and signs", limits.tokens)
+    return QueryTooDeep(limits.depth) if error.message.startswith("Syntax Error: Document is nested too") else error
+
+
+def _chosen(operations: dict[str | None, Operation], name: str | None) -> Operation:
+    if name:
+        found = operations.get(name)
+    else:
+        found = next(iter(operations.values())) if len(operations) == 1 else None
+    if found is None:
+        known = ", ".join(str(each) for each in operations if each)[:200]
+        raise Refused([InvalidQuery(f"operationName is {name!r}; the document has: {known or 'none'}")])
+    return found

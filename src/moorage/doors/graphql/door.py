@@ -1,0 +1,73 @@
+"""`/graphql`: GraphQL beside REST, behind the same gate.
+
+`POST` (or `GET` with `query`) answers queries and mutations as JSON, and subscriptions as server-sent events
+to whoever accepts those; a WebSocket takes all three. A browser that comes for a page gets GraphiQL. The
+libraries are loaded with the first request, on a thread: a server that nobody asks never has them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+from typing import TYPE_CHECKING
+
+from moorage.doors.graphql import page
+from moorage.doors.http.app import Door, Route
+from moorage.doors.http.exchange import Exchange, Receive, Scope, Send
+from moorage.doors.http.streams import LiveStreams
+from moorage.doors.http.visit import Visitor
+
+if TYPE_CHECKING:
+    from moorage.doors.graphql.answering import Answering
+
+PATH = "/graphql"
+
+
+def add_to(door: Door, live: LiveStreams) -> Graphql:
+    """Answer at /graphql.
+
+    Strangers are told so in GraphQL's words, so the routes ask the gate themselves; and what they answer to is
+    in their own schema, not in the OpenAPI document.
+    """
+    graphql = Graphql(door, live)
+    door.add("POST", PATH, Route("graphql", graphql.post, is_open=True))
+    door.add("GET", PATH, Route("graphql_get", graphql.get, is_open=True))
+    door.add_socket(PATH, graphql.socket)
+    page.add_to(door, PATH)
+    return graphql
+
+
+class Graphql:
+    """The ways in."""
+
+    def __init__(self, door: Door, live: LiveStreams) -> None:
+        self._door, self._live = door, live
+        self._loading: asyncio.Task[Answering] | None = None
+
+    async def post(self, exchange: Exchange, _: Visitor) -> None:
+        """`POST /graphql`."""
+        await (await self.loaded()).post(exchange)
+
+    async def get(self, exchange: Exchange, _: Visitor) -> None:
+        """`GET /graphql`."""
+        if page.is_wanted(exchange):
+            await page.show(exchange)
+            return
+        await (await self.loaded()).get(exchange)
+
+    async def socket(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """A WebSocket at /graphql."""
+        await (await self.loaded()).socket(scope, receive, send)
+
+    async def loaded(self) -> Answering:
+        """All that it takes to answer, loaded once; whoever gives up waiting leaves it to the others."""
+        if self._loading is None:
+            self._loading = asyncio.create_task(asyncio.to_thread(self._load))
+        return await asyncio.shield(self._loading)
+
+    def _load(self) -> Answering:
+        from moorage.doors.graphql.answering import Answering
+
+        answering = Answering(self._door, self._live)
+        gc.freeze()  # modules and schema are never garbage; see `serve`
+        return answering

@@ -1,0 +1,208 @@
+"""How much a query may ask for. Everything here is counted before anything is done.
+
+Two looks: at the shape of what was sent, before it is validated (validation compares fields with each
+other, so a long list of them is dear); then at its cost, once the types are known. A field costs 1, one
+that asks the store 10, a change 100, and what is inside a list counts as often as the list may have items.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from typing import Any
+
+from graphql import (
+    DocumentNode,
+    FieldNode,
+    FragmentDefinitionNode,
+    FragmentSpreadNode,
+    GraphQLObjectType,
+    GraphQLSchema,
+    IntValueNode,
+    OperationDefinitionNode,
+    SelectionSetNode,
+    VariableNode,
+    get_named_type,
+)
+from msgspec import Struct
+
+from moorage.core.query import MAX_LIMIT
+from moorage.doors.graphql.refusals import InvalidQuery, QueryTooCostly, QueryTooDeep, QueryTooLarge
+
+Fragments = dict[str, FragmentDefinitionNode]
+Variables = Mapping[str, Any]
+
+PAGE_SIZES = ("limit", "first", "last")
+ASKS_STORE, CHANGES = 10, 100
+INTROSPECTION = {"__schema": 5_000, "__type": 200, "__typename": 1}
+
+
+class QueryLimits(Struct, frozen=True, kw_only=True):
+    """What a query may have."""
+
+    text: int = 64 * 1024  # characters
+    tokens: int = 2_000
+    fields: int = 500
+    same_name: int = 60  # fields with one name in the answer: they are compared with each other
+    aliases: int = 50
+    directives: int = 50
+    depth: int = 20
+    cost: int = 20_000
+    operations: int = 10  # of a batch
+
+
+# The shape --------------------------------------------------------------------------------------
+
+
+def check_shape(document: DocumentNode, limits: QueryLimits) -> None:
+    """Raise QueryTooLarge, QueryTooDeep, or InvalidQuery for fragments that contain themselves."""
+    shape = _Shape(document, limits)
+    for definition in document.definitions:
+        if isinstance(definition, (OperationDefinitionNode, FragmentDefinitionNode)):
+            shape.count(definition.selection_set, 1)
+    for name in shape.fragments:
+        shape.height_of(name, ())
+    for definition in document.definitions:
+        if isinstance(definition, OperationDefinitionNode):
+            shape.check_depth(definition.selection_set)
+
+
+class _Shape:
+    """Counts what a document has."""
+
+    def __init__(self, document: DocumentNode, limits: QueryLimits) -> None:
+        self.limits = limits
+        self.fragments: Fragments = fragments_of(document)
+        self._fields = self._aliases = self._directives = 0
+        self._names: Counter[str] = Counter()
+        self._heights: dict[str, int] = {}
+
+    def count(self, selections: SelectionSetNode, level: int) -> None:
+        """Count fields, aliases and directives. Raises as soon as there are too many."""
+        if level > self.limits.depth:
+            raise QueryTooDeep(self.limits.depth)
+        for each in selections.selections:
+            self._directives += len(each.directives or ())
+            if isinstance(each, FieldNode):
+                self._count_field(each)
+            self._check()
+            inner = getattr(each, "selection_set", None)
+            if inner is not None:
+                self.count(inner, level + 1)
+
+    def _count_field(self, field: FieldNode) -> None:
+        self._fields += 1
+        self._aliases += field.alias is not None
+        self._names[(field.alias or field.name).value] += 1
+        if self._names[(field.alias or field.name).value] > self.limits.same_name:
+            raise QueryTooLarge("fields of one name", self.limits.same_name)
+
+    def _check(self) -> None:
+        for what, count in (("fields", self._fields), ("aliases", self._aliases), ("directives", self._directives)):
+            if count > getattr(self.limits, what):
+                raise QueryTooLarge(what, getattr(self.limits, what))
+
+    def height_of(self, name: str, within: tuple[str, ...]) -> int:
+        """How deep a fragment goes. Raises InvalidQuery if it contains itself."""
+        if name in within:
+            raise InvalidQuery(f"the fragment {name[:80]} contains itself; leave one of its spreads out")
+        if name not in self.fragments:
+            return 0  # validation names it
+        if len(within) > self.limits.depth:
+            raise QueryTooDeep(self.limits.depth)
+        if name not in self._heights:
+            self._heights[name] = self._height(self.fragments[name].selection_set, (*within, name))
+        return self._heights[name]
+
+    def _height(self, selections: SelectionSetNode, within: tuple[str, ...]) -> int:
+        deepest = 0
+        for each in selections.selections:
+            if isinstance(each, FragmentSpreadNode):
+                deepest = max(deepest, self.height_of(each.name.value, within))
+            elif (inner := getattr(each, "selection_set", None)) is not None:
+                deepest = max(deepest, 1 + self._height(inner, within))
+        return deepest
+
+    def check_depth(self, selections: SelectionSetNode) -> None:
+        if 1 + self._height(selections, ()) > self.limits.depth:
+            raise QueryTooDeep(self.limits.depth)
+
+
+def fragments_of(document: DocumentNode) -> Fragments:
+    """The fragments of a document by name."""
+    return {each.name.value: each for each in document.definitions if isinstance(each, FragmentDefinitionNode)}
+
+
+# The cost ---------------------------------------------------------------------------------------
+
+
+class Price:
+    """What one operation costs; known once and for all unless a variable says how long a list is."""
+
+    def __init__(self, schema: GraphQLSchema, operation: OperationDefinitionNode, fragments: Fragments) -> None:
+        self._schema, self._fragments = schema, fragments
+        root = schema.get_root_type(operation.operation)
+        assert root is not None, "validated"
+        self._selections, self._root = operation.selection_set, root
+        self._defaults = {each.variable.name.value: each.default_value for each in operation.variable_definitions or ()}
+        self._by_fragment: dict[str, int] = {}
+        self._varies = False
+        cost = self._of(self._selections, root, {})
+        self._fixed = None if self._varies else cost
+
+    def check(self, variables: Variables, limit: int) -> int:
+        """What it costs. Raises QueryTooCostly."""
+        cost = self._fixed
+        if cost is None:
+            self._by_fragment.clear()
+            cost = self._of(self._selections, self._root, variables)
+        if cost > limit:
+            raise QueryTooCostly(cost, limit)
+        return cost
+
+    def _of(self, selections: SelectionSetNode, kind: GraphQLObjectType, variables: Variables) -> int:
+        cost = 0
+        for each in selections.selections:
+            if isinstance(each, FieldNode):
+                cost += self._of_field(each, kind, variables)
+            elif isinstance(each, FragmentSpreadNode):
+                cost += self._of_fragment(each.name.value, variables)
+            else:
+                cost += self._of(each.selection_set, kind, variables)  # type: ignore[attr-defined]  # an inline one
+        return cost
+
+    def _of_fragment(self, name: str, variables: Variables) -> int:
+        """Each fragment is counted once: spread in each other, they would be counted without end."""
+        if name not in self._by_fragment:
+            fragment = self._fragments[name]
+            kind = self._schema.get_type(fragment.type_condition.name.value)
+            assert isinstance(kind, GraphQLObjectType), "validated: there are no abstract types"
+            self._by_fragment[name] = self._of(fragment.selection_set, kind, variables)
+        return self._by_fragment[name]
+
+    def _of_field(self, field: FieldNode, kind: GraphQLObjectType, variables: Variables) -> int:
+        name = field.name.value
+        if name in INTROSPECTION:
+            return INTROSPECTION[name]
+        definition = kind.fields[name]
+        own = CHANGES if kind is self._schema.mutation_type else ASKS_STORE if definition.args else 1
+        inner = get_named_type(definition.type)
+        if field.selection_set is None or not isinstance(inner, GraphQLObjectType):
+            return own
+        return own + self._length(field, kind, variables) * self._of(field.selection_set, inner, variables)
+
+    def _length(self, field: FieldNode, kind: GraphQLObjectType, variables: Variables) -> int:
+        """How many items a field may have."""
+        allowed = kind.fields[field.name.value].args
+        name = next((each for each in PAGE_SIZES if each in allowed), None)
+        if name is None:
+            return 1
+        written = allowed[name].ast_node
+        usual = None if written is None else written.default_value
+        given: Any = next((each.value for each in field.arguments or () if each.name.value == name), usual)
+        if isinstance(given, VariableNode):
+            self._varies = True
+            given = variables.get(given.name.value, self._defaults.get(given.name.value) or usual)
+        if isinstance(given, IntValueNode):
+            given = int(given.value[:10])
+        return min(given, MAX_LIMIT) if isinstance(given, int) and given > 0 else MAX_LIMIT

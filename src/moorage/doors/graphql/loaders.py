@@ -1,0 +1,117 @@
+"""What a list shows of each of its items, read together: however many ask in one go, the store is asked once."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Hashable
+from typing import Generic, TypeVar
+
+from moorage.client import Moorage
+from moorage.core.approval import Approval
+from moorage.core.entry import Entry
+from moorage.core.query import Page, SessionQuery
+from moorage.core.session import Session
+from moorage.core.window import WindowSize
+from moorage.service import conversation, gathering
+from moorage.service.deps import Caller
+
+K = TypeVar("K", bound=Hashable)
+V = TypeVar("V")
+
+
+class Loader(Generic[K, V]):
+    """Gathers what is asked for until the loop comes round, then loads all of it; the same is loaded once."""
+
+    def __init__(self, load: Callable[[list[K]], Awaitable[list[V]]]) -> None:
+        self._load = load
+        self._known: dict[K, asyncio.Future[V]] = {}
+        self._waiting: list[K] = []
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def __call__(self, key: K) -> asyncio.Future[V]:
+        """The value, soon."""
+        known = self._known.get(key)
+        if known is None:
+            loop = asyncio.get_running_loop()
+            known = self._known[key] = loop.create_future()
+            if not self._waiting:
+                loop.call_soon(self._begin)
+            self._waiting.append(key)
+        return known
+
+    def know(self, key: K, value: V) -> None:
+        """Here is a value that need not be loaded."""
+        known = self._known[key] = asyncio.get_running_loop().create_future()
+        known.set_result(value)
+
+    def _begin(self) -> None:
+        keys, self._waiting = self._waiting, []
+        task = asyncio.create_task(self._fill(keys))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _fill(self, keys: list[K]) -> None:
+        try:
+            values = await self._load(keys)
+        except Exception as error:
+            for key in keys:
+                self._known[key].set_exception(error)
+                self._known[key].exception()  # whether or not anybody still waits for it
+            return
+        for key, value in zip(keys, values, strict=True):
+            if not self._known[key].cancelled():
+                self._known[key].set_result(value)
+
+
+class Loaders:
+    """What hangs on sessions, for one operation of one caller."""
+
+    def __init__(self, moor: Moorage, caller: Caller) -> None:
+        self._hf, self._caller = moor, caller
+        self.session: Loader[str, Session | None] = Loader(self._sessions)
+        self.page: Loader[SessionQuery, Page[Session]] = Loader(self._pages)
+        self._histories: dict[tuple[int, int | None], Loader[str, Page[Entry]]] = {}
+        self._approvals: dict[tuple[bool, int], Loader[str, list[Approval]]] = {}
+
+    async def session_with_history(self, ref: str, last: int) -> Session:
+        """A session whose history will be asked for next: one read instead of two."""
+        deps = await self._hf._ready()
+        session, page = await conversation.session_and_window(deps, self._caller, ref, WindowSize(last=last))
+        self._history(last, None).know(session.session_id, page)
+        return session
+
+    def history(self, session_id: str, last: int, before: int | None) -> asyncio.Future[Page[Entry]]:
+        """A window of a session's messages."""
+        return self._history(last, before)(session_id)
+
+    def _history(self, last: int, before: int | None) -> Loader[str, Page[Entry]]:
+        loader = self._histories.get((last, before))
+        if loader is None:
+            size = WindowSize(last=last)
+
+            async def windows(session_ids: list[str]) -> list[Page[Entry]]:
+                deps = await self._hf._ready()
+                return await conversation.windows_of(deps, self._caller, session_ids, size, before=before)
+
+            loader = self._histories[last, before] = Loader(windows)
+        return loader
+
+    def approvals(self, session_id: str, pending_only: bool, limit: int) -> asyncio.Future[list[Approval]]:
+        """A session's questions to people."""
+        loader = self._approvals.get((pending_only, limit))
+        if loader is None:
+
+            async def asked(session_ids: list[str]) -> list[list[Approval]]:
+                deps = await self._hf._ready()
+                return await gathering.approvals_of(
+                    deps, self._caller, session_ids, pending_only=pending_only, limit=limit
+                )
+
+            loader = self._approvals[pending_only, limit] = Loader(asked)
+        return loader(session_id)
+
+    async def _sessions(self, session_ids: list[str]) -> list[Session | None]:
+        return await gathering.sessions_of(await self._hf._ready(), self._caller, session_ids)
+
+    async def _pages(self, queries: list[SessionQuery]) -> list[Page[Session]]:
+        return await gathering.pages_of(await self._hf._ready(), self._caller, queries)

@@ -1,0 +1,77 @@
+"""What only this door has to refuse, and errors as GraphQL shows them."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+from graphql import GraphQLError
+
+from moorage.core.errors import InvalidRequest, MoorageError
+from moorage.doors.http.refusals import Unexpected
+
+log = logging.getLogger(__name__)
+
+
+class InvalidQuery(InvalidRequest):
+    """A document that is not GraphQL, or not for this schema, or lacks what it needs."""
+
+    code = "invalid_query"
+
+
+class QueryTooLarge(InvalidRequest):
+    """More text, words, fields, aliases or operations than are read."""
+
+    code = "query_too_large"
+
+    def __init__(self, what: str, limit: int) -> None:
+        super().__init__(f"a request may have {limit:,} {what}, not more; ask for less at once", what=what, limit=limit)
+
+
+class QueryTooDeep(InvalidRequest):
+    """Selections within selections beyond the limit."""
+
+    code = "query_too_deep"
+
+    def __init__(self, limit: int) -> None:
+        super().__init__(
+            f"selections may be nested {limit} deep, not deeper; ask again from further below", limit=limit
+        )
+
+
+class QueryTooCostly(InvalidRequest):
+    """More values asked for than one answer may have."""
+
+    code = "query_too_costly"
+
+    def __init__(self, cost: int, limit: int) -> None:
+        super().__init__(
+            f"this asks for up to {cost:,} values, and {limit:,} are allowed; take smaller pages or fewer fields",
+            cost=cost,
+            limit=limit,
+        )
+
+
+def shown(error: GraphQLError | MoorageError) -> dict[str, Any]:
+    """An error as it is answered: what went wrong, where, its code and its facts."""
+    if isinstance(error, MoorageError):
+        return _of_ours(error)
+    cause = error.original_error
+    told: dict[str, Any] = _of_ours(cause) if isinstance(cause, MoorageError) else _of_theirs(error, cause)
+    if error.locations:
+        told["locations"] = [{"line": each.line, "column": each.column} for each in error.locations]
+    if error.path:
+        told["path"] = error.path
+    return told
+
+
+def _of_ours(error: MoorageError) -> dict[str, Any]:
+    return {"message": error.message, "extensions": {**error.facts, "code": error.code}}
+
+
+def _of_theirs(error: GraphQLError, cause: Exception | None) -> dict[str, Any]:
+    """What graphql-core says of a query; what broke in a resolver is a bug of ours, and for the log."""
+    if cause is None or isinstance(cause, GraphQLError):
+        return {"message": error.message, "extensions": {"code": InvalidQuery.code}}
+    log.error("a resolver failed", exc_info=cause)
+    return _of_ours(Unexpected())

@@ -1,0 +1,367 @@
+"""Resolvers: each makes one call and gives back our own values; what is not here is an attribute of the same name."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable
+from typing import Any
+
+from ariadne import EnumType, MutationType, ObjectType, QueryType, ScalarType, SubscriptionType
+from graphql import (
+    EnumValueNode,
+    FieldNode,
+    GraphQLError,
+    GraphQLResolveInfo,
+    IntValueNode,
+    StringValueNode,
+    ValueNode,
+)
+from msgspec import UNSET
+
+from moorage.core.approval import Approval, ApprovalState
+from moorage.core.entry import ROLES, Entry, check_message
+from moorage.core.errors import InvalidCursor, InvalidField, OutOfReach
+from moorage.core.event import Event
+from moorage.core.family import Deletion
+from moorage.core.key import Scope
+from moorage.core.query import MAX_LIMIT, STATUSES, Page, SessionQuery, check_limit
+from moorage.core.render import to_json
+from moorage.core.run import Join, Mode, RunState
+from moorage.core.session import OUTCOMES, Hold, Phase, Session, State
+from moorage.doors.graphql.asking import Asking
+from moorage.doors.http.visit import Posted
+from moorage.service.sessions import ResumePacket
+
+Info = GraphQLResolveInfo[Asking]
+
+query, mutation, subscription = QueryType(), MutationType(), SubscriptionType()
+session, hold = ObjectType("AgentSession"), ObjectType("Hold")
+sessions_page, history_page = ObjectType("AgentSessionConnection"), ObjectType("HistoryConnection")
+sent, resumed = ObjectType("SentMessage"), ObjectType("ResumedSession")
+
+
+def asking(info: Info) -> Asking:
+    """Who asks."""
+    return info.context
+
+
+# Queries ----------------------------------------------------------------------------------------
+
+
+@query.field("agentSession")
+async def agent_session(_: Any, info: Info, session_id: str) -> Session:
+    if (last := _history_wanted(info)) is not None:
+        return await asking(info).session_with_history(session_id, last)
+    found: Session = await asking(info).call("get", ref=session_id)
+    return found
+
+
+def _history_wanted(info: Info) -> int | None:
+    """How long the window is that the query asks for right below; None if that takes a closer look."""
+    selections = info.field_nodes[0].selection_set
+    for each in selections.selections if selections is not None else ():
+        if isinstance(each, FieldNode) and each.name.value == "history" and not each.directives:
+            given = {argument.name.value: argument.value for argument in each.arguments or ()}
+            last = given.get("last")
+            if isinstance(last, IntValueNode) and given.keys() == {"last"} and 0 < int(last.value) <= MAX_LIMIT:
+                return int(last.value)
+    return None
+
+
+@query.field("agentSessions")
+async def agent_sessions(_: Any, info: Info, limit: int, **filters: Any) -> list[Session]:
+    page: Page[Session] = await agent_sessions_page(_, info, limit, **filters)
+    return page.items
+
+
+@query.field("agentSessionsConnection")
+async def agent_sessions_page(
+    _: Any, info: Info, first: int, after: str | None = None, agent_name: str | None = None, **filters: Any
+) -> Page[Session]:
+    page: Page[Session] = await asking(info).call("list", agent=agent_name, limit=first, cursor=after, **filters)
+    return page
+
+
+@query.field("approvals")
+async def all_approvals(_: Any, info: Info, session_id: str | None = None, **options: Any) -> list[Approval]:
+    found: list[Approval] = await asking(info).call("approvals", ref=session_id, **options)
+    return found
+
+
+# Sessions ---------------------------------------------------------------------------------------
+
+
+@session.field("checkpointId")
+def checkpoint_id(session: Session, _: Info) -> int | None:
+    return session.last_checkpoint
+
+
+@session.field("parent")
+def parent(session: Session, info: Info) -> Awaitable[Session | None] | None:
+    """Its parent; not for a session's own token, which does not reach above."""
+    ask = asking(info)
+    ask.check(Scope.READ)
+    if session.parent_session_id is None:
+        return None
+    if ask.visitor.session_id == session.session_id:
+        raise OutOfReach(session.session_id)
+    return ask.loaders.session(session.parent_session_id)
+
+
+@session.field("children")
+def children(session: Session, info: Info, first: int, after: str | None = None) -> Awaitable[Page[Session]]:
+    asking(info).check(Scope.READ)
+    wanted = SessionQuery(parent=session.session_id, sort="created", limit=first, cursor=after)
+    wanted.position()  # a cursor of another list is refused here, alone
+    return asking(info).loaders.page(wanted)
+
+
+@session.field("history")
+def history(session: Session, info: Info, last: int, before: str | None = None) -> Awaitable[Page[Entry]]:
+    asking(info).check(Scope.READ)
+    return asking(info).loaders.history(session.session_id, check_limit(last), _number(before))
+
+
+@session.field("approvals")
+def approvals(
+    session: Session, info: Info, pending_only: bool, first: int
+) -> Awaitable[list[Approval]] | list[Approval]:
+    asking(info).check(Scope.READ)
+    check_limit(first)
+    if pending_only and not session.pending_approvals:
+        return []
+    return asking(info).loaders.approvals(session.session_id, pending_only, first)
+
+
+@hold.field("token")
+def token(hold: Hold, _: Info) -> str | None:
+    return None if hold.token is UNSET else hold.token
+
+
+def _number(cursor: str | None) -> int | None:
+    if cursor is None:
+        return None
+    if not (cursor.isascii() and cursor.isdigit() and len(cursor) <= 10):
+        raise InvalidCursor
+    return int(cursor)
+
+
+# Pages ------------------------------------------------------------------------------------------
+
+
+def nodes(page: Page[Any], _: Info) -> list[Any]:
+    return page.items
+
+
+def sessions_page_info(page: Page[Session], _: Info) -> dict[str, Any]:
+    return {"has_next_page": page.next is not None, "end_cursor": page.next, "has_previous_page": False}
+
+
+def history_page_info(page: Page[Entry], _: Info) -> dict[str, Any]:
+    return {"has_previous_page": page.next is not None, "start_cursor": page.next, "has_next_page": False}
+
+
+for _kind, _page_info in ((sessions_page, sessions_page_info), (history_page, history_page_info)):
+    _kind.set_field("nodes", nodes)
+    _kind.set_field("pageInfo", _page_info)
+
+
+# Changes ----------------------------------------------------------------------------------------
+
+
+@mutation.field("createAgentSession")
+async def create(
+    _: Any,
+    info: Info,
+    agent_name: str | None = None,
+    initial_message: str | None = None,
+    session_name: str | None = None,
+    ttl_seconds: float | None = None,
+    **given: Any,
+) -> Session:
+    """Make a session, and say the first thing in it; asked again with one key, both are done once."""
+    if initial_message is not None:
+        check_message(initial_message, "initial_message")  # before anything is made
+    named = [given.pop(name) for name in ("parent_session_id", "parent_session_name") if name in given]
+    parent = {"parent": named[0]} if named else {}
+    ask = asking(info)
+    made: Session = await ask.call(
+        "create", agent=agent_name, name=session_name, ttl=ttl_seconds, **_without_nulls(given), **parent
+    )
+    if initial_message is None:
+        return made
+    await ask.say(made.session_id, content=initial_message, client_key=given.get("idempotency_key"))
+    said: Session = await ask.moor.get(made.session_id)
+    return said
+
+
+@mutation.field("sendMessageToSession")
+async def send(_: Any, info: Info, session_id: str, message: str, **options: Any) -> Posted:
+    posted: Posted = await asking(info).say(session_id, content=message, **options)
+    return posted
+
+
+@mutation.field("suspendSession")
+async def suspend(_: Any, info: Info, session_id: str, **given: Any) -> Session:
+    changed: Session = await asking(info).call("suspend", ref=session_id, **given)
+    return changed
+
+
+@mutation.field("resumeSession")
+async def resume(_: Any, info: Info, session_id: str, **given: Any) -> ResumePacket:
+    packet: ResumePacket = await asking(info).call("resume", ref=session_id, **given)
+    return packet
+
+
+@mutation.field("completeSession")
+async def complete(_: Any, info: Info, session_id: str, **given: Any) -> Session:
+    closed: Session = await asking(info).call("finalize", ref=session_id, **given)
+    return closed
+
+
+@mutation.field("forkSession")
+async def fork(
+    _: Any,
+    info: Info,
+    session_id: str,
+    new_session_id: str | None = None,
+    session_name: str | None = None,
+    agent_name: str | None = None,
+    ttl_seconds: float | None = None,
+    **given: Any,
+) -> Session:
+    forked: Session = await asking(info).call(
+        "fork",
+        ref=session_id,
+        session_id=new_session_id,
+        name=session_name,
+        agent=agent_name,
+        ttl=ttl_seconds,
+        **given,
+    )
+    return forked
+
+
+@mutation.field("deleteSession")
+async def delete(_: Any, info: Info, session_id: str, **options: Any) -> Deletion:
+    gone: Deletion = await asking(info).call("delete", ref=session_id, **options)
+    return gone
+
+
+@mutation.field("decideApproval")
+async def decide(_: Any, info: Info, approval_id: str, decision: str, **given: Any) -> Approval:
+    decided: Approval = await asking(info).call("decide", approval_id=approval_id, decision=decision, **given)
+    return decided
+
+
+@sent.field("message")
+def message(posted: Posted, _: Info) -> Entry:
+    return posted.entries[-1]
+
+
+@sent.field("session")
+def session_of(posted: Posted, info: Info) -> Awaitable[Session | None]:
+    asking(info).check(Scope.READ)
+    return asking(info).loaders.session(posted.session_id)
+
+
+@resumed.field("sessionId")
+def resumed_id(packet: ResumePacket, _: Info) -> str:
+    return packet.session.session_id
+
+
+@resumed.field("state")
+def resumed_state(packet: ResumePacket, _: Info) -> State:
+    return packet.session.state
+
+
+@resumed.field("inbox")
+def inbox(packet: ResumePacket, _: Info) -> Any:
+    return to_json(packet.inbox)
+
+
+def _without_nulls(given: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in given.items() if value is not None}
+
+
+# Events -----------------------------------------------------------------------------------------
+
+
+async def wanted(_: Any, info: Info, session_id: str, after: str) -> Wanted:
+    await asking(info).may_follow(session_id)
+    return Wanted(session_id, _event_id(after))
+
+
+@subscription.field("agentSessionEvents")
+def event(event: Event, _: Info, **__: Any) -> Event:
+    """The event itself; `streams` says where it comes from."""
+    return event
+
+
+subscription.set_source("agentSessionEvents", wanted)  # type: ignore[arg-type]  # it is followed by `streams`, not read
+
+
+class Wanted:
+    """The events of a session after one of them: what `streams` follows."""
+
+    def __init__(self, ref: str, after: int | None) -> None:
+        self.ref, self.after = ref, after
+
+    def __aiter__(self) -> Wanted:
+        return self  # graphql-core takes only what looks like a stream
+
+
+def _event_id(after: str) -> int | None:
+    """Where to go on; None is the end."""
+    if after == "end":
+        return None
+    if not (after.isascii() and after.isdigit() and len(after) <= 18):
+        raise InvalidField("after", f"is {after[:80]!r}; give the id of an event, or `end`")
+    return int(after)
+
+
+# Scalars and enumerations -----------------------------------------------------------------------
+
+
+def _interface_literal(node: ValueNode, _: Any = None) -> str:
+    """A door's name, as a word or as a text."""
+    if isinstance(node, (EnumValueNode, StringValueNode)):
+        return node.value.lower()
+    raise GraphQLError("an interface is a word, such as CLI, or a text", node)
+
+
+def _interface(value: Any) -> str:
+    if isinstance(value, str):
+        return value.lower()
+    raise GraphQLError("an interface is a text")
+
+
+def _same(value: Any) -> Any:
+    return value
+
+
+# The answer is encoded as everywhere else, so that instants read the same at every door.
+instant = ScalarType("DateTime", serializer=_same)
+json = ScalarType("JSON", serializer=_same)
+interface = ScalarType("Interface", serializer=_same, value_parser=_interface, literal_parser=_interface_literal)
+
+
+def _words(name: str, values: Any) -> EnumType:
+    """Values in lower case, by their names in upper case."""
+    return EnumType(name, {str(value).upper(): value for value in values})
+
+
+ENUMS = [
+    EnumType("SessionState", State),
+    EnumType("SessionPhase", Phase),
+    EnumType("ApprovalState", ApprovalState),
+    EnumType("RunState", RunState),
+    EnumType("RunMode", Mode),
+    EnumType("RunJoin", Join),
+    _words("SessionStatus", STATUSES),
+    _words("SessionOutcome", OUTCOMES),
+    _words("Role", ROLES),
+]
+BINDABLES = [
+    query, mutation, subscription, session, hold, sessions_page, history_page, sent, resumed,
+    instant, json, interface, *ENUMS,
+]  # fmt: skip

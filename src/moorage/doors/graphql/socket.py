@@ -1,0 +1,259 @@
+"""GraphQL over a WebSocket, as `graphql-transport-ws` has it.
+
+::
+
+    connection_init ──→ connection_ack          within a few seconds, once, with a key where one is needed
+    subscribe {id} ──→ next {id} …, complete {id}        or error {id}
+    complete {id} ──→                           nobody wants more of it
+    ping ⇄ pong                                 at any time
+
+A connection that breaks these rules is closed with a code that says which. Each operation passes the gate:
+a key that was revoked meanwhile begins nothing more, and what it follows ends. Who reads too slowly loses the
+connection, not events.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from contextlib import suppress
+from typing import Any
+
+import msgspec
+from graphql import OperationType
+from msgspec import Struct
+
+from moorage.core.codec import encode
+from moorage.core.errors import MoorageError
+from moorage.doors.graphql.asking import at_this_door
+from moorage.doors.graphql.documents import Operation, Refused
+from moorage.doors.graphql.engine import Engine
+from moorage.doors.graphql.executing import Request, encoded, refusal
+from moorage.doors.http.app import Door, request_id
+from moorage.doors.http.exchange import Exchange, Gone, Receive, Scope, Send
+from moorage.doors.http.refusals import TooManyStreams, Unexpected
+from moorage.doors.http.streams import LiveStreams
+from moorage.doors.http.visit import Visitor
+from moorage.service.about import working_on
+
+log = logging.getLogger(__name__)
+
+SUBPROTOCOL = "graphql-transport-ws"
+CREDENTIALS = frozenset(
+    {
+        "authorization", "x-api-key", "x-agent-session-id", "x-agent-session-name", "x-agent-run-id",
+        "x-moorage-interface", "x-moorage-by", "x-moorage-holder",
+    }
+)  # fmt: skip
+MAX_REASON = 120  # bytes; a close frame has room for 123
+
+INVALID, UNAUTHORIZED, FORBIDDEN, NO_SUCH_PROTOCOL = 4400, 4401, 4403, 4406
+TOO_SLOW_TO_INIT, TAKEN, TOO_MANY_INITS, TRY_LATER = 4408, 4409, 4429, 1013
+
+
+class SocketSettings(Struct, frozen=True, kw_only=True):
+    """How patient a socket is, and with how much at once."""
+
+    init_within: float = 5.0  # seconds
+    operations: int = 200  # at once
+
+
+class Said(Struct, kw_only=True):
+    """What a client sends."""
+
+    type: str
+    id: str | None = None
+    payload: Any = None
+
+
+class Closed(Exception):
+    """The connection ends, and this is why."""
+
+    def __init__(self, code: int, reason: str) -> None:
+        self.code, self.reason = code, reason
+
+
+class Socket:
+    """One connection."""
+
+    def __init__(
+        self,
+        door: Door,
+        live: LiveStreams,
+        engine: Engine,
+        settings: SocketSettings,
+        scope: Scope,
+        receive: Receive,
+        send: Send,
+    ) -> None:
+        self._door, self._live, self._engine, self._settings = door, live, engine, settings
+        self._receive, self._send = receive, send
+        self._offered = scope.get("subprotocols", ())
+        self._exchange = Exchange({**scope, "method": "GET"}, receive, send, request_id(scope, door.deps))
+        at_this_door(self._exchange)
+        self._is_admitted = self._was_begun = False
+        self._running: dict[str, asyncio.Task[None]] = {}  # by the client's ids
+        self._tasks: set[asyncio.Task[None]] = set()  # those that are being ended too
+
+    async def run(self, *, is_full: bool = False) -> None:
+        """Serve until either side closes. When the server is `full`, tell the client to try again later."""
+        await self._receive()  # that somebody wants to connect
+        known = SUBPROTOCOL in self._offered
+        await self._send({"type": "websocket.accept", "subprotocol": SUBPROTOCOL if known else None})
+        try:
+            if is_full:
+                raise Closed(TRY_LATER, "too many connections; try again later")
+            if not known:
+                raise Closed(NO_SUCH_PROTOCOL, f"speak {SUBPROTOCOL}")
+            await self._init()
+            await self._listen()
+        except Closed as closed:
+            with suppress(OSError):
+                await self._send({"type": "websocket.close", "code": closed.code, "reason": _short(closed.reason)})
+        except (Gone, OSError):
+            pass
+        finally:
+            await self._end()
+
+    async def _end(self) -> None:
+        """Let go of everything that runs."""
+        for task in self._tasks:
+            task.cancel()
+        if self._tasks:
+            await asyncio.wait(self._tasks)
+
+    # What the client says -----------------------------------------------------------------------
+
+    async def _init(self) -> None:
+        """Hear who it is, in time."""
+        try:
+            async with asyncio.timeout(self._settings.init_within):
+                while not self._is_admitted:
+                    await self._hear(await self._next())
+        except TimeoutError:
+            raise Closed(TOO_SLOW_TO_INIT, "Connection initialisation timeout") from None
+
+    async def _listen(self) -> None:
+        while True:
+            try:
+                async with asyncio.timeout(self._live.settings.heartbeat):
+                    said = await self._next()
+            except TimeoutError:
+                await self._say(b'{"type":"ping"}')
+            else:
+                await self._hear(said)
+
+    async def _next(self) -> Said:
+        message = await self._receive()
+        if message["type"] == "websocket.disconnect":
+            raise Gone
+        try:
+            return msgspec.json.decode(message.get("text") or b"", type=Said)
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+            raise Closed(INVALID, f"Invalid message: {error}") from None
+
+    async def _hear(self, said: Said) -> None:
+        if said.type == "connection_init":
+            await self._admit(said.payload)
+        elif said.type == "subscribe":
+            self._begin(said)
+        elif said.type == "complete":
+            if (task := self._running.pop(said.id or "", None)) is not None:
+                task.cancel()
+        elif said.type == "ping":
+            await self._say(b'{"type":"pong"}')
+        elif said.type != "pong":
+            raise Closed(INVALID, f"Invalid message: its type is {said.type[:40]!r}")
+
+    async def _admit(self, payload: Any) -> None:
+        """Let the client in, by what it says now or by the headers it came with."""
+        if self._was_begun:
+            raise Closed(TOO_MANY_INITS, "Too many initialisation requests")
+        self._was_begun = True
+        for name, value in (payload if isinstance(payload, dict) else {}).items():
+            if name.lower() in CREDENTIALS and isinstance(value, str):
+                self._exchange.headers[name.lower().encode()] = value.encode()
+        try:
+            await self._door.admit(self._exchange)
+        except MoorageError as error:
+            raise Closed(FORBIDDEN, f"Forbidden: {error.code}: {error.message}") from None
+        await self._say(b'{"type":"connection_ack"}')
+        self._is_admitted = True
+
+    # Operations ---------------------------------------------------------------------------------
+
+    def _begin(self, said: Said) -> None:
+        if not self._is_admitted:
+            raise Closed(UNAUTHORIZED, "Unauthorized")
+        if not said.id:
+            raise Closed(INVALID, "Invalid message: subscribe has no id")
+        if said.id in self._running:
+            raise Closed(TAKEN, f"Subscriber for {said.id} already exists")
+        try:
+            request = msgspec.convert(said.payload, Request)
+        except msgspec.ValidationError as error:
+            raise Closed(INVALID, f"Invalid message: {error}") from None
+        task = self._running[said.id] = asyncio.create_task(self._operate(said.id, request))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _operate(self, name: str, request: Request) -> None:
+        """One operation from its beginning to its end, whatever that is."""
+        with suppress(Gone, OSError), working_on(request_id=self._exchange.request_id):
+            try:
+                await self._carry_out(name, request)
+            except (MoorageError, Refused) as error:
+                await self._fail(name, error)
+            except (Gone, OSError):
+                raise
+            except Exception:
+                log.exception("an operation failed")
+                await self._fail(name, Unexpected())
+
+    async def _carry_out(self, name: str, request: Request) -> None:
+        if len(self._running) > self._settings.operations:
+            raise TooManyStreams(self._settings.operations, "on this connection")
+        visitor = await self._door.admit(self._exchange)
+        operation = self._engine.operation(request)
+        if operation.kind is OperationType.SUBSCRIPTION:
+            await self._follow(name, operation, request, visitor)
+        else:
+            answer = await self._engine.answer(operation, request, self._exchange, visitor)
+            await self._say(b'{"id":%s,"type":"next","payload":%s}' % (encode(name), encoded(answer)))
+            await self._complete(name)
+
+    async def _follow(self, name: str, operation: Operation, request: Request, visitor: Visitor) -> None:
+        wanted = await self._engine.followed(operation, request, self._exchange, visitor)
+        hub, render = self._live.hub(visitor), wanted.rendering.answer
+        head = b'{"id":%s,"type":"next","payload":' % encode(name)
+        joining = self._live.joined(visitor, lambda: hub.session(visitor.caller, wanted.ref, wanted.after))
+        standing = self._door.standing(self._exchange, self._live.settings.heartbeat)
+        async with joining as stream:
+            while not stream.ended:
+                told = await stream.next(self._live.settings.heartbeat)
+                await standing.check()
+                for each in told:
+                    await self._say(b"%s%s}" % (head, each.rendered(render)))
+        if not self._live.is_closing:  # else it comes back, to whoever serves then
+            await self._complete(name)
+
+    async def _complete(self, name: str) -> None:
+        self._running.pop(name, None)  # the id may be used again as soon as this is read
+        await self._say(b'{"id":%s,"type":"complete"}' % encode(name))
+
+    async def _fail(self, name: str, error: MoorageError | Refused) -> None:
+        self._running.pop(name, None)
+        await self._say(b'{"id":%s,"type":"error","payload":%s}' % (encode(name), encoded(refusal(error)["errors"])))
+
+    async def _say(self, text: bytes) -> None:
+        """Send, or give up on who does not read."""
+        try:
+            async with asyncio.timeout(self._live.settings.drained_within):
+                await self._send({"type": "websocket.send", "text": text.decode()})
+        except TimeoutError:
+            await self._exchange.abort()
+            raise Gone from None
+
+
+def _short(reason: str) -> str:
+    return reason.encode()[:MAX_REASON].decode(errors="ignore")

@@ -1,0 +1,94 @@
+"""A call at the gRPC door: who is calling, in which session, and how long they wait."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any
+
+from moorage.core.errors import IdTaken, OutOfReach, SessionNotFound
+from moorage.core.key import Scope
+from moorage.doors.http.app import NAMED_BY_HEADERS, is_filled_in
+from moorage.doors.http.reach import check_one
+from moorage.doors.http.standing import Standing
+from moorage.doors.http.visit import Visit, Visitor
+from moorage.service.deps import Deps
+from moorage.tasks import TaskDesk
+
+LONGEST_DEADLINE = 10**8  # seconds; who names none waits for ever
+
+
+class Asking:
+    """The metadata of a call, as the gate reads headers."""
+
+    def __init__(self, context: Any, request_id: str) -> None:
+        self._metadata = {str(key): value for key, value in context.invocation_metadata() or ()}
+        self._context, self.request_id = context, request_id
+
+    @property
+    def client(self) -> str:
+        """The address that it comes from, without the port."""
+        return str(self._context.peer()).rpartition(":")[0]
+
+    def header(self, name: bytes) -> str | None:
+        """A value by its name. No browser sends calls by gRPC, so a local door needs no Host to tell who does."""
+        key = name.decode()
+        found = self._metadata.get(key)
+        if found is None:
+            return _INSTEAD.get(key)
+        return found.decode("latin-1") if isinstance(found, bytes) else str(found)
+
+
+_INSTEAD = {"host": "localhost", "x-moorage-interface": "grpc"}
+
+
+class Call:
+    """One call of one visitor."""
+
+    def __init__(
+        self, context: Any, asking: Asking, visitor: Visitor, deps: Deps, standing: Standing, alone: str | None
+    ) -> None:
+        self._context, self.visitor, self.standing = context, visitor, standing
+        session = next((name for name in map(asking.header, NAMED_BY_HEADERS) if is_filled_in(name)), None)
+        self.moor = Visit(deps, visitor, session=session, run=asking.header(b"x-agent-run-id"))
+        self.parent = session or visitor.session_id
+        self.desk = TaskDesk(self.moor, alone=alone)
+
+    @property
+    def timeout(self) -> float | None:
+        """Seconds until the caller stops waiting."""
+        left = self._context.time_remaining()
+        return None if left is None or left > LONGEST_DEADLINE else max(0.001, float(left))
+
+    async def check_session(self, ref: str) -> None:
+        """Raise OutOfReach if a session's token does not reach this one; what is not there yet will hang on its own."""
+        if self.visitor.session_id is None:
+            return
+        if self.parent != self.visitor.session_id:
+            await check_one(self.moor, self.visitor, "parent", self.parent)
+        try:
+            await self.moor.get(ref)
+        except SessionNotFound:
+            return
+        await check_one(self.moor, self.visitor, "ref", ref)
+
+    async def open_session(self, ref: str) -> None:
+        """Make a session that is not known, under the one that calls. Raises OutOfReach, InvalidId."""
+        await self.check_session(ref)
+        try:
+            await self.moor.get(ref)
+        except SessionNotFound:
+            with suppress(IdTaken):  # somebody was faster
+                await self.moor.create(session_id=ref, parent=self.parent)
+
+    def check_no_token(self) -> None:
+        """Raise OutOfReach for whoever comes with a session's token."""
+        if self.visitor.session_id is not None:
+            raise OutOfReach(self.visitor.session_id)
+
+
+class Rpc:
+    """One method of a service: what answers it, and the scope it takes."""
+
+    def __init__(self, scope: Scope, function: Callable[[Call, Any], Any]) -> None:
+        self.scope, self.function = scope, function

@@ -1,0 +1,153 @@
+"""The gRPC door: every call passes the gate, is answered by one function, or by the error that ended it.
+
+Services and their methods come from the descriptors of proto/; what answers each is in a table by name. Errors leave
+with the status of the one table of errors, and with the session's id, their code and their facts as trailing metadata.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import AsyncIterator, Callable
+from itertools import count
+from os import urandom
+from typing import Any
+
+import grpc
+from google.protobuf.message import DecodeError
+from google.protobuf.message_factory import GetMessageClass
+
+from moorage.core.codec import encode
+from moorage.core.errors import Forbidden, InvalidField, MoorageError, edge_of
+from moorage.doors.grpc.calls import Asking, Call, Rpc
+from moorage.doors.grpc.watching import Operation, Watch
+from moorage.doors.http.gate import Gate
+from moorage.doors.http.places import Places
+from moorage.doors.http.refusals import Unexpected
+from moorage.doors.http.standing import Standing
+from moorage.service.about import working_on
+from moorage.service.deps import Deps
+
+log = logging.getLogger(__name__)
+
+MAX_DETAILS = 1000  # characters of a message
+MAX_FACTS = 4096  # bytes: metadata is small
+SESSION, CODE, FACTS = "session-id", "error-code", "error-bin"
+
+Rpcs = dict[str, Rpc]  # by the name of the method
+
+
+class GrpcDoor:
+    """Answers gRPC calls on one store."""
+
+    def __init__(
+        self, deps_of: Callable[[str], Deps], gate: Gate, places: Places, watch: Watch, *, alone: str | None = None
+    ) -> None:
+        """`alone`: there is nobody here but this agent or tool."""
+        self._deps_of, self._gate, self._alone = deps_of, gate, alone
+        self._places, self._watch = places, watch
+        self._calls, self._mark = count(1), urandom(4).hex()
+
+    def handlers(self, service: Any, rpcs: Rpcs) -> Any:
+        """What answers the methods of a service, given its descriptor."""
+        methods = {method.name: self._handler(method, rpcs[method.name]) for method in service.methods}
+        return grpc.method_handlers_generic_handler(service.full_name, methods)
+
+    def _handler(self, method: Any, rpc: Rpc) -> Any:
+        read = _reading(GetMessageClass(method.input_type))
+        if method.server_streaming:
+            return grpc.unary_stream_rpc_method_handler(self._streaming(Operation(method), rpc), read, _written)
+        return grpc.unary_unary_rpc_method_handler(self._answering(Operation(method), rpc), read, _written)
+
+    def _answering(self, operation: Operation, rpc: Rpc) -> Any:
+        async def answer(request: Any, context: Any) -> Any:
+            about = self._about(request)
+            with self._watch.call(operation, context, **about), working_on(**about):
+                try:
+                    return await rpc.function(await self._admitted(request, context, rpc, about), request)
+                except Exception as error:
+                    await _refuse(context, error, about.get("session", ""))
+
+        return answer
+
+    def _streaming(self, operation: Operation, rpc: Rpc) -> Any:
+        async def stream(request: Any, context: Any) -> AsyncIterator[Any]:
+            about = self._about(request)
+            with self._watch.call(operation, context, **about):
+                try:
+                    call = await self._admitted(request, context, rpc, about)
+                    with self._places.place_for(call.visitor):
+                        async for piece in rpc.function(call, request):
+                            yield piece
+                            await call.standing.check()
+                except Exception as error:
+                    await _refuse(context, error, about.get("session", ""))
+
+        return stream
+
+    def _about(self, request: Any) -> dict[str, str]:
+        """Ids of what a call is about, as far as it says: the session, the task, and the call itself."""
+        told = {"session": _session_of(request), "task": getattr(request, "task_id", "")}
+        return {"request_id": self._request_id(), **{name: value for name, value in told.items() if value}}
+
+    async def _admitted(self, request: Any, context: Any, rpc: Rpc, about: dict[str, str]) -> Call:
+        """The call, let in. Raises what a stranger is told."""
+        asking = Asking(context, about["request_id"])
+        visitor = await self._gate.admit(asking)
+        if rpc.scope not in visitor.scopes:
+            raise Forbidden(rpc.scope.value)
+        if request is None:
+            raise InvalidField("request", "is no message of this method")
+        standing = Standing(lambda: self._gate.look_at(asking))
+        return Call(context, asking, visitor, self._deps_of(visitor.caller.owner), standing, self._alone)
+
+    def _request_id(self) -> str:
+        """By which a call is known, as long as nobody gave it a name."""
+        return f"{self._mark}-{next(self._calls)}"
+
+
+def _reading(kind: Any) -> Callable[[bytes], Any]:
+    """A message out of bytes; None if they are none. (An exception here would leave as an error of ours.)"""
+    parse = kind.FromString
+
+    def read(data: bytes) -> Any:
+        try:
+            return parse(data)
+        except DecodeError:
+            return None
+
+    return read
+
+
+def _written(answer: Any) -> bytes:
+    """A message, or what was made of one for all who get it."""
+    return answer if isinstance(answer, bytes) else answer.SerializeToString()
+
+
+def _session_of(request: Any) -> str:
+    """The session that a request names, to be named by whatever becomes of it."""
+    for name in ("session_id", "session"):
+        if (value := getattr(request, name, "")) and isinstance(value, str):
+            return value
+    return ""
+
+
+async def _refuse(context: Any, error: Exception, session: str) -> None:
+    """End a call with an error."""
+    if isinstance(error, grpc.aio.AbortError):
+        raise error
+    if not isinstance(error, MoorageError):
+        log.error("a call failed", exc_info=error, extra={"session": session or None})
+        error = Unexpected()
+    code = getattr(grpc.StatusCode, edge_of(error).grpc)
+    session = session or str(error.facts.get("session_id") or "")
+    await context.abort(code, error.message[:MAX_DETAILS], trailing_metadata=_trailing(error, session))
+
+
+def _trailing(error: MoorageError, session: str) -> tuple[tuple[str, str | bytes], ...]:
+    facts = encode(error.to_dict())
+    told: list[tuple[str, str | bytes]] = [(CODE, error.code)]
+    if len(facts) <= MAX_FACTS:
+        told.append((FACTS, facts))
+    if session and session.isascii() and session.isprintable():
+        told.append((SESSION, session[:MAX_FACTS]))
+    return tuple(told)

@@ -1,0 +1,377 @@
+"""AgentService, ToolService and TaskWorker: agents, workers and tools by name, with session ids that recall."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import Counter, OrderedDict
+from collections.abc import AsyncIterator, Iterator
+from contextlib import contextmanager
+from time import monotonic, time
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+from msgspec.structs import replace
+
+from moorage import __version__, config
+from moorage.agents.grpc import LOST, UNREACHABLE, texts_of
+from moorage.agents.router import router
+from moorage.core.agent import AgentDefinition, AgentKind, AgentRole
+from moorage.core.codec import encode_text
+from moorage.core.errors import AgentFailed, AgentNotFound, AgentUnreachable, InvalidField, TaskNotFound
+from moorage.core.key import Scope
+from moorage.core.registration import USUAL_LEASE, Registration, new_registration
+from moorage.core.tool import Tool, ToolOperation
+from moorage.doors.grpc.calls import Call, Rpc
+from moorage.doors.grpc.door import Rpcs
+from moorage.protobuf import agent_platform_pb2 as pb
+from moorage.service.memory import Memory
+from moorage.tasks import Answer, Task
+
+log = logging.getLogger(__name__)
+
+MOST_TASKS = 10_000  # whose state is remembered; the oldest are forgotten first
+MAX_OPERATIONS = 100
+
+
+class Record(Struct, frozen=True, kw_only=True):
+    """What became of a task."""
+
+    agent: str
+    session: str
+    status: str = "running"
+    error: str = ""
+    started_at: float
+    ended_at: float = 0.0
+    token: str | None = None  # of whose session's it was
+
+
+class Platform:
+    """The three services of one server."""
+
+    def __init__(self) -> None:
+        self._began = monotonic()
+        self._tasks: OrderedDict[tuple[str, str], Record] = OrderedDict()
+        self._active: Counter[str] = Counter()
+        self._completed: Counter[str] = Counter()
+
+    def rpcs(self) -> dict[str, Rpcs]:
+        """What answers which method, by service."""
+        read, write, admin = Scope.READ, Scope.WRITE, Scope.ADMIN
+        return {
+            "AgentService": {
+                "ExecuteTask": Rpc(write, self.execute_task),
+                "StreamTask": Rpc(write, self.stream_task),
+                "GetStatus": Rpc(read, self.get_status),
+                "RegisterAgent": Rpc(admin, self.register_agent),
+                "ListAgents": Rpc(read, self.list_agents),
+            },
+            "ToolService": {
+                "ExecuteTool": Rpc(write, self.execute_tool),
+                "ListTools": Rpc(read, self.list_tools),
+                "RegisterTool": Rpc(admin, self.register_tool),
+            },
+            "TaskWorker": {
+                "ProcessTask": Rpc(write, self.process_task),
+                "GetTaskStatus": Rpc(read, self.get_task_status),
+                "ListWorkers": Rpc(read, self.list_workers),
+            },
+        }
+
+    # Tasks --------------------------------------------------------------------------------------
+
+    async def execute_task(self, call: Call, request: pb.TaskRequest) -> pb.TaskResponse:
+        """The agent's whole answer."""
+        task = await self._task(call, request)
+        with self._noted(call, task):
+            answer = self._judged(call, task, await call.desk.execute(task))
+        return _response(request, answer)
+
+    async def process_task(self, call: Call, request: pb.TaskRequest) -> pb.TaskResponse:
+        """A worker's answer. Raises AgentNotFound for what is no worker."""
+        if (await call.desk.agent(request.agent_id)).role is not AgentRole.WORKER:
+            raise AgentNotFound(request.agent_id)
+        return await self.execute_task(call, request)
+
+    async def stream_task(self, call: Call, request: pb.TaskRequest) -> AsyncIterator[pb.TaskChunk]:
+        """The agent's answer in pieces; each has the session's id."""
+        task = await self._task(call, request)
+        with self._noted(call, task):
+            async for chunk in call.desk.stream(task):
+                piece = pb.TaskChunk(task_id=request.task_id, content=chunk.text, session_id=request.session_id)
+                if chunk.answer is not None:
+                    answer = self._judged(call, task, chunk.answer)
+                    if not answer.success:
+                        raise AgentFailed(task.agent, answer.error, answer.reason)
+                    piece.is_final = True
+                    piece.response.CopyFrom(_response(request, answer))
+                yield piece
+
+    async def _task(self, call: Call, request: pb.TaskRequest) -> Task:
+        session = request.session_id or None
+        memory = _memory(request) if request.HasField("memory") else None
+        if session is not None and memory is None:
+            await call.check_session(session)
+            log.debug("task %s for %s in session %s", request.task_id or "without an id", request.agent_id, session)
+        return Task(
+            agent=request.agent_id,
+            input=request.input,
+            task_id=request.task_id,
+            parameters=dict(request.parameters),
+            tools=list(request.tool_ids),
+            session=session,
+            parent=call.parent,
+            memory=memory,
+            timeout=call.timeout,
+        )
+
+    @contextmanager
+    def _noted(self, call: Call, task: Task) -> Iterator[None]:
+        """Remember what becomes of a task."""
+        self._active[task.agent] += 1
+        token = call.visitor.session_id
+        self._note(call, task, Record(agent=task.agent, session=task.session or "", started_at=time(), token=token))
+        try:
+            yield
+        except (asyncio.CancelledError, GeneratorExit):
+            self._end(call, task, "cancelled")
+            raise
+        except Exception as error:
+            self._end(call, task, "failed", str(error))
+            raise
+        finally:
+            self._active[task.agent] -= 1
+            if not self._active[task.agent]:
+                del self._active[task.agent]
+
+    def _judged(self, call: Call, task: Task, answer: Answer) -> Answer:
+        """The answer, noted. Raises AgentUnreachable if nobody was there to give one."""
+        if answer.reason in (UNREACHABLE, LOST):
+            raise AgentUnreachable(task.agent, answer.error, is_unsure=answer.reason == LOST)
+        self._end(call, task, "completed" if answer.success else "failed", answer.error)
+        self._completed[task.agent] += answer.success
+        return answer
+
+    def _note(self, call: Call, task: Task, record: Record) -> None:
+        if task.task_id:
+            place = (call.visitor.caller.owner, task.task_id)
+            self._tasks[place] = record
+            self._tasks.move_to_end(place)
+            if len(self._tasks) > MOST_TASKS:
+                self._tasks.popitem(last=False)
+
+    def _end(self, call: Call, task: Task, status: str, error: str = "") -> None:
+        record = self._tasks.get((call.visitor.caller.owner, task.task_id))
+        if record is not None and record.status == "running":
+            ended = replace(record, status=status, error=error, ended_at=time())
+            self._tasks[(call.visitor.caller.owner, task.task_id)] = ended
+
+    async def get_task_status(self, call: Call, request: pb.TaskStatusRequest) -> pb.TaskStatusResponse:
+        """What became of a task. Raises TaskNotFound for one that this process does not remember."""
+        record = self._tasks.get((call.visitor.caller.owner, request.task_id))
+        if record is None or call.visitor.session_id not in (None, record.token):
+            raise TaskNotFound(request.task_id)
+        return pb.TaskStatusResponse(
+            task_id=request.task_id,
+            status=record.status,
+            agent_id=record.agent,
+            session_id=record.session,
+            error=record.error,
+            started_at=record.started_at,
+            ended_at=record.ended_at,
+        )
+
+    # Who is there -------------------------------------------------------------------------------
+
+    async def get_status(self, call: Call, request: pb.StatusRequest) -> pb.StatusResponse:
+        """How an agent does, or the server."""
+        response = pb.StatusResponse(
+            agent_id=request.agent_id,
+            version=__version__,
+            uptime_seconds=monotonic() - self._began,
+            session_id=request.session_id,
+        )
+        if request.session_id:
+            await call.check_session(request.session_id)
+            response.session_status = (await call.moor.get(request.session_id)).status
+        if not request.agent_id:
+            response.status, response.active_tasks = "serving", self._active.total()
+            response.completed_tasks = self._completed.total()
+            return response
+        agent = (await call.desk.agents()).get(request.agent_id)
+        if agent is None:
+            raise AgentNotFound(request.agent_id)
+        response.status = await _status_of(agent)
+        response.active_tasks, response.completed_tasks = self._active[agent.name], self._completed[agent.name]
+        return response
+
+    async def list_agents(self, call: Call, request: pb.ListAgentsRequest) -> pb.ListAgentsResponse:
+        """All agents; workers are listed by their own service."""
+        return pb.ListAgentsResponse(agents=await _infos(call, AgentRole.AGENT))
+
+    async def list_workers(self, call: Call, request: pb.ListWorkersRequest) -> pb.ListWorkersResponse:
+        """All workers."""
+        return pb.ListWorkersResponse(workers=await _infos(call, AgentRole.WORKER))
+
+    async def register_agent(self, call: Call, request: pb.RegisterAgentRequest) -> pb.RegisterAgentResponse:
+        """Begin or renew a lease for an agent or a worker at an endpoint."""
+        call.check_no_token()
+        role = request.role or AgentRole.AGENT.value
+        if role == AgentRole.TOOL.value:
+            raise InvalidField("role", "is 'tool'; tools are registered at ToolService.RegisterTool")
+        offer = new_registration(
+            request.agent_id,
+            role,
+            request.endpoint,
+            request.lease_seconds,
+            call.moor.deps.clock.now(),
+            description=request.description or request.name,
+        )
+        await _register(call, offer)
+        seconds = request.lease_seconds or USUAL_LEASE
+        return pb.RegisterAgentResponse(success=True, agent_id=request.agent_id, lease_seconds=seconds)
+
+    # Tools --------------------------------------------------------------------------------------
+
+    async def execute_tool(self, call: Call, request: pb.ToolRequest) -> pb.ToolResponse:
+        """What a tool answers; one that refuses says why."""
+        session = request.session_id or None
+        if session is not None:
+            await call.check_session(session)
+            log.debug("tool %s in session %s", request.tool_id, session)
+        answer = await call.desk.call_tool(
+            request.tool_id,
+            request.operation or None,
+            dict(request.parameters),
+            session=session,
+            parent=call.parent,
+            timeout=call.timeout,
+        )
+        return pb.ToolResponse(
+            success=answer.success,
+            result=_text(answer.result) if answer.success else "",
+            error=answer.error or "",
+            session_id=request.session_id,
+        )
+
+    async def list_tools(self, call: Call, request: pb.ListToolsRequest) -> pb.ListToolsResponse:
+        """All tools, with what each of their operations takes."""
+        tools, left = await call.desk.tools(), _left(call, AgentRole.TOOL)
+        return pb.ListToolsResponse(tools=[_tool_info(tool, left) for tool, _ in tools.values()])
+
+    async def register_tool(self, call: Call, request: pb.RegisterToolRequest) -> pb.RegisterToolResponse:
+        """Begin or renew a lease for a tool at an endpoint."""
+        call.check_no_token()
+        offer = new_registration(
+            request.tool_id,
+            AgentRole.TOOL.value,
+            request.endpoint,
+            request.lease_seconds,
+            call.moor.deps.clock.now(),
+            description=request.description or request.name,
+            operations=_operations(request),
+        )
+        await _register(call, offer)
+        seconds = request.lease_seconds or USUAL_LEASE
+        return pb.RegisterToolResponse(success=True, tool_id=request.tool_id, lease_seconds=seconds)
+
+
+async def _register(call: Call, registration: Registration) -> None:
+    """Begin or renew a registration. Raises AgentExists if somebody else has the name for good."""
+    await asyncio.to_thread(config.check_free, registration.name)
+    await call.moor.deps.registered.add(registration)
+
+
+async def _status_of(agent: AgentDefinition) -> str:
+    if not agent.enabled:
+        return "disabled"
+    is_there = agent.kind is not AgentKind.GRPC or await router(config.environment).is_reachable(agent.endpoint)
+    return "available" if is_there else "unavailable"
+
+
+def _response(request: pb.TaskRequest, answer: Answer) -> pb.TaskResponse:
+    metadata = texts_of(answer.metadata)
+    if request.session_id:
+        metadata.setdefault("session_id", request.session_id)
+    return pb.TaskResponse(
+        task_id=request.task_id,
+        output=answer.output,
+        success=answer.success,
+        error=answer.error,
+        metadata=metadata,
+        session_id=request.session_id,
+        context=encode_text(answer.context) if answer.context and request.HasField("memory") else "",
+    )
+
+
+def _text(value: Any) -> str:
+    """A text as it is, any other value as JSON."""
+    return value if isinstance(value, str) else encode_text(value)
+
+
+def _memory(request: pb.TaskRequest) -> Memory:
+    """What a router tells of a session that it keeps itself."""
+    told = request.memory
+    try:
+        context = msgspec.json.decode(told.context, type=dict[str, Any]) if told.context else {}
+    except msgspec.MsgspecError:
+        raise InvalidField("memory.context", "must be a JSON object") from None
+    history = [{"role": said.role, "content": said.content} for said in told.history]
+    return Memory(history=history, context=context, turns=told.turns)
+
+
+async def _infos(call: Call, role: AgentRole) -> list[pb.AgentInfo]:
+    every, left = await call.desk.agents(), _left(call, role)
+    agents = [agent for agent in every.values() if agent.role is role and agent.enabled]
+    return [_info(agent, left) for agent in sorted(agents, key=lambda each: each.name)]
+
+
+def _info(agent: AgentDefinition, left: dict[str, float]) -> pb.AgentInfo:
+    return pb.AgentInfo(
+        agent_id=agent.name,
+        name=agent.name,
+        description=agent.description,
+        kind=agent.kind.value,
+        role=agent.role.value,
+        endpoints=agent.endpoint,
+        lease_seconds=left.get(agent.name, 0.0),
+    )
+
+
+def _tool_info(tool: Tool, left: dict[str, float]) -> pb.ToolInfo:
+    operations = [
+        pb.ToolOperation(name=name, description=each.description, parameters=encode_text(each.parameters))
+        for name, each in tool.operations.items()
+    ]
+    return pb.ToolInfo(
+        tool_id=tool.name,
+        name=tool.name,
+        description=tool.description,
+        operations=operations,
+        endpoints=tool.endpoints,
+        lease_seconds=left.get(tool.name, 0.0),
+    )
+
+
+def _left(call: Call, role: AgentRole) -> dict[str, float]:
+    """Seconds that registrations have left, by name; of several endpoints, the one that stays longest."""
+    deps, left = call.moor.deps, dict[str, float]()
+    for each in deps.registered.live():
+        if (each.role is AgentRole.TOOL) is (role is AgentRole.TOOL):
+            seconds = (each.until - deps.clock.now()).total_seconds()
+            left[each.name] = max(left.get(each.name, 0.0), seconds)
+    return left
+
+
+def _operations(request: pb.RegisterToolRequest) -> dict[str, ToolOperation]:
+    if len(request.operations) > MAX_OPERATIONS:
+        raise InvalidField("operations", f"are {len(request.operations)}, at most {MAX_OPERATIONS} are allowed")
+    found = {}
+    for each in request.operations:
+        try:
+            schema = msgspec.json.decode(each.parameters, type=dict[str, Any]) if each.parameters else {}
+        except msgspec.MsgspecError:
+            raise InvalidField("operations", f"{each.name[:100]!r} has parameters that are no JSON schema") from None
+        found[each.name] = ToolOperation(description=each.description, parameters=schema)
+    return found

@@ -1,0 +1,40 @@
+"""What comes with Moorage, each alone behind gRPC: to try a router with, and to begin one's own from.
+
+It remembers sessions in memory, for as long as it runs. A router that keeps them itself sends what is to be known.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+
+from moorage import config
+from moorage.agents.builtin import DEFINITIONS
+from moorage.agents.router import close_router
+from moorage.agents.weather import WEATHER
+from moorage.core.agent import AgentRole
+from moorage.doors.grpc.server import GrpcServer, Tls
+from moorage.doors.http.gate import Gate
+
+SAMPLES = (*DEFINITIONS, WEATHER.name)
+
+
+async def serve_sample(name: str, host: str, port: int, tls: Tls | None = None) -> None:
+    """Serve one of them until SIGTERM or SIGINT."""
+    stop = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, stop.set)
+    deps = config.open_deps("memory://", threaded=True)
+    server = GrpcServer(deps, Gate(deps, any_host=True), alone=name, services=services_of(name))
+    listening = await server.start(host, port, tls)
+    print(f"{name} answers at {host}:{listening}", flush=True)
+    await server.run(stop)
+    await close_router()
+    await deps.store.close()
+
+
+def services_of(name: str) -> tuple[str, ...]:
+    """The services that fit what it is."""
+    if name == WEATHER.name:
+        return ("ToolService",)
+    return ("AgentService", "TaskWorker") if DEFINITIONS[name].role is AgentRole.WORKER else ("AgentService",)

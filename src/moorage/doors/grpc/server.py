@@ -1,0 +1,146 @@
+"""A gRPC server in the event loop of `serve`: the services, reflection, health, TLS, limits, a graceful end.
+
+Several processes may listen at one port (the kernel hands each connection to one of them), so `serve --workers` has the
+gRPC door in every worker.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import Callable
+from typing import Any
+
+import grpc
+from grpc_health.v1 import health, health_pb2_grpc
+from grpc_reflection.v1alpha import reflection
+from msgspec import Struct
+
+from moorage.core.errors import InvalidField, StoreUnavailable
+from moorage.doors.grpc.door import GrpcDoor
+from moorage.doors.grpc.health import Health
+from moorage.doors.grpc.platform import Platform
+from moorage.doors.grpc.sessions import Sessions
+from moorage.doors.grpc.watching import Watch
+from moorage.doors.http.gate import Gate
+from moorage.doors.http.health import Heart
+from moorage.doors.http.places import Places
+from moorage.protobuf import agent_platform_pb2, sessions_pb2
+from moorage.service.deps import Deps
+
+FINISH_WITHIN = 10.0  # seconds that begun calls have when the server is told to stop
+MAX_MESSAGE = 4 * 1024 * 1024
+OPTIONS = [
+    ("grpc.max_receive_message_length", MAX_MESSAGE),
+    ("grpc.max_send_message_length", 16 * 1024 * 1024),
+    ("grpc.max_metadata_size", 16 * 1024),
+    ("grpc.keepalive_time_ms", 30_000),  # a client that fell silent is asked whether it is there
+    ("grpc.keepalive_timeout_ms", 10_000),
+    ("grpc.keepalive_permit_without_calls", 1),
+    ("grpc.http2.min_ping_interval_without_data_ms", 10_000),  # who asks us more often than that is sent away
+]
+
+
+class Tls(Struct, frozen=True, kw_only=True):
+    """The files of a certificate; with `client_ca`, clients have to show one of theirs."""
+
+    cert: str
+    key: str
+    client_ca: str | None = None
+
+
+class GrpcServer:
+    """The gRPC side of one server process."""
+
+    def __init__(
+        self,
+        deps: Deps,
+        gate: Gate,
+        *,
+        deps_of: Callable[[str], Deps] | None = None,
+        alone: str | None = None,
+        services: tuple[str, ...] | None = None,
+        shared: bool = False,
+        heart: Heart | None = None,
+        places: Places | None = None,
+        watch: Watch | None = None,
+    ) -> None:
+        """`alone`: one agent or tool; `services` by name, if not all. `shared`: others listen at its port, too.
+
+        `places` are those of the other doors' streams, too; `watch` is told of every call.
+        """
+        limits = deps.settings.server
+        places = places or Places(limits.streams, limits.streams_per_visitor)
+        self._door = GrpcDoor(deps_of or (lambda _: deps), gate, places, watch or Watch(), alone=alone)
+        self._server = grpc.aio.server(options=[*OPTIONS, ("grpc.so_reuseport", int(shared))])
+        self._sessions, names = Sessions(), []
+        platform = Platform().rpcs()
+        for service in _services():
+            if services is None or service.name in services:
+                rpcs = self._sessions.rpcs() if service.name == "SessionService" else platform[service.name]
+                self._server.add_generic_rpc_handlers((self._door.handlers(service, rpcs),))
+                names.append(service.full_name)
+        self._health = Health(deps, tuple(names), heart)
+        health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)
+        reflection.enable_server_reflection((*names, health.SERVICE_NAME, reflection.SERVICE_NAME), self._server)
+        self.port = 0
+
+    async def start(self, host: str, port: int, tls: Tls | None = None) -> int:
+        """Listen; the port. Raises StoreUnavailable if something else does."""
+        place = f"[{host.strip('[]')}]:{port}" if ":" in host else f"{host or '0.0.0.0'}:{port}"
+        try:
+            if tls is None:
+                self.port = self._server.add_insecure_port(place)
+            else:
+                self.port = self._server.add_secure_port(place, await asyncio.to_thread(_credentials, tls))
+        except RuntimeError:
+            self.port = 0
+        if not self.port:
+            why = f"{host} port {port} cannot be listened at by gRPC; another server may be running: give --grpc-port"
+            raise StoreUnavailable(why, store=place)
+        await self._server.start()
+        return self.port
+
+    async def run(self, stop: asyncio.Event) -> None:
+        """Answer until told to stop; then finish what was begun, and end the streams."""
+        try:
+            await self._health.keep_looking(stop)
+        finally:
+            await self.close()
+
+    async def close(self, within: float = FINISH_WITHIN) -> None:
+        """Take no more calls and end those that there are."""
+        self._sessions.close()
+        await self._server.stop(within)
+
+
+def _services() -> list[Any]:
+    files = (agent_platform_pb2.DESCRIPTOR, sessions_pb2.DESCRIPTOR)
+    return [service for file in files for service in file.services_by_name.values()]
+
+
+def _credentials(tls: Tls) -> Any:
+    roots = None if tls.client_ca is None else _read(tls.client_ca)
+    pairs = [(_read(tls.key), _read(tls.cert))]
+    return grpc.ssl_server_credentials(pairs, roots, require_client_auth=roots is not None)
+
+
+def _read(path: str) -> bytes:
+    try:
+        with open(path, "rb") as file:
+            return file.read()
+    except OSError as error:
+        raise InvalidField("tls", f"file {path} cannot be read ({error.strerror})") from None
+
+
+def shared_port(host: str, port: int) -> socket.socket:
+    """A place that several processes can listen at, kept for them. Raises StoreUnavailable."""
+    try:
+        [(family, _, _, _, place), *_] = socket.getaddrinfo(host.strip("[]"), port, type=socket.SOCK_STREAM)
+        kept = socket.socket(family)
+        kept.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+        kept.bind(place)
+    except OSError as error:
+        why = f"{host} port {port} cannot be listened at by gRPC ({error.strerror or error}); give --grpc-port"
+        raise StoreUnavailable(why, store=host) from error
+    return kept

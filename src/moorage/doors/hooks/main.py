@@ -1,0 +1,232 @@
+"""`moorage-hook`: one event on standard input, one answer on standard output, exit code 0.
+
+A hook must not break its host. Whatever goes wrong is one line on standard error and a
+safe answer; what could not be stored goes to the spool. Only a denial that was asked
+for in the configuration ends with exit code 2.
+
+Nothing heavy is loaded before the event is read: most of a hook's time is its start.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from contextlib import suppress
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from moorage.doors.hooks.desk import Answer
+    from moorage.doors.hooks.work import Work
+
+MAX_INPUT = 16 * 1024 * 1024
+MAX_LINE = 500  # characters of a complaint
+CEILING = 1.9  # seconds, from the first byte we wait for to the answer
+TIME_TO_GIVE_UP = 0.2  # of those: when the work hangs, for the spool
+QUIET = 0.5  # seconds without another byte: the host may have forgotten to close, and have sent all there is
+TEST = "--test"
+
+USAGE = """\
+usage: moorage-hook [pre-delegate | subagent-stop] [--create] [--url URL] < EVENT.json
+
+  pre-delegate    may earlier work be picked up? Reads {agent_name, task_id, agent_id?, task_description, metadata}
+  subagent-stop   close a session. Reads {task_id, agent, agent_id?, exit_code?, output?, tier?, tags?}
+  (neither)       an event of Claude Code, told apart by its hook_event_name
+
+  --create        pre-delegate opens a session if there is none to pick up
+  --url URL       the store; otherwise MOORAGE_URL, else the file in the data folder
+  --test          try it on a store of its own and say what happened
+  --version, --help
+
+examples:
+  echo '{"agent_name": "terraform-architect", "task_id": "T001"}' | moorage-hook pre-delegate
+  echo '{"agent": "terraform-architect", "task_id": "T001", "exit_code": 0}' | moorage-hook subagent-stop
+  moorage-hook pre-delegate --test
+  moorage hooks install        # for Claude Code
+"""
+
+
+class Call:
+    """What the command line asks for."""
+
+    __slots__ = ("command", "create", "url", "wants")
+
+    def __init__(self, arguments: Sequence[str]) -> None:
+        self.command, self.url, self.create, self.wants = "", None, False, ""
+        rest = iter(arguments)
+        for argument in rest:
+            if argument == "--url":
+                if (url := next(rest, None)) is None:
+                    complain("--url is left out: it needs a value")
+                self.url = url
+            elif argument.startswith("--url="):
+                self.url = argument.removeprefix("--url=")
+            elif argument == "--create":
+                self.create = True
+            elif argument in (TEST, "--version", "--help", "-h"):
+                self.wants = argument
+            elif argument in COMMANDS and not self.command:
+                self.command = argument
+            else:
+                complain(f"{argument!r} means nothing here and is left out; see moorage-hook --help")
+
+
+COMMANDS = ("pre-delegate", "subagent-stop")
+
+
+def main() -> None:
+    """Answer one event and end the process."""
+    _fill_gaps()
+    try:
+        code = _main(sys.argv[1:])
+    except KeyboardInterrupt:
+        code = 130
+    os._exit(code)  # everything is closed and flushed: taking the interpreter apart would cost another 8 ms
+
+
+def _fill_gaps() -> None:
+    """Open what is closed of the standard streams: our next file would take its number, and get what is said there."""
+    while (number := os.open(os.devnull, os.O_RDWR)) <= 2:
+        continue
+    os.close(number)
+
+
+def _main(arguments: Sequence[str]) -> int:
+    call = Call(arguments)
+    if call.wants == TEST:
+        from moorage.doors.hooks.selftest import run
+
+        return run()
+    if call.wants:
+        return _tell_about(call.wants)
+    try:
+        return _answer(call)
+    except Exception as error:  # whatever it is, the host goes on
+        complain(f"this should not have happened ({type(error).__name__}: {error}); nothing was done")
+        return write(b"{}\n")
+
+
+def _tell_about(wanted: str) -> int:
+    from moorage import __version__
+
+    sys.stdout.write(f"moorage-hook {__version__}\n" if wanted == "--version" else USAGE)
+    sys.stdout.flush()
+    return 0
+
+
+def _answer(call: Call) -> int:
+    from moorage.doors.start import start_lean
+
+    start_lean()
+    deadline, is_typed = time.monotonic() + CEILING, os.isatty(0)
+    if is_typed:
+        complain("reading an event from the terminal; Ctrl-D ends it")
+    raw = read_input(float("inf") if is_typed else deadline - TIME_TO_GIVE_UP)
+    if is_typed:
+        deadline = time.monotonic() + CEILING
+    from moorage.doors.hooks.work import Work
+
+    return say_in_time(Work(call.command, raw, url=call.url, create=call.create, deadline=deadline))
+
+
+def read_input(deadline: float) -> bytes | None:
+    """All of standard input; None if it is too long or does not end in time."""
+    from select import select
+
+    parts: list[bytes] = []
+    size = 0
+    try:
+        while (left := deadline - time.monotonic()) > 0:
+            if not select([0], [], [], min(left, QUIET))[0]:
+                if _is_whole(parts):
+                    return b"".join(parts)
+                continue
+            part = os.read(0, 1 << 16)
+            if not part:
+                return _within_limit(parts, size)
+            size += len(part)
+            if size <= MAX_INPUT:  # the rest is read and forgotten, so that whoever writes it is not left waiting
+                parts.append(part)
+    except OSError as error:
+        complain(f"standard input cannot be read ({error.strerror}); nothing was done")
+        return None
+    complain("standard input did not end in time; nothing was done")
+    return None
+
+
+def _within_limit(parts: list[bytes], size: int) -> bytes | None:
+    if size <= MAX_INPUT:
+        return b"".join(parts)
+    complain(f"standard input is longer than {MAX_INPUT} bytes; nothing was done")
+    return None
+
+
+def _is_whole(parts: list[bytes]) -> bool:
+    """Whether it can be all: an object of JSON is never the beginning of another."""
+    if not parts or not parts[-1].rstrip().endswith(b"}"):
+        return False
+    from msgspec import DecodeError, json
+
+    try:
+        return isinstance(json.decode(b"".join(parts)), dict)
+    except (DecodeError, UnicodeDecodeError, RecursionError):
+        return False
+
+
+def say_in_time(work: Work) -> int:
+    """Say the answer; the exit code. If the work hangs (a disk that does not respond), somebody else says one."""
+    from _thread import allocate_lock, start_new_thread
+
+    turn = allocate_lock()  # whoever gets it speaks
+
+    def speak(give: Callable[[], Answer]) -> None:
+        answer = give()
+        if turn.acquire(blocking=False):
+            os._exit(say(answer))
+
+    def speak_at_last() -> None:
+        time.sleep(TIME_TO_GIVE_UP)
+        speak(work.last_word)
+
+    def watch() -> None:
+        time.sleep(max(0.0, work.deadline - TIME_TO_GIVE_UP - time.monotonic()))
+        if not turn.locked():
+            start_new_thread(speak_at_last, ())
+            speak(work.give_up)
+
+    with suppress(RuntimeError):  # no threads to be had: it will go well, most likely
+        start_new_thread(watch, ())
+    answer = work.answer()
+    while not turn.acquire(blocking=False):
+        time.sleep(1)  # the other one is about to end this process
+    return say(answer)
+
+
+def say(answer: Answer) -> int:
+    """Write the answer; the exit code."""
+    if answer.complaint:
+        complain(answer.complaint, len(answer.complaint) if answer.code else MAX_LINE)
+    return write(answer.encoded(), answer.code)
+
+
+def write(line: bytes, code: int = 0) -> int:
+    """A line on standard output; the exit code."""
+    view = memoryview(line)
+    try:
+        while view:
+            view = view[os.write(1, view) :]
+    except OSError:
+        pass  # the host is gone; it will not miss it
+    return code
+
+
+def complain(message: str, most: int = MAX_LINE) -> None:
+    """One line on standard error."""
+    line = " ".join(f"moorage-hook: {message}".split())
+    try:
+        sys.stderr.write(line[: most + len("moorage-hook: ")] + "\n")
+        sys.stderr.flush()
+    except (OSError, ValueError, AttributeError):  # nobody listens
+        return

@@ -1,0 +1,144 @@
+"""Hooks with JSON of our own: before delegating, and when an agent has stopped."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from moorage.compat.pre_delegate import PHASE_KINDS, as_answer, no_answer, phase_changes, read_request, working_folder
+from moorage.core.errors import InvalidField, utc_text
+from moorage.core.ids import check_label, dated_id
+from moorage.core.session import Session
+from moorage.doors.hooks.desk import Answer, Desk, Json
+from moorage.service.delegation import Place, Question, decide
+from moorage.service.deps import Caller
+
+PRE_DELEGATE, SUBAGENT_STOP = "pre-delegate", "subagent-stop"
+PAGE = 1000
+MAX_EXIT_CODE = 1 << 31
+
+
+def handle(desk: Desk, command: str, event: Json, *, create: bool) -> Answer:
+    """Answer one event."""
+    return pre_delegate(desk, event, create) if command == PRE_DELEGATE else subagent_stop(desk, event)
+
+
+def safe_answer(command: str, event: Json | None, reason: str) -> Json:
+    """The answer when nothing could be found out or done."""
+    if command == PRE_DELEGATE:
+        return no_answer(event, reason)
+    known = event or {}
+    return _stopped(known.get("agent_id"), known, None, reason)
+
+
+# Before delegating ------------------------------------------------------------------------------
+
+
+def pre_delegate(desk: Desk, event: Json, create: bool) -> Answer:
+    """May earlier work be picked up? Every call is recorded as a delegation."""
+    request, caller = read_request(event), desk.caller()
+    create = create or request.create
+    folder = request.project_dir or working_folder()
+    question = Question(
+        place=Place(agent=request.agent_name, task_id=request.task_id, project_dir=folder),
+        session_id=request.agent_id,
+        create=create,
+        parent=desk.parent if create else None,
+        new_id=dated_id(desk.deps.clock.now(), desk.deps.entropy(4)),
+        purpose=request.purpose,
+        metadata=request.metadata,
+    )
+    decided = desk.do(decide(desk.deps, caller, question))
+    complaint = desk.record(decided.delegation)
+    history = _phases(desk, caller, decided.session) if decided.verdict.decision and decided.session else []
+    return Answer(as_answer(decided, history) | {"original_context": event}, complaint)
+
+
+def _phases(desk: Desk, caller: Caller, session: Session) -> list[dict[str, str]]:
+    changes: list[dict[str, str]] = []
+    after = 0
+    while True:
+        work = desk.deps.store.log(caller.owner, session.session_id, after=after, limit=PAGE, kinds=PHASE_KINDS)
+        entries = desk.do(work)
+        changes += phase_changes(entries)
+        if len(entries) < PAGE:
+            return changes
+        after = entries[-1].number
+
+
+# When an agent has stopped ----------------------------------------------------------------------
+
+
+def subagent_stop(desk: Desk, event: Json) -> Answer:
+    """Keep what the agent said and close its session; suspend it if a person is still to be asked."""
+    from moorage.service.hosts import Ending, end_session, only_open_session
+
+    agent_id, agent, task_id = (_text(event, name) for name in ("agent_id", "agent", "task_id"))
+    key = f"{utc_text(desk.deps.clock.now())}:stop"
+    ending = Ending(outcome=_outcome(event), said=_output(event), key=key, metadata=_labels(event))
+    caller = desk.caller()
+    if agent_id is None and agent is not None and task_id is not None:
+        found = desk.do(only_open_session(desk.deps, caller, agent=agent, task_id=task_id))
+        agent_id = None if found is None else found.session_id
+    if agent_id is None:
+        return Answer(_stopped(None, event, None, "no_existing_session"))
+    before = desk.do(desk.deps.store.get(caller.owner, agent_id))
+    session = desk.do(end_session(desk.deps, caller, before.session_id, ending))
+    return Answer(_stopped(session.session_id, event, session, _what_happened(before, session)))
+
+
+def _what_happened(before: Session, after: Session) -> str:
+    if before.is_final:
+        return "session_closed"
+    return "finalized" if after.is_final else "awaiting_approval"
+
+
+def _stopped(agent_id: object, event: Json, session: Session | None, reason: str) -> Json:
+    return {
+        "finalized": session is not None and session.is_final,
+        "outcome": None if session is None else session.state.value,
+        "reason": reason,
+        "agent_id": agent_id,
+        "task_id": event.get("task_id"),
+        "agent": event.get("agent"),
+        "duration_seconds": None if session is None else _duration(session),
+    }
+
+
+def _duration(session: Session) -> float:
+    if session.duration_seconds is not None:
+        return session.duration_seconds
+    return round((session.updated_at - session.created_at).total_seconds(), 3)
+
+
+def _outcome(event: Json) -> str:
+    """By the exit code alone: what an agent writes tells nothing of how it ended."""
+    code = event.get("exit_code")
+    if isinstance(code, str) and code.lstrip("-").isdecimal() and len(code) < 12:
+        code = int(code)
+    if code is None or (type(code) is int and code == 0):
+        return "completed"
+    if type(code) is not int or abs(code) > MAX_EXIT_CODE:
+        raise InvalidField("exit_code", f"is {str(code)[:40]!r}; give a whole number, 0 for success")
+    return "failed"
+
+
+def _output(event: Json) -> str:
+    output = event.get("output")
+    if output is not None and not isinstance(output, str):
+        raise InvalidField("output", "must be text")
+    return output or ""
+
+
+def _labels(event: Json) -> dict[str, Any]:
+    """What goes into the session's metadata."""
+    tier, tags = event.get("tier"), event.get("tags")
+    if tier is not None and not isinstance(tier, (str, int)):
+        raise InvalidField("tier", "must be a text or a number")
+    if tags is not None and not (isinstance(tags, list) and all(isinstance(tag, str) for tag in tags)):
+        raise InvalidField("tags", "must be a list of texts")
+    return {name: value for name, value in (("tier", tier), ("tags", tags)) if value is not None}
+
+
+def _text(event: Json, name: str) -> str | None:
+    value = event.get(name)
+    return None if value is None or value == "" else check_label(name, value, 4096)

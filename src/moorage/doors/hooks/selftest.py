@@ -1,0 +1,79 @@
+"""`--test`: both hooks on a store of their own, step by step."""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+
+from msgspec import json
+
+from moorage import config
+from moorage.doors.hooks.desk import Json
+from moorage.doors.hooks.work import Work
+
+AGENT, TASK = "terraform-architect", "T001"
+
+
+def run() -> int:
+    """Try it, print what happened; 1 if something did not go as it should."""
+    with tempfile.TemporaryDirectory(prefix="moorage-test-") as folder:
+        trial = _Trial(config.sqlite_url(f"{folder}/{config.FILE_NAME}"))
+        print(f"A store of its own: {trial.url}")
+        trial.all_steps()
+    print("All went as it should." if trial.went_well else "Something did not go as it should.")
+    sys.stdout.flush()
+    return 0 if trial.went_well else 1
+
+
+class _Trial:
+    """A session's way through both hooks."""
+
+    def __init__(self, url: str) -> None:
+        self.url, self.went_well = url, True
+
+    def all_steps(self) -> None:
+        """Nothing there, a new session, one that waits for a person, its end."""
+        asked: Json = {"agent_name": AGENT, "task_id": TASK, "task_description": "Plan the change", "metadata": {}}
+        self.step("pre-delegate", asked, "there is nothing to pick up", lambda said: not said["should_resume"])
+        created = self.step(
+            "pre-delegate", {**asked, "create": True}, "a new session", lambda said: bool(said.get("created"))
+        )
+        self.enter_approval(created["agent_id"])
+        self.step(
+            "pre-delegate",
+            asked,
+            "the work that waits for a person can be picked up",
+            lambda said: said["should_resume"] and said["agent_id"] == created["agent_id"],
+        )
+        ended: Json = {"agent": AGENT, "task_id": TASK, "exit_code": 0, "output": "Planned."}
+        self.step("subagent-stop", ended, "suspended: a person was asked", lambda said: said["outcome"] == "suspended")
+        self.enter_executing(created["agent_id"])
+        self.step("subagent-stop", ended, "closed", lambda said: said["outcome"] == "completed")
+
+    def step(self, command: str, event: Json, expected: str, is_right: Callable[[Json], bool]) -> Json:
+        """One call of a hook, and whether it said what it should."""
+        work = Work(command, json.encode(event), url=self.url, create=False, deadline=time.monotonic() + 10)
+        answer = work.answer()
+        right = not answer.complaint and answer.code == 0 and is_right(answer.body)
+        self.went_well = self.went_well and right
+        print(f"{'ok ' if right else 'NO '} {command}: {expected}\n    {json.encode(answer.body).decode()}")
+        if answer.complaint:
+            print(f"    {answer.complaint}")
+        return answer.body
+
+    def enter_approval(self, session_id: str) -> None:
+        """As an agent does that waits for a person."""
+        self._enter(session_id, "approval")
+
+    def enter_executing(self, session_id: str) -> None:
+        """As an agent does that got its answer."""
+        self._enter(session_id, "executing")
+
+    def _enter(self, session_id: str, phase: str) -> None:
+        from moorage import sync
+
+        with sync.connect(self.url) as moor:
+            moor.update(session_id, phase=phase)
+        print(f"    the agent enters phase {phase}")

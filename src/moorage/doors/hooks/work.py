@@ -1,0 +1,185 @@
+"""One event: read, handled in time, answered in any case."""
+
+from __future__ import annotations
+
+import time
+
+import msgspec
+
+from moorage import config
+from moorage.core.errors import InvalidField, MoorageError, StoreError
+from moorage.doors.hooks.desk import Answer, Desk, Json, parent_of_host
+from moorage.doors.hooks.spool import Spool
+from moorage.service.deps import Deps
+from moorage.service.inline import drive
+
+TIME_TO_SPOOL = 0.4  # seconds kept back for it
+MARGIN = 50  # levels of nesting, and calls, between reading an event and writing it again
+HURRY = {"SessionEnd": 0.9}  # seconds less than for others; all hooks of this event share one and a half
+
+
+class Work:
+    """One call of the hook."""
+
+    def __init__(self, command: str, raw: bytes | None, *, url: str | None, create: bool, deadline: float) -> None:
+        self.command, self.create = command, create
+        self.at = config.SystemClock().now()
+        self.problem, self.event = _decoded(raw)
+        name = self.event.get("hook_event_name") if self.event is not None else None
+        self.name = name if isinstance(name, str) else ""
+        self.deadline = deadline - HURRY.get(self.name, 0)
+        self._url = url
+        self._deps: Deps | None = None
+
+    def answer(self) -> Answer:
+        """The answer, whatever happens."""
+        if self.event is None:
+            return Answer(self._safe(None, "invalid_request"), self.problem)
+        try:
+            return self._handled(self.event)
+        except MoorageError as error:
+            if isinstance(error, StoreError) or self._deps is None:  # without a store, it is not the event's fault
+                return self._put_off(self.event, error.code, error.message)
+            reason = "invalid_request" if error.family == "invalid" else error.code
+            return Answer(self._safe(self.event, reason), error.message)
+        except OSError as error:
+            return self._put_off(self.event, "store_unavailable", f"the system refused ({error})")
+        except Exception as error:
+            what = f"this should not have happened ({type(error).__name__}: {error})"
+            return self._put_off(self.event, "error", what)
+        finally:
+            self._close()
+
+    def give_up(self) -> Answer:
+        """The answer when time is running out, given by another thread than the one that works."""
+        if self.event is None:
+            return Answer(self._safe(None, "invalid_request"), self.problem)
+        return self._put_off(self.event, "store_busy", "the store did not answer in time")
+
+    def last_word(self) -> Answer:
+        """The answer when there is no time for anything else."""
+        return Answer(self._safe(self.event, "store_busy"), "neither store nor spool answered in time; it may be lost")
+
+    # How ----------------------------------------------------------------------------------------
+
+    def _handled(self, event: Json) -> Answer:
+        if self.name:
+            from moorage.doors.hooks import claude_code
+
+            if not claude_code.concerns_us(self.name, event):
+                return Answer({}, "" if self.name in claude_code.HANDLERS else f"nothing is kept of {self.name!r}")
+        elif not self.command:
+            raise InvalidField("hook_event_name", "is missing; say pre-delegate or subagent-stop, or send one")
+        desk = self._desk()
+        if not self._is_caught_up(desk):
+            return self._put_off(event, "store_busy", "older events wait for the store still")
+        desk = desk.at(self.at, parent_of_host())
+        if self.name:
+            return claude_code.handle(desk, self.name, event)
+        from moorage.doors.hooks import plain
+
+        return plain.handle(desk, self.command, event, create=self.create)
+
+    def _desk(self) -> Desk:
+        """The store, opened in time."""
+        left = self.deadline - time.monotonic() - TIME_TO_SPOOL
+        self._deps = config.open_deps(config.pick_url(self._url), threaded=False, patience=max(0.05, left))
+        return Desk(self._deps, self._spool())
+
+    def _is_caught_up(self, desk: Desk) -> bool:
+        """Take in what was put off before, and let time pass; False if this event has to go behind those.
+
+        A question is no news: it overtakes them, and is answered though nothing can be written now.
+        """
+        try:
+            if desk.spool.has_something():
+                from moorage.doors.hooks.put_off import take_in
+
+                if not take_in(desk, until=self.deadline - TIME_TO_SPOOL) and not self._is_question:
+                    return False
+            desk.let_time_pass()
+        except StoreError:
+            if not self._is_question:
+                raise
+        return True
+
+    @property
+    def _is_question(self) -> bool:
+        return self.name == "PreToolUse" or (not self.name and self.command == "pre-delegate")
+
+    def _put_off(self, event: Json, code: str, why: str) -> Answer:
+        safe = self._safe(event, code)
+        try:
+            from moorage.doors.hooks.put_off import as_item
+
+            item = as_item(self.command, self.name, event, self.at, code)
+            if item is None:
+                return Answer(safe, why)
+            self._spool().keep(item, self.at)
+        except Exception as error:
+            return Answer(safe, f"{why}; it could not be put off either ({error}), and is lost")
+        return Answer(safe, f"{why}; put off until the store can take it")
+
+    def _spool(self) -> Spool:
+        is_configured = config.given_url(self._url) is None
+        try:
+            return Spool(config.pick_url(self._url), is_configured=is_configured)
+        except (MoorageError, OSError):
+            return Spool(None)
+
+    def _safe(self, event: Json | None, reason: str) -> Json:
+        if self.name or not self.command:
+            return {}
+        from moorage.doors.hooks import plain
+
+        return plain.safe_answer(self.command, event, reason)
+
+    def _close(self) -> None:
+        if self._deps is not None:
+            try:
+                drive(self._deps.store.close())
+            except Exception:
+                return  # nothing acknowledged depends on it
+
+
+def _decoded(raw: bytes | None) -> tuple[str, Json | None]:
+    """What is wrong with the input, or the event."""
+    if raw is None:  # that has been told
+        return "", None
+    if not raw.strip():
+        return "standard input is empty; an event in JSON is expected, see moorage-hook --help", None
+    try:
+        event = _json_of(raw)
+        _check_depth(event)
+    except (ValueError, RecursionError) as error:
+        return f"standard input is not JSON ({error}); nothing was done", None
+    if not isinstance(event, dict):
+        return "standard input is JSON, but no object; nothing was done", None
+    return "", event
+
+
+def _json_of(raw: bytes) -> object:
+    try:
+        return msgspec.json.decode(raw)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        if (mended := _mended(raw)) is None:
+            raise
+        return msgspec.json.decode(mended)
+
+
+def _mended(raw: bytes) -> bytes | None:
+    """The same with `?` for broken characters: a host may cut a text in the middle of one. None if it is no JSON."""
+    import json
+
+    try:
+        text = json.dumps(json.loads(raw.decode(errors="replace")), ensure_ascii=False)
+    except (ValueError, RecursionError):
+        return None
+    return text.encode(errors="replace")
+
+
+def _check_depth(event: object) -> None:
+    """Raise RecursionError for what is nested so deep that an answer or the spool could not carry it."""
+    for _ in range(MARGIN):
+        event = [event]
+    msgspec.json.encode(event)

@@ -1,0 +1,292 @@
+"""`/agent-sessions/…`: the routes of an earlier API, for clients that were written for it.
+
+A translation and nothing else: every route makes the same calls as ours, and answers in that API's words.
+Its stream has lines `data: {"type", "data", "timestamp"}` and no others, not even blank ones, so that a client
+may read it line by line without knowing server-sent events; `data.content` is always a text.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from msgspec import UNSET, Meta, Struct, UnsetType
+
+from moorage.core.codec import encode
+from moorage.core.entry import Kind, check_message, text_of
+from moorage.core.errors import InvalidField, MoorageError, OutOfReach
+from moorage.core.event import SESSION_DELETED, Event
+from moorage.core.key import Scope
+from moorage.core.render import to_json
+from moorage.core.session import Session
+from moorage.doors.http.app import Door, Endpoint, Route
+from moorage.doors.http.described import Described
+from moorage.doors.http.exchange import Exchange
+from moorage.doors.http.messages import end_of
+from moorage.doors.http.reach import check_one
+from moorage.doors.http.reading import read_body, wanted_version
+from moorage.doors.http.streams import SSE, LiveStreams
+from moorage.doors.http.visit import USUAL_WAIT, Posted, Visit, Visitor
+
+ROOT, ONE = "/agent-sessions", "/agent-sessions/{ref}"
+TOLD = frozenset({Kind.MESSAGE, Kind.PHASE, Kind.ERROR, Kind.APPROVAL_REQUESTED, Kind.RUN_SETTLED, SESSION_DELETED})
+
+
+class CreateSession(Struct, kw_only=True, forbid_unknown_fields=True):
+    """A session to be made, and what is said in it first."""
+
+    agent_name: str | None = None
+    initial_message: str | None = None
+    metadata: dict[str, Any] | None = None
+    session_id: str | None = None
+    session_name: str | None = None
+    parent_session_id: str | UnsetType | None = UNSET
+    parent_session_name: str | UnsetType | None = UNSET
+    task_id: str | None = None
+    purpose: str | None = None
+    project_dir: str | None = None
+
+
+class ListSessions(Struct, kw_only=True, forbid_unknown_fields=True):
+    """Which sessions."""
+
+    state: str | None = None
+    agent_name: str | None = None
+    task_id: str | None = None
+    parent_session_id: str | None = None
+    limit: Annotated[int, Meta(ge=1, le=1000)] = 50
+    cursor: str | None = None
+
+
+class SendMessage(Struct, kw_only=True, forbid_unknown_fields=True):
+    """Something to say, by either of two names."""
+
+    message: str | None = None
+    content: str | None = None
+    stream: bool = False
+    wait: Annotated[float, Meta(ge=0, le=60)] = USUAL_WAIT
+
+
+class Suspend(Struct, kw_only=True, forbid_unknown_fields=True):
+    """Why, and what to go on from."""
+
+    reason: str | None = None
+    checkpoint: dict[str, Any] | None = None
+
+
+class Resume(Struct, kw_only=True, forbid_unknown_fields=True):
+    """Who goes on."""
+
+    holder: str | None = None
+
+
+class Complete(Struct, kw_only=True, forbid_unknown_fields=True):
+    """What came of it."""
+
+    summary: str | None = None
+
+
+class Answered(Struct, kw_only=True):
+    """What the agent said."""
+
+    content: str
+    session_id: str
+    turn_id: str | None
+    run_id: str | None
+    state: str | None  # of the run
+
+
+def add_to(door: Door, live: LiveStreams) -> None:
+    """Answer the routes."""
+    routes = Routes(door, live)
+    write, read = Scope.WRITE, Scope.READ
+    for verb, path, name, endpoint, scope, body, summary in (
+        ("POST", f"{ROOT}/create", "create", routes.create, write, CreateSession, "Make a session"),
+        ("POST", f"{ROOT}/list", "list", routes.list, read, ListSessions, "Sessions, newest first"),
+        ("GET", ONE, "get", routes.get, read, None, "One session"),
+        ("POST", f"{ONE}/messages", "messages", routes.messages, write, SendMessage, "Say something, hear the answer"),
+        ("POST", f"{ONE}/suspend", "suspend", routes.suspend, write, Suspend, "Pause a session"),
+        ("POST", f"{ONE}/resume", "resume", routes.resume, write, Resume, "Go on with a session"),
+        ("POST", f"{ONE}/complete", "complete", routes.complete, write, Complete, "Close a session"),
+    ):
+        described = Described(
+            name=f"agent_sessions_{name}",
+            summary=f"{summary} (as an earlier API did)",
+            scope=scope,
+            body=body,
+            answer=dict[str, Any],
+            status=201 if name == "create" else 200,
+            or_as=(SSE.decode(),) if name == "messages" else (),
+        )
+        door.add(verb, path, Route(described.name, _guarded(door, endpoint), scope), described)
+
+
+def _guarded(door: Door, endpoint: Endpoint) -> Endpoint:
+    """The same for sessions within a token's reach, and at the version that If-Match names."""
+
+    async def guarded(exchange: Exchange, visitor: Visitor) -> None:
+        if (ref := exchange.params.get("ref")) is not None:
+            moor = door.visit(exchange, visitor)
+            if visitor.session_id is not None:
+                await check_one(moor, visitor, "ref", ref)
+            await moor.check_version(ref, wanted_version(exchange))
+        await endpoint(exchange, visitor)
+
+    return guarded
+
+
+class Routes:
+    """The routes' endpoints."""
+
+    def __init__(self, door: Door, live: LiveStreams) -> None:
+        self._door, self._live = door, live
+
+    async def create(self, exchange: Exchange, visitor: Visitor) -> None:
+        """Make a session, ask its agent the first thing, and answer at once."""
+        asked = read_body(await exchange.body(), CreateSession)
+        if asked.initial_message is not None:
+            check_message(asked.initial_message, "initial_message")  # before anything is made
+        moor, key = self._door.visit(exchange, visitor), exchange.header(b"idempotency-key")
+        started = await moor.executor.start(
+            asked.agent_name,
+            asked.initial_message,
+            name=asked.session_name,
+            purpose=asked.purpose,
+            metadata=asked.metadata,
+            parent=await _parent(moor, visitor, asked),
+            task_id=asked.task_id,
+            session_id=asked.session_id,
+            project_dir=asked.project_dir,
+            idempotency_key=key,
+            client_key=key,
+        )
+        session = started.session
+        told = {name: getattr(session, name) for name in ("session_id", "session_name", "task_id", "agent_name")}
+        answer = {**told, "state": session.state, "created_at": session.created_at, "run_id": started.run_id}
+        await exchange.answer(encode(answer), status=201)
+
+    async def get(self, exchange: Exchange, visitor: Visitor) -> None:
+        """One session."""
+        session = await self._door.visit(exchange, visitor).get(exchange.params["ref"])
+        await exchange.answer(encode(to_json(session)))
+
+    async def list(self, exchange: Exchange, visitor: Visitor) -> None:
+        """Sessions by filters, newest first; for a session's token those right below its own, or below one it names."""
+        asked = read_body(await exchange.body(), ListSessions)
+        moor, parent = self._door.visit(exchange, visitor), asked.parent_session_id or visitor.session_id
+        if visitor.session_id is not None:
+            await check_one(moor, visitor, "parent", parent)
+        page = await moor.list(
+            state=None if asked.state is None else asked.state.lower(),
+            agent=asked.agent_name,
+            task_id=asked.task_id,
+            parent=parent,
+            limit=asked.limit,
+            cursor=asked.cursor,
+        )
+        answer = {"sessions": to_json(page.items), "total": len(page.items), "next": page.next}
+        await exchange.answer(encode(answer))
+
+    async def messages(self, exchange: Exchange, visitor: Visitor) -> None:
+        """Say something, and hear what the agent says."""
+        asked = read_body(await exchange.body(), SendMessage)
+        if (asked.message is None) == (asked.content is None):
+            raise InvalidField("message", "or content: give one of the two")
+        moor = self._door.visit(exchange, visitor)
+        posted = await moor.post(
+            exchange.params["ref"],
+            content=asked.content if asked.message is None else asked.message,
+            client_key=exchange.header(b"idempotency-key"),
+            wait=0.0 if asked.stream else asked.wait,
+        )
+        if asked.stream:
+            await self._stream(exchange, visitor, posted)
+        else:
+            await exchange.answer(encode(await _answered(moor, posted)))
+
+    async def _stream(self, exchange: Exchange, visitor: Visitor, posted: Posted) -> None:
+        """What the agent says, line by line, until it has done."""
+        hub, said = self._live.hub(visitor), posted.entries[-1].number
+        after = said if posted.run_id is not None else said - 1
+        await self._live.follow(
+            exchange,
+            visitor,
+            lambda: hub.session(visitor.caller, posted.session_id, after, lambda event: event.type in TOLD),
+            render=as_line,
+            until=end_of(posted),
+            refusing=self._refusal,
+            is_bare=True,
+        )
+
+    def _refusal(self, error: MoorageError) -> bytes:
+        data, now = {**error.to_dict(), "content": error.message}, self._door.deps.clock.now()
+        return b"data: %s\n" % encode({"type": "error", "data": data, "timestamp": now})
+
+    async def suspend(self, exchange: Exchange, visitor: Visitor) -> None:
+        """Pause a session."""
+        asked = read_body(await exchange.body(), Suspend)
+        moor, ref = self._door.visit(exchange, visitor), exchange.params["ref"]
+        await _answer_state(exchange, await moor.suspend(ref, checkpoint=asked.checkpoint, reason=asked.reason))
+
+    async def resume(self, exchange: Exchange, visitor: Visitor) -> None:
+        """Go on with a session: what it was doing, what was said, and the right to drive it."""
+        asked = read_body(await exchange.body(), Resume)
+        moor = self._door.visit(exchange, visitor)
+        packet = to_json(await moor.resume(exchange.params["ref"], holder=asked.holder))
+        session = packet["session"]
+        await exchange.answer(encode({"session_id": session["session_id"], "state": session["state"], **packet}))
+
+    async def complete(self, exchange: Exchange, visitor: Visitor) -> None:
+        """Close a session that came to a good end."""
+        asked = read_body(await exchange.body(), Complete)
+        moor = self._door.visit(exchange, visitor)
+        session = await moor.finalize(exchange.params["ref"], "completed", summary=asked.summary)
+        await _answer_state(exchange, session)
+
+
+async def _parent(moor: Visit, visitor: Visitor, asked: CreateSession) -> str | None:
+    """Whose child it becomes: a session that is named, else the one that asks. A token makes no sessions elsewhere."""
+    named = asked.parent_session_name if asked.parent_session_id is UNSET else asked.parent_session_id
+    parent = moor._surrounding_session() if named is UNSET else named
+    if visitor.session_id is not None:
+        if parent is None:
+            raise OutOfReach(visitor.session_id)
+        await check_one(moor, visitor, "parent", parent)
+    return parent
+
+
+async def _answer_state(exchange: Exchange, session: Session) -> None:
+    await exchange.answer(encode({"session_id": session.session_id, "state": session.state, **to_json(session)}))
+
+
+async def _answered(moor: Visit, posted: Posted) -> Answered:
+    """The answer as that API tells it; without one, what came instead, or nothing yet."""
+    run, turn = posted.run, None
+    if run is not None:
+        started = (
+            await moor.log(run.session_id, after=run.asked_entry or 0, kinds=(Kind.TURN_STARTED,), limit=1)
+        ).items
+        turn = started[0].data["turn_id"] if started and started[0].data else None
+    said = "" if posted.reply is None else posted.reply.text
+    return Answered(
+        content=said or (run.error or "" if run is not None else ""),
+        session_id=posted.session_id,
+        turn_id=turn,
+        run_id=posted.run_id,
+        state=None if run is None else run.state.value,
+    )
+
+
+def as_line(event: Event) -> bytes:
+    """An event as that API tells it."""
+    data = {**event.data, "content": _content(event)}
+    return b"data: %s\n" % encode({"type": event.type, "data": data, "timestamp": event.timestamp})
+
+
+def _content(event: Event) -> str:
+    """What there is to read in an event; a text, whatever it is."""
+    if event.type == Kind.MESSAGE:
+        return text_of(event.data["content"])
+    return str(event.data.get(_WORDS.get(event.type, "reason")) or "")
+
+
+_WORDS: dict[str, str] = {Kind.ERROR: "error", Kind.PHASE: "to", Kind.APPROVAL_REQUESTED: "question"}

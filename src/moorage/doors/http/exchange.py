@@ -1,0 +1,248 @@
+"""One request and its answer, on bare ASGI: what every route needs and nothing else.
+
+A request's body is read once, up to a limit, whatever its length claims; a compressed one is
+unpacked up to the same limit. An answer is sent whole, compressed where that is worth it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import zlib
+from collections.abc import AsyncIterator, Awaitable, Callable, MutableMapping
+from typing import Any
+
+import msgspec
+
+from moorage.core.codec import encode
+from moorage.core.errors import InvalidJson, MoorageError, RequestTooLarge, edge_of
+from moorage.doors.http.refusals import STATUS
+
+Scope = MutableMapping[str, Any]
+Message = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[Message]]
+Send = Callable[[Message], Awaitable[None]]
+App = Callable[[Scope, Receive, Send], Awaitable[None]]
+
+JSON = b"application/json"
+PROBLEM = b"application/problem+json"
+WORTH_PACKING = 1400  # bytes: below, an answer fits into one packet anyway
+MAX_BODY = 8 * 1024 * 1024
+
+UNKNOWN_ENCODING = "its content-encoding is not known; send it plain or with gzip"
+NO_GZIP = "it is not gzip though its content-encoding says so"
+CUT_OFF = "its gzip is cut off"
+MORE_BEHIND = "there is more behind the end of its gzip; send one gzip, whole"
+
+Headers = list[tuple[bytes, bytes]]
+PACKED: Headers = [(b"content-encoding", b"gzip"), (b"vary", b"accept-encoding")]
+
+
+class Gone(Exception):
+    """Whoever asked has hung up; there is nobody to answer."""
+
+
+class Unpacker:
+    """Unpacks one gzip, piece by piece; what is not exactly that is refused, never dropped."""
+
+    def __init__(self) -> None:
+        self._gzip = zlib.decompressobj(wbits=31)
+
+    def unpacked(self, piece: bytes, most: int) -> bytes:
+        """What is in a piece, up to so many bytes."""
+        try:
+            plain = self._gzip.decompress(piece, most)
+        except zlib.error:
+            raise InvalidJson("body", NO_GZIP) from None
+        if self._gzip.unused_data:
+            raise InvalidJson("body", MORE_BEHIND)
+        return plain
+
+    def end(self) -> None:
+        """Raise InvalidJson if something is missing."""
+        if not self._gzip.eof:
+            raise InvalidJson("body", CUT_OFF)
+
+
+class Exchange:
+    """A request, and the way its answer goes."""
+
+    __slots__ = ("_extra", "_receive", "_send", "headers", "params", "path", "request_id", "scope", "status", "verb")
+
+    def __init__(self, scope: Scope, receive: Receive, send: Send, request_id: str) -> None:
+        self.scope, self._receive, self._send, self.request_id = scope, receive, send, request_id
+        self.verb: str = scope["method"]
+        self.path: str = scope["path"]
+        self.headers: dict[bytes, bytes] = dict(scope["headers"])
+        self.params: dict[str, str] = {}
+        self.status = 0
+        self._extra: Headers = []
+
+    @property
+    def client(self) -> str:
+        """The address that it comes from."""
+        return str(self.scope["client"][0])
+
+    def header(self, name: bytes) -> str | None:
+        """A header's value, or None."""
+        value = self.headers.get(name)
+        if value is None:
+            return None
+        try:
+            return value.decode().strip()  # as our own client sends it
+        except UnicodeDecodeError:
+            return value.decode("latin-1").strip()
+
+    def add(self, name: bytes, value: bytes) -> None:
+        """A header that the answer has besides its own."""
+        self._extra.append((name, value))
+
+    # The request --------------------------------------------------------------------------------
+
+    async def body(self, limit: int = MAX_BODY) -> bytes:
+        """All of the body. Raises RequestTooLarge before more than `limit` was kept."""
+        if int(self.headers.get(b"content-length", b"0") or b"0") > limit:
+            raise RequestTooLarge(limit)
+        message = await self._receive()
+        whole: bytes = message.get("body", b"")
+        if message.get("more_body"):
+            whole = await self._rest(whole, limit)
+        if message["type"] == "http.disconnect":
+            raise Gone
+        return self._unpacked(whole, limit) if b"content-encoding" in self.headers else whole
+
+    async def pieces(self, limit: int) -> AsyncIterator[bytes]:
+        """The body as it comes, for what is too long to be kept whole. Raises RequestTooLarge."""
+        unpacker, more, size = self._unpacker(), True, 0
+        while more:
+            message = await self._receive()
+            if message["type"] == "http.disconnect":
+                raise Gone
+            piece, more = message.get("body", b""), message.get("more_body", False)
+            if unpacker is not None:
+                piece = unpacker.unpacked(piece, limit - size + 1)
+            size += len(piece)
+            if size > limit:
+                raise RequestTooLarge(limit)
+            yield piece
+        if unpacker is not None:
+            unpacker.end()
+
+    async def _rest(self, begun: bytes, limit: int) -> bytes:
+        parts, size, more = [begun], len(begun), True
+        while more:
+            message = await self._receive()
+            if message["type"] == "http.disconnect":
+                raise Gone
+            parts.append(message.get("body", b""))
+            size += len(parts[-1])
+            if size > limit:
+                raise RequestTooLarge(limit)
+            more = message.get("more_body", False)
+        return b"".join(parts)
+
+    def _unpacked(self, packed: bytes, limit: int) -> bytes:
+        unpacker = self._unpacker()
+        if unpacker is None:
+            return packed
+        whole = unpacker.unpacked(packed, limit + 1)
+        if len(whole) > limit:
+            raise RequestTooLarge(limit)
+        unpacker.end()
+        return whole
+
+    def _unpacker(self) -> Unpacker | None:
+        """What unpacks the body; None if it is plain."""
+        packing = self.headers.get(b"content-encoding", b"identity").lower()
+        if packing not in (b"gzip", b"identity"):
+            raise InvalidJson("body", UNKNOWN_ENCODING)
+        return Unpacker() if packing == b"gzip" else None
+
+    async def disconnected(self) -> None:
+        """Return when whoever asked has hung up."""
+        while (await self._receive())["type"] != "http.disconnect":
+            continue
+
+    async def pass_to(self, app: App) -> None:
+        """Let another application answer, with the headers that our answers have."""
+        extra = [*self._extra, (b"x-request-id", self.request_id.encode())]
+
+        async def send(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                self.status = message["status"]
+                message = {**message, "headers": [*message.get("headers", ()), *extra]}
+            await self._send(message)
+
+        await app(self.scope, self._receive, send)
+
+    # The answer ---------------------------------------------------------------------------------
+
+    async def answer(
+        self, body: bytes, *, status: int = 200, kind: bytes = JSON, headers: Headers | None = None
+    ) -> None:
+        """Send an answer whole."""
+        every = list(headers or ())
+        if len(body) >= WORTH_PACKING and self.takes_packed:
+            packer = zlib.compressobj(1, wbits=31)
+            body = packer.compress(body) + packer.flush()
+            every += PACKED
+        await self.answer_as_is(body, status=status, kind=kind, headers=every)
+
+    @property
+    def takes_packed(self) -> bool:
+        """Whether whoever asked can unpack an answer."""
+        return b"gzip" in self.headers.get(b"accept-encoding", b"")
+
+    async def answer_as_is(self, body: bytes, *, status: int = 200, kind: bytes, headers: Headers) -> None:
+        """Send an answer whole, packed or not, as it came."""
+        every = [(b"content-type", kind), *headers, *self._extra]
+        every += [(b"content-length", str(len(body)).encode()), (b"x-request-id", self.request_id.encode())]
+        self.status = status
+        await self._send({"type": "http.response.start", "status": status, "headers": every})
+        await self._send({"type": "http.response.body", "body": b"" if self.verb == "HEAD" else body})
+
+    async def problem(self, error: MoorageError, *, status: int | None = None, headers: Headers | None = None) -> None:
+        """Send an error: what went wrong, its code, its facts, and the request's id to ask about."""
+        status = status or STATUS.get(error.code) or edge_of(error).http
+        document = {"type": "about:blank", "title": _TITLES.get(status, "Error"), "status": status, **error.to_dict()}
+        document["request_id"] = self.request_id
+        await self.answer(_encoded(document), status=status, kind=PROBLEM, headers=headers)
+
+    async def begin(self, headers: Headers, *, status: int = 200) -> None:
+        """Begin an answer that is sent bit by bit."""
+        self.status = status
+        every = [*headers, *self._extra, (b"x-request-id", self.request_id.encode())]
+        await self._send({"type": "http.response.start", "status": status, "headers": every})
+
+    async def more(self, body: bytes, *, is_last: bool = False) -> None:
+        """The next bit."""
+        await self._send({"type": "http.response.body", "body": body, "more_body": not is_last})
+
+    async def abort(self) -> None:
+        """Hang up without waiting for what was not read yet: a closed connection would keep it."""
+        transport = getattr(getattr(self._send, "__self__", None), "transport", None)
+        if transport is not None:  # ASGI has no word for it; this is uvicorn's
+            transport.abort()
+            await asyncio.sleep(0)  # until it has been noticed
+
+
+_TITLES = {
+    401: "Who are you?",
+    403: "Not allowed",
+    404: "Not found",
+    405: "Method not allowed",
+    409: "Refused as things stand",
+    410: "Deleted",
+    412: "It changed since you looked",
+    413: "Too large",
+    422: "The request is wrong",
+    429: "Too many requests",
+    500: "Internal error",
+    503: "Unavailable",
+}
+
+
+def _encoded(document: dict[str, Any]) -> bytes:
+    try:
+        return encode(document)
+    except (msgspec.EncodeError, UnicodeEncodeError):  # a fact that JSON cannot carry must not hide the error
+        return encode({key: str(value).encode("utf-8", "replace").decode() for key, value in document.items()})

@@ -1,0 +1,113 @@
+"""`POST /sessions/{ref}/messages`: say something, and hear the answer: later, after a while, or as it comes."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from msgspec import Meta, Struct
+
+from moorage.core.codec import encode
+from moorage.core.entry import Kind
+from moorage.core.errors import NotFound
+from moorage.core.key import Scope
+from moorage.doors.http.app import Door, Route
+from moorage.doors.http.described import Described
+from moorage.doors.http.exchange import Exchange
+from moorage.doors.http.reach import check_one
+from moorage.doors.http.reading import read_body, wanted_version
+from moorage.doors.http.streams import SSE, LiveStreams
+from moorage.doors.http.visit import Posted, Visit, Visitor
+from moorage.service.about import learn
+from moorage.service.streams import Wants
+
+PATH = "/sessions/{ref}/messages"
+
+
+class PostMessages(Struct, kw_only=True, forbid_unknown_fields=True):
+    """One message (`content`, `role`) or several (`messages`), and what is to come of them."""
+
+    content: str | list[dict[str, Any]] | None = None
+    messages: list[str | dict[str, Any]] | None = None
+    role: str = "user"
+    client_key: str | None = None
+    token: str | None = None
+    run: bool = True
+    wait: Annotated[float, Meta(ge=0, le=60)] = 0.0
+    stream: bool = False
+
+
+def add_to(door: Door, live: LiveStreams) -> None:
+    """Let messages be posted."""
+
+    async def post(exchange: Exchange, visitor: Visitor) -> None:
+        asked = read_body(await exchange.body(), PostMessages)
+        moor = door.visit(exchange, visitor)
+        if visitor.session_id is not None:
+            await check_one(moor, visitor, "ref", exchange.params["ref"])
+        await moor.check_version(exchange.params["ref"], wanted_version(exchange))
+        posted = await said(moor, exchange, asked)
+        learn(session=posted.session_id, task=posted.entries[0].task_id, run=posted.run_id)
+        if asked.stream:
+            await stream_answer(live, exchange, visitor, moor, posted)
+        else:
+            await exchange.answer(encode(posted), status=201)
+
+    described = Described(
+        name="post_messages",
+        summary="Say something to a session; a user's message asks its agent for an answer",
+        scope=Scope.WRITE,
+        body=PostMessages,
+        answer=Posted,
+        status=201,
+        or_as=(SSE.decode(),),
+    )
+    door.add("POST", PATH, Route(described.name, post, described.scope), described)
+
+
+async def said(moor: Visit, exchange: Exchange, asked: PostMessages) -> Posted:
+    """Say what a request wants said."""
+    key = exchange.header(b"idempotency-key") or asked.client_key
+    return await moor.post(
+        exchange.params["ref"],
+        messages=None if asked.messages is None else _keyed(asked.messages, key),
+        content=asked.content,
+        role=asked.role,
+        client_key=key,
+        token=asked.token,
+        run=asked.run,
+        wait=0.0 if asked.stream else asked.wait,
+    )
+
+
+async def stream_answer(live: LiveStreams, exchange: Exchange, visitor: Visitor, moor: Visit, posted: Posted) -> None:
+    """The session's events from the message on until its run has settled; what became of it comes last, as `done`."""
+
+    async def done() -> bytes:
+        try:
+            return b"event: done\ndata: %s\n\n" % encode(await moor.executor.as_it_stands(posted))
+        except NotFound:  # deleted meanwhile, and its run with it
+            return b"event: done\ndata: %s\n\n" % encode(posted)
+
+    hub, after = live.hub(visitor), posted.entries[0].number - 1
+    await live.follow(
+        exchange,
+        visitor,
+        lambda: hub.session(visitor.caller, posted.session_id, after),
+        until=end_of(posted),
+        ending=done,
+    )
+
+
+def end_of(posted: Posted) -> Wants:
+    """Which event is the last of an answer: that its run has settled; without a run, what was posted."""
+    if posted.run_id is None:
+        return lambda event: event.id >= posted.entries[-1].number
+    return lambda event: event.type == Kind.RUN_SETTLED and event.data["run_id"] == posted.run_id
+
+
+def _keyed(messages: list[str | dict[str, Any]], key: str | None) -> list[Any]:
+    """Messages with a client key each: their own, else that of the request and their place in it."""
+    if key is None:
+        return list(messages)
+    every = [{"role": "user", "content": each} if isinstance(each, str) else each for each in messages]
+    return [{"client_key": f"{key}:{index}", **each} for index, each in enumerate(every)]

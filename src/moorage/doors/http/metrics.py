@@ -1,0 +1,112 @@
+"""Numbers for operators, as Prometheus reads them.
+
+What requests and commits do is counted as it happens; how much waits is asked of the store when
+somebody looks. Several workers at one address count in files that all of them read, so that it does
+not matter which one is asked.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import TYPE_CHECKING
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+from prometheus_client.multiprocess import MultiProcessCollector
+
+from moorage import config
+from moorage.core.key import Scope
+from moorage.doors.http.app import Door, Route
+from moorage.doors.http.described import Described
+from moorage.doors.http.exchange import Exchange
+from moorage.doors.http.visit import Visitor
+
+if TYPE_CHECKING:
+    from moorage.ports import Store
+
+FOLDER = "PROMETHEUS_MULTIPROC_DIR"  # where workers count; prometheus_client looks for it when it is loaded
+TEXT = b"text/plain; version=0.0.4; charset=utf-8"
+QUICK = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30)
+SMALL = (1, 2, 4, 8, 16, 32, 64)
+
+
+class Meter:
+    """Counts, for one server."""
+
+    def __init__(self) -> None:
+        self.registry = CollectorRegistry()
+        own = self.registry
+        self._requests = Counter("moorage_requests", "Requests answered", ("operation", "status"), registry=own)
+        self._seconds = Histogram(
+            "moorage_request_seconds", "How long answers took", ("operation",), buckets=QUICK, registry=own
+        )
+        # Looking for both by their labels takes as long as all the rest of the door.
+        self._found: dict[tuple[str, int | str], tuple[Counter, Histogram]] = {}
+        self._commit_seconds = Histogram("moorage_commit_seconds", "How long commits took", buckets=QUICK, registry=own)
+        self._commit_changes = Histogram(
+            "moorage_commit_changes", "Changes written by one commit", buckets=SMALL, registry=own
+        )
+        self._streams = Gauge("moorage_streams", "Streams that are open", registry=own, multiprocess_mode="livesum")
+        self._queued = self._gauge("moorage_queued_turns", "Turns that wait for a launcher")
+        self._running = self._gauge("moorage_running_turns", "Turns that launchers have")
+        self._oldest = self._gauge("moorage_oldest_queued_seconds", "How long the oldest of them waits")
+        self._waiting = self._gauge("moorage_callbacks_waiting", "Callbacks that wait for a parent's turn")
+        self._set_aside = self._gauge("moorage_set_aside", "Inbox items that were set aside")
+        self._bytes = self._gauge("moorage_store_bytes", "What the store takes")
+
+    def _gauge(self, name: str, told: str) -> Gauge:
+        """Something of the store, which is the same for all workers."""
+        return Gauge(name, told, registry=self.registry, multiprocess_mode="mostrecent")
+
+    def request(self, exchange: Exchange, operation: str, seconds: float) -> None:
+        """A request was answered."""
+        self.call(operation, exchange.status, seconds)
+
+    def call(self, operation: str, status: int | str, seconds: float) -> None:
+        """Something was answered, at whatever door; the status is a number or a name, as that door has it."""
+        found = self._found.get((operation, status))
+        if found is None:
+            found = self._requests.labels(operation, str(status)), self._seconds.labels(operation)
+            self._found[operation, status] = found
+        answered, took = found
+        answered.inc()
+        took.observe(seconds)
+
+    def commit(self, changes: int, seconds: float) -> None:
+        """Something was committed; called from the writer's thread."""
+        self._commit_seconds.observe(seconds)
+        self._commit_changes.observe(changes)
+
+    def streams(self, count: int) -> None:
+        """So many are open."""
+        self._streams.set(count)
+
+    def text(self) -> bytes:
+        """All numbers, of all workers."""
+        if not config.environment(FOLDER):
+            return generate_latest(self.registry)
+        every = CollectorRegistry()
+        MultiProcessCollector(every)  # type: ignore[no-untyped-call]
+        return generate_latest(every)
+
+    async def look(self, store: Store, now: datetime) -> None:
+        """Ask the store what waits."""
+        backlog, size = await store.backlog(), await store.size()
+        self._queued.set(backlog.queued)
+        self._running.set(backlog.running)
+        oldest = backlog.oldest_queued_at
+        self._oldest.set(0 if oldest is None else (now - oldest).total_seconds())
+        self._waiting.set(backlog.callbacks)
+        self._set_aside.set(backlog.set_aside)
+        if size is not None:
+            self._bytes.set(size.bytes)
+
+
+def add_to(door: Door, meter: Meter) -> None:
+    """Answer /metrics."""
+
+    async def metrics(exchange: Exchange, _: Visitor) -> None:
+        await meter.look(door.deps.store, door.deps.clock.now())
+        await exchange.answer(meter.text(), kind=TEXT)
+
+    told = Described(name="metrics", summary="Numbers for Prometheus", scope=Scope.READ, kind="text/plain")
+    door.add("GET", "/metrics", Route("metrics", metrics, Scope.READ, to_token=False), told)

@@ -1,0 +1,104 @@
+"""The web page: its files, as they lie in the package, at `/` and below `/web/`.
+
+Whoever can reach the server may load them, for they hold nobody's data; what they show comes by REST, with a key
+where keys are on. The policy lets nothing run but these files: no script in the page itself, none from elsewhere.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import zlib
+from collections.abc import Iterator
+
+from msgspec import Struct
+
+from moorage.doors.http.app import Door, Endpoint, Route
+from moorage.doors.http.described import Described
+from moorage.doors.http.exchange import PACKED, WORTH_PACKING, Exchange, Headers
+from moorage.doors.http.visit import Visitor
+from moorage.doors.web import FOLDER
+
+KINDS = {
+    ".html": b"text/html; charset=utf-8",
+    ".css": b"text/css; charset=utf-8",
+    ".js": b"text/javascript; charset=utf-8",
+    ".mjs": b"text/javascript; charset=utf-8",
+    ".svg": b"image/svg+xml",
+}
+POLICY = (
+    b"default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; "
+    b"base-uri 'none'; form-action 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'"
+)
+HEADERS: Headers = [
+    (b"content-security-policy", POLICY),
+    (b"x-content-type-options", b"nosniff"),
+    (b"referrer-policy", b"no-referrer"),
+    (b"cross-origin-resource-policy", b"same-origin"),
+    (b"cross-origin-opener-policy", b"same-origin"),
+    (b"cache-control", b"no-cache"),  # keep it, but ask whether it is still the one
+]
+
+
+class PageFile(Struct, frozen=True):
+    """A file of the page, ready to be sent."""
+
+    kind: bytes
+    body: bytes
+    packed: bytes
+    etag: bytes
+
+
+def add_to(door: Door) -> None:
+    """Answer `/` and the files below `/web/`."""
+    told = Described(name="web", summary="The web page, for a browser", kind="text/html", is_open=True)
+    door.add("GET", "/", Route("web", _sending("index.html"), is_open=True), told)
+    for name in names():
+        door.add("GET", f"/web/{name}", Route("web", _sending(name), is_open=True))
+
+
+def names() -> Iterator[str]:
+    """The files of the page, as paths below their folder."""
+    for folder, _, files in os.walk(FOLDER):
+        for file in sorted(files):
+            if os.path.splitext(file)[1] in KINDS:
+                yield os.path.relpath(os.path.join(folder, file), FOLDER).replace(os.sep, "/")
+
+
+def _sending(name: str) -> Endpoint:
+    """An endpoint that sends one file. It is looked at again with each request, so that whoever works on it sees it."""
+    kept: dict[float, PageFile] = {}
+
+    async def endpoint(exchange: Exchange, _: Visitor) -> None:
+        path = os.path.join(FOLDER, name)
+        changed = os.stat(path).st_mtime
+        if changed not in kept:
+            kept.clear()
+            kept[changed] = read(path)
+        await _send(exchange, kept[changed])
+
+    return endpoint
+
+
+def read(path: str) -> PageFile:
+    """A file with what is needed to send it."""
+    with open(path, "rb") as file:
+        body = file.read()
+    packer = zlib.compressobj(9, wbits=31)
+    tag = hashlib.sha256(body).hexdigest()[:32]
+    return PageFile(
+        kind=KINDS[os.path.splitext(path)[1]],
+        body=body,
+        packed=packer.compress(body) + packer.flush(),
+        etag=f'"{tag}"'.encode(),
+    )
+
+
+async def _send(exchange: Exchange, file: PageFile) -> None:
+    headers = [*HEADERS, (b"etag", file.etag)]
+    if file.etag in exchange.headers.get(b"if-none-match", b""):
+        await exchange.answer_as_is(b"", status=304, kind=file.kind, headers=headers)
+    elif len(file.body) >= WORTH_PACKING and exchange.takes_packed:
+        await exchange.answer_as_is(file.packed, kind=file.kind, headers=[*headers, *PACKED])
+    else:
+        await exchange.answer_as_is(file.body, kind=file.kind, headers=headers)

@@ -1,0 +1,165 @@
+"""Requests as arguments: path, query, body and headers, checked against the table of operations."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+from urllib.parse import parse_qsl
+
+import msgspec
+
+from moorage.core.codec import decode
+from moorage.core.errors import InvalidField, InvalidJson, MoorageError
+from moorage.doors.http.exchange import Exchange
+from moorage.remote.operations import Arguments, Operation
+
+MAX_QUERY = 100  # fields
+_PLACE = re.compile(r"(?P<why>.*?)(?: - at `\$(?P<place>.*)`)?", re.DOTALL)  # names have what anybody puts into them
+_UNKNOWN = re.compile(r"unknown field `(.*)`", re.DOTALL)
+_MISSING = re.compile(r"missing required field `(.*)`")
+_TAG = re.compile(r'(?:W/)?"?(\d{1,18})(?:-\d{1,18})?"?')  # version and last entry, as `etag_of` writes them
+
+
+async def arguments_of(operation: Operation, exchange: Exchange) -> Arguments:
+    """What a request calls the operation's method with."""
+    arguments: Arguments = {name: exchange.params[name] for name in operation.in_path}
+    for name in operation.numbers_in_path:
+        arguments[name] = _integer(name, exchange.params[name])
+    if operation.has_body:
+        request = read_body(await exchange.body(), operation.request)
+    elif operation.body is not None:
+        arguments[operation.body] = _whole_body(operation, await exchange.body())
+        request = read_query(operation, exchange)
+    else:
+        request = read_query(operation, exchange)
+    arguments.update(operation.arguments(request))
+    _read_headers(operation, exchange, arguments)
+    return arguments
+
+
+def _integer(name: str, text: str) -> int:
+    if not re.fullmatch(r"\d{1,18}", text):
+        raise InvalidField(name, f"is {text[:80]!r}; give a number")
+    return int(text)
+
+
+def read_body(body: bytes, kind: Any) -> Any:
+    """A JSON body as a value of that type; no body is an empty object."""
+    try:
+        return msgspec.json.decode(body or b"{}", type=kind)
+    except msgspec.ValidationError as error:
+        raise _explained(error) from None
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise InvalidJson("body", f"it is not JSON ({error})") from None
+
+
+def _whole_body(operation: Operation, body: bytes) -> Any:
+    assert operation.body is not None
+    try:
+        value = decode(body)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise InvalidJson("body", f"it is not JSON ({error})") from None
+    if operation.body == "values" and not isinstance(value, dict):
+        raise InvalidField("body", "must be an object: keys with their values")
+    return value
+
+
+def read_query(operation: Operation, exchange: Exchange) -> Any:
+    """The query as a value of the operation's request type."""
+    pairs = query_of(exchange)
+    given: dict[str, Any] = {}
+    for name, value in pairs:
+        if _is_many(operation, name):
+            given.setdefault(name, []).extend(value.split(","))
+        elif name in given:
+            raise InvalidField(name[:80], "is given twice")
+        else:
+            given[name] = _json_or_text(value) if name == "metadata_value" else value
+    return read_fields(given, operation.request)
+
+
+def query_of(exchange: Exchange) -> list[tuple[str, str]]:
+    """The names and texts of the query."""
+    text = exchange.scope["query_string"].decode("latin-1")
+    if not text:
+        return []
+    try:
+        return _pairs(text)
+    except ValueError as error:
+        raise InvalidField("query", f"cannot be read ({error})") from None
+
+
+def _pairs(text: str) -> list[tuple[str, str]]:
+    if "&" in text or "%" in text or "+" in text:
+        return parse_qsl(text, keep_blank_values=True, max_num_fields=MAX_QUERY, errors="strict")
+    name, _, value = text.partition("=")
+    return [(name, value)]
+
+
+def read_fields_of(exchange: Exchange, kind: Any) -> Any:
+    """The query as a value of that type, for routes that are no row of the table."""
+    given: dict[str, Any] = {}
+    for name, text in query_of(exchange):
+        if name in given:
+            raise InvalidField(name[:80], "is given twice")
+        given[name] = text
+    return read_fields(given, kind)
+
+
+def _is_many(operation: Operation, name: str) -> bool:
+    parameter = operation.fields.get(name)
+    return parameter in ("kinds", "states")
+
+
+def _json_or_text(value: str) -> Any:
+    try:
+        return decode(value)
+    except msgspec.DecodeError:
+        return value
+
+
+def read_fields(given: dict[str, Any], kind: Any) -> Any:
+    """Texts by name as a value of that type."""
+    try:
+        return msgspec.convert(given, kind, strict=False)
+    except msgspec.ValidationError as error:
+        raise _explained(error) from None
+
+
+def _explained(error: msgspec.ValidationError) -> MoorageError:
+    """What msgspec says of a value, as an error that names the field."""
+    told = _PLACE.fullmatch(str(error))
+    assert told is not None
+    why, place = told["why"], (told["place"] or "").lstrip(".")
+    if unknown := _UNKNOWN.search(why):
+        return InvalidField(unknown[1][:80] or "body", "is not a field of this request; check its spelling")
+    if missing := _MISSING.search(why):
+        return InvalidField(missing[1], "must be given")
+    return InvalidField(place or "body", f"is wrong: {why[:1].lower()}{why[1:]}")
+
+
+def _read_headers(operation: Operation, exchange: Exchange, arguments: Arguments) -> None:
+    """What headers say instead of fields: the version that is meant, the key of a request that may be repeated."""
+    parameters = operation.parameters
+    if "version" in parameters and (version := wanted_version(exchange)) is not None:
+        arguments["version"] = version
+    if (key := exchange.header(b"idempotency-key")) is not None and "idempotency_key" in parameters:
+        arguments["idempotency_key"] = key
+
+
+def wanted_version(exchange: Exchange) -> int | None:
+    """The version that If-Match names; None without one, or if any will do."""
+    wanted = exchange.header(b"if-match")
+    if wanted is None or wanted == "*":
+        return None
+    if (tag := _TAG.fullmatch(wanted)) is None:
+        raise InvalidField("if-match", f"is {wanted[:80]!r}; give one ETag, as the session came with")
+    return int(tag[1])
+
+
+def knows(exchange: Exchange, tag: bytes) -> bool:
+    """Whether If-None-Match names this ETag: whoever asks has the same already."""
+    told = exchange.headers.get(b"if-none-match")
+    if told is None:
+        return False
+    return told.strip() == b"*" or tag in (each.strip().removeprefix(b"W/") for each in told.split(b","))

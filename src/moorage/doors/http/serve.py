@@ -1,0 +1,394 @@
+"""A server: the HTTP and gRPC doors, a launcher, the sweeper, in one process until it is told to stop.
+
+Told to stop it takes no more requests, ends its streams (readers come back by their cursor), answers
+what it has begun, and lets go of the store. Agents in processes of their own go on; the launcher of
+the next start adopts them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import logging
+import os
+import socket
+import sys
+from collections.abc import Coroutine
+from contextlib import AsyncExitStack, suppress
+from functools import partial
+from types import FrameType
+from typing import Any
+
+import uvicorn
+from msgspec import Struct
+
+from moorage import config
+from moorage.agents.router import close_router
+from moorage.core.errors import InvalidField, StoreError, StoreUnavailable
+from moorage.doors.graphql import door as graphql
+from moorage.doors.http import (
+    agent_sessions,
+    agents,
+    counting,
+    health,
+    last_lines,
+    launching,
+    messages,
+    metrics,
+    pages,
+    streams,
+    transfer,
+    words,
+)
+from moorage.doors.http.app import Door
+from moorage.doors.http.exchange import MAX_BODY
+from moorage.doors.http.gate import LOCAL, Gate
+from moorage.doors.http.health import Heart
+from moorage.doors.http.limits import Rates
+from moorage.doors.http.metrics import Meter
+from moorage.doors.http.places import Places
+from moorage.doors.http.protocol import BoundedProtocol
+from moorage.doors.http.traces import Traces, open_traces
+from moorage.doors.mcp import door as mcp
+from moorage.launcher import standalone
+from moorage.service import servers
+from moorage.service.deps import Caller, Deps
+from moorage.service.keys import has_keys
+from moorage.service.sweeper import Sweeper
+from moorage.service.turns import TurnDesk
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from moorage.doors.grpc.server import GrpcServer, Tls
+
+log = logging.getLogger(__name__)
+
+PORT = 8765
+GRPC_PORT = 50051
+KEEP_ALIVE = 30  # seconds a connection may be idle
+FINISH_WITHIN = 10  # seconds that begun answers have when the server is told to stop
+LEASH = 0  # a worker's standard input: it ends with whoever started the worker
+
+
+class Options(Struct, frozen=True, kw_only=True):
+    """What a server is asked to be."""
+
+    url: str | None = None  # of the store
+    host: str = "127.0.0.1"
+    port: int = PORT
+    launches: bool = True
+    name: str = "serve"  # of its launcher
+    open_to_all: bool = False  # to whoever can reach it, without any key
+    fd: int | None = None  # a socket that listens already; `workers` shares one
+    slots: int = standalone.SLOTS
+    grpc_port: int | None = None  # None: no gRPC
+    grpc_given: bool = True  # whether somebody asked for that port: else it may be taken
+    grpc_shared: bool = False  # whether other workers listen there, too
+    grpc_cert: str | None = None  # files: a certificate, its key, and who signs those of clients
+    grpc_key: str | None = None
+    grpc_client_ca: str | None = None
+
+
+async def serve(options: Options) -> None:
+    """Serve until SIGTERM or SIGINT."""
+    listening = listen(options.host, options.port) if options.fd is None else socket.socket(fileno=options.fd)
+    address = _address(options.host, listening)
+    if options.fd is None:
+        counting.clear_up()
+    deps = await asyncio.to_thread(config.open_deps, options.url, threaded=True)
+    stop = asyncio.Event()
+    async with AsyncExitStack() as stack:
+        stack.push_async_callback(deps.store.close)
+        stack.push_async_callback(close_router)  # after the launcher: its agents may live elsewhere
+        rates = Rates(deps.settings.server.rate, deps.settings.server.burst)
+        traces, heart, gate = open_traces(), Heart(), await _gate(deps, options, rates)
+        if traces is not None:
+            stack.push_async_callback(asyncio.to_thread, traces.close)
+        shared = options.fd is not None
+        meter, limits = Meter(), deps.settings.server
+        places = Places(limits.streams, limits.streams_per_visitor, meter.streams)
+        door = make_door(
+            deps, gate, traces=traces, stop=stop, heart=heart, is_one_of_many=shared, meter=meter, places=places
+        )
+        server = _Server(_configured(door), stop)
+        grpc_server = await _grpc(door, gate, options, heart=heart, places=places, watch=(meter, traces))
+        server_id = deps.new_id()
+        if helped := await servers.arrive(deps, server_id):
+            log.warning("no server was here for a while: %d turns got more time to be heard of", helped)
+        work: list[Coroutine[Any, Any, None]] = [
+            Sweeper(deps, Caller(by="moorage"), stop).run(),
+            _beat(deps, server_id, heart, rates, stop),
+            _close(door, stop),
+        ]
+        if grpc_server is not None:
+            work.append(grpc_server.run(stop))
+        if options.launches:
+            work.append(_launch(door, options, address, stop))
+            looking = asyncio.create_task(deps.registered.keep_looking())
+            stack.callback(looking.cancel)
+        tasks = [asyncio.create_task(each) for each in work]
+        for task in tasks:
+            task.add_done_callback(server.notice)
+        stack.push_async_callback(_ended, tasks, stop)
+        if options.fd is not None:
+            asyncio.get_running_loop().add_reader(LEASH, server.leave)
+        _leave_alone_what_stays()
+        config.tell_of_server(config.pick_url(options.url), address)
+        stack.callback(config.forget_server, config.pick_url(options.url))
+        _tell(options, address)
+        await server.serve([listening])
+        if server.failure is not None:
+            raise server.failure
+
+
+def _leave_alone_what_stays() -> None:
+    """Modules and routes are never garbage: to look through them again and again took a fifth of a read's time."""
+    gc.collect()
+    gc.freeze()
+
+
+def make_door(
+    deps: Deps,
+    gate: Gate | None = None,
+    *,
+    traces: Traces | None = None,
+    stop: asyncio.Event | None = None,
+    heart: Heart | None = None,
+    is_one_of_many: bool = False,
+    meter: Meter | None = None,
+    places: Places | None = None,
+) -> Door:
+    """The door with all its routes; who waits at one is answered when the server is told to stop.
+
+    `is_one_of_many`: a client's next request may reach another process. `meter` and `places` are shared with gRPC.
+    """
+    meter = meter or Meter()
+    deps.store.on_commit(meter.commit)
+    door = Door(deps, gate or Gate(deps), watcher=meter.request, traces=traces)
+    health.add_to(door, heart)
+    pages.add_to(door)
+    last_lines.add_to(door)
+    transfer.add_to(door)
+    metrics.add_to(door, meter)
+    live = streams.add_to(door, places=places)
+    live.places.watcher = meter.streams
+    messages.add_to(door, live)
+    words.add_to(door, live)
+    agent_sessions.add_to(door, live)
+    agents.add_to(door)
+    mcp.add_to(door, live, stateless=is_one_of_many)
+    launching.add_to(door, stop)
+    graphql.add_to(door, live)
+    return door
+
+
+async def _gate(deps: Deps, options: Options, rates: Rates) -> Gate:
+    """Open on this machine as long as there is no key; elsewhere nobody gets in without one, unless told so loudly."""
+    if is_loopback(options.host):
+        return Gate(deps, hosts=frozenset({options.host.strip("[]").lower()}), rates=rates)
+    if options.open_to_all:
+        log.critical("open to all: whoever can reach %s can read, change and delete every session", options.host)
+        return Gate(deps, any_host=True, rates=rates)
+    if not await has_keys(deps):
+        raise InvalidField(
+            "host",
+            f"is {options.host}, which others can reach, and there is no key: make one (`moorage keys create "
+            "--scope admin`), or listen at 127.0.0.1",
+        )
+    return Gate(deps, closed=True, rates=rates)
+
+
+async def _grpc(
+    door: Door, gate: Gate, options: Options, *, heart: Heart, places: Places, watch: tuple[Meter, Traces | None]
+) -> GrpcServer | None:
+    """The gRPC door, if it is wanted and can be had; listening."""
+    if options.grpc_port is None or not _has_grpc():
+        return None
+    from moorage.doors.grpc.server import GrpcServer
+    from moorage.doors.grpc.watching import Watch
+
+    tls, (meter, traces) = _tls(options), watch
+    server = GrpcServer(
+        door.deps,
+        gate,
+        deps_of=door.deps_of,
+        shared=options.grpc_shared,
+        heart=heart,
+        places=places,
+        watch=Watch(meter.call, traces),
+    )
+    try:
+        port = await server.start(options.host, options.grpc_port, tls)
+    except StoreUnavailable as error:
+        if options.grpc_given:
+            raise
+        log.warning("gRPC is off: %s", error)
+        return None
+    log.warning("gRPC%s at %s port %d", "" if tls is None else " (TLS)", options.host, port)
+    return server
+
+
+def _has_grpc() -> bool:
+    try:
+        import grpc_health
+        import grpc_reflection  # noqa: F401
+    except ImportError:
+        log.warning("gRPC is off: it is not installed; run: pip install 'moorage[grpc]'")
+        return False
+    return grpc_health is not None
+
+
+def _tls(options: Options) -> Tls | None:
+    from moorage.doors.grpc.server import Tls
+
+    if (options.grpc_cert is None) is not (options.grpc_key is None):
+        raise InvalidField("grpc_cert", "and its key belong together: give both --grpc-cert and --grpc-key")
+    if options.grpc_cert is None or options.grpc_key is None:
+        return None
+    return Tls(cert=options.grpc_cert, key=options.grpc_key, client_ca=options.grpc_client_ca)
+
+
+def grpc_place(options: Options) -> socket.socket | None:
+    """The port that all workers listen at by gRPC, kept for them; None if they do not."""
+    if options.grpc_port is None or not _has_grpc():
+        return None
+    from moorage.doors.grpc.server import shared_port
+
+    try:
+        return shared_port(options.host, options.grpc_port)
+    except StoreUnavailable as error:
+        if options.grpc_given:
+            raise
+        log.warning("gRPC is off: %s", error)
+        return None
+
+
+async def _beat(deps: Deps, server_id: str, heart: Heart, rates: Rates, stop: asyncio.Event) -> None:
+    """Say every few seconds that there is a server, so that launchers are not given more time than they need."""
+    with suppress(StoreError):
+        rates.share(await servers.living(deps))
+    while not stop.is_set():
+        with suppress(TimeoutError):
+            async with asyncio.timeout(servers.BEAT_EVERY.total_seconds()):
+                await stop.wait()
+                return
+        try:
+            await servers.beat(deps, server_id)
+            heart.beat()
+            rates.share(await servers.living(deps))
+        except StoreError as error:
+            log.warning("the store cannot be reached, trying again: %s", error)
+
+
+async def _close(door: Door, stop: asyncio.Event) -> None:
+    """End the streams as soon as the server is told to stop: it waits for what it has begun."""
+    await stop.wait()
+    await door.close()
+
+
+class _Server(uvicorn.Server):
+    """uvicorn's, which tells us as soon as it is told to stop."""
+
+    def __init__(self, settings: uvicorn.Config, stop: asyncio.Event) -> None:
+        super().__init__(settings)
+        self._stop = stop
+        self.failure: BaseException | None = None  # of what works beside the door
+
+    def notice(self, task: asyncio.Task[None]) -> None:
+        """Something that works beside the door has ended. A failure ends the server: without it, it is half of one."""
+        if not task.cancelled() and task.exception() is not None and self.failure is None:
+            self.failure = task.exception()
+            self.leave()
+
+    def leave(self) -> None:
+        """Stop as if told so."""
+        asyncio.get_running_loop().remove_reader(LEASH)
+        self.should_exit = True
+        self._stop.set()
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        super().handle_exit(sig, frame)
+        self._captured_signals.clear()  # uvicorn would end the process by it before the rest has been let go
+        self._stop.set()
+
+
+def _configured(door: Door) -> uvicorn.Config:
+    return uvicorn.Config(
+        door,
+        http=BoundedProtocol,
+        loop="uvloop",
+        lifespan="off",
+        access_log=False,
+        log_config=None,
+        server_header=False,
+        timeout_keep_alive=KEEP_ALIVE,
+        timeout_graceful_shutdown=FINISH_WITHIN,
+        backlog=4096,
+        ws_max_size=MAX_BODY,
+        ws_per_message_deflate=False,  # a thousand readers of one event would have it packed a thousand times
+    )
+
+
+def listen(host: str, port: int) -> socket.socket:
+    """A socket that listens there. Raises StoreUnavailable if something else does."""
+    if not 0 <= port < 65536:
+        raise InvalidField("port", f"is {port}; give a number from 0 to 65535")
+    try:
+        [(family, _, _, _, place), *_] = socket.getaddrinfo(host.strip("[]"), port, type=socket.SOCK_STREAM)
+        listening = socket.socket(family)
+        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listening.bind(place)
+    except OSError as error:
+        why = error.strerror or error
+        raise StoreUnavailable(
+            f"{host} port {port} cannot be listened at ({why}); another server may be running: give --port", store=host
+        ) from error
+    return listening
+
+
+def _address(host: str, listening: socket.socket) -> str:
+    port = listening.getsockname()[1]
+    name = host.strip("[]")
+    if name in ("0.0.0.0", "::", ""):  # the door itself, not a place to go to
+        name = "127.0.0.1"
+    return f"http://[{name}]:{port}" if ":" in name else f"http://{name}:{port}"
+
+
+def is_loopback(host: str) -> bool:
+    """Whether nobody but this machine can reach that address."""
+    name = host.strip("[]").lower()
+    return name in LOCAL or name.startswith("127.")
+
+
+async def _launch(door: Door, options: Options, address: str, stop: asyncio.Event) -> None:
+    """The server's own launcher; its agents find the server by the environment."""
+    await standalone.serve(
+        lambda _: TurnDesk(door.deps, tokens=True, words=door.words),
+        partial(config.agents_of, door.deps),
+        folder=os.path.join(config.home(), "launcher", config.folder_name(options.name)),
+        name=options.name,
+        slots=options.slots,
+        owners=(),  # all of them
+        environment=config.agent_environment(address),
+        stop=stop,
+    )
+
+
+async def _ended(tasks: list[asyncio.Task[None]], stop: asyncio.Event) -> None:
+    stop.set()
+    with suppress(asyncio.CancelledError):
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+def _tell(options: Options, address: str) -> None:
+    """Where the server is, and what to try next: for the log, and for the person at the terminal."""
+    store = config.without_password(config.pick_url(options.url))
+    log.warning("Moorage serves %s at %s", store, address)
+    if sys.stderr.isatty():
+        program = os.path.join(os.path.dirname(sys.executable), "moorage")
+        print(
+            f"\n  {address}  shows the sessions in a browser, {address}/docs the REST interface.\n"
+            "  In another terminal, try:\n\n"
+            f"  {program} --url {address} run echo-agent hello\n\n  Ctrl-C ends the server; sessions stay.\n",
+            file=sys.stderr,
+        )

@@ -1,0 +1,355 @@
+"""Live streams: `GET /events` and `GET /sessions/{ref}/events`, as server-sent events or as JSON pages.
+
+An event's `id` is its number in the log, or its cursor over all sessions; a reader who comes back with
+the last one it saw (`Last-Event-ID`) goes on right after it. Who reads too slowly loses the connection,
+not events: what was not read is in the store.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator
+from contextlib import asynccontextmanager
+from typing import Annotated
+
+from msgspec import UNSET, Meta, Struct, UnsetType
+
+from moorage.core.codec import encode
+from moorage.core.entry import Kind
+from moorage.core.errors import AccessError, InvalidField, MoorageError
+from moorage.core.event import SESSION_DELETED, Event
+from moorage.core.key import Scope
+from moorage.core.query import Page, check_numbers
+from moorage.doors.http.app import Door, Route
+from moorage.doors.http.described import Described
+from moorage.doors.http.exchange import JSON, Exchange, Gone
+from moorage.doors.http.places import Places
+from moorage.doors.http.reach import check_one
+from moorage.doors.http.reading import read_fields_of
+from moorage.doors.http.visit import Visitor
+from moorage.service.conversation import PAGE, check_feed_cursor, newest_event, session_page
+from moorage.service.streams import Hub, Render, Stream, Told, Wants
+
+SSE = b"text/event-stream"
+HEADERS = [(b"content-type", SSE), (b"cache-control", b"no-cache"), (b"x-accel-buffering", b"no")]
+GREETING = b"retry: 1000\n\n"  # milliseconds until a browser comes back
+HEARTBEAT = b":\n\n"
+AT_ONCE = 64 * 1024  # bytes of a write
+TYPES = (*Kind, SESSION_DELETED)
+
+
+class StreamSettings(Struct, frozen=True, kw_only=True):
+    """How many streams there may be, and how patient they are."""
+
+    per_visitor: int = 2_000
+    in_all: int = 10_000
+    heartbeat: float = 15.0  # seconds of silence before a sign of life
+    drained_within: float = 30.0  # seconds a reader has for what was sent
+
+
+class SessionEventsRequest(Struct, kw_only=True, forbid_unknown_fields=True):
+    """Which events of a session."""
+
+    after: Annotated[str, Meta(description="a cursor, or `end`; `Last-Event-ID` goes before it")] = "0"
+    types: Annotated[str, Meta(description="only these, separated by commas")] | UnsetType = UNSET
+    limit: Annotated[int, Meta(ge=1, le=1000, description="of a JSON page")] = 100
+
+
+class EventsRequest(SessionEventsRequest, kw_only=True, forbid_unknown_fields=True):
+    """Which events of all sessions."""
+
+    session: Annotated[str, Meta(description="only of this session")] | UnsetType = UNSET
+
+
+def add_to(door: Door, settings: StreamSettings | None = None, places: Places | None = None) -> LiveStreams:
+    """Answer the streams' routes. `places` are shared with other doors."""
+    allowed = door.deps.settings.server
+    usual = StreamSettings(in_all=allowed.streams, per_visitor=allowed.streams_per_visitor)
+    live = LiveStreams(door, settings or usual, places)
+    door.on_close(live.close)
+    for path, endpoint, name, told, query in (
+        ("/events", live.everything, "events", "What happens in all sessions", EventsRequest),
+        ("/sessions/{ref}/events", live.session, "session_events", "What happens in a session", SessionEventsRequest),
+    ):
+        summary = f"{told}, as it happens; a JSON page with `Accept: application/json`"
+        described = Described(
+            name=name, summary=summary, scope=Scope.READ, answer=Page[Event], or_as=(SSE.decode(),), query=query
+        )
+        door.add("GET", path, Route(name, endpoint, Scope.READ, to_token="{ref}" in path), described)
+    return live
+
+
+def as_refusal(error: MoorageError) -> bytes:
+    """What is said last to whoever may read no longer."""
+    return b"event: refused\ndata: %s\n\n" % encode(error.to_dict())
+
+
+def as_event(event: Event) -> bytes:
+    """An event as it is sent."""
+    return b"id: %d\nevent: %s\ndata: %s\n\n" % (event.id, event.type.encode(), encode(event))
+
+
+class LiveStreams:
+    """The streams of one server."""
+
+    def __init__(self, door: Door, settings: StreamSettings, places: Places | None = None) -> None:
+        self._door, self.settings = door, settings
+        self._hubs: dict[str, Hub] = {}
+        self.places = places or Places(settings.in_all, settings.per_visitor)
+        self.is_closing = False
+
+    @property
+    def count(self) -> int:
+        """How many are open."""
+        return self.places.taken
+
+    async def close(self) -> None:
+        """End all streams; their readers come back, to whoever serves then."""
+        self.is_closing = True
+        for hub in self._hubs.values():
+            hub.close()
+
+    # Routes -------------------------------------------------------------------------------------
+
+    async def session(self, exchange: Exchange, visitor: Visitor) -> None:
+        """`GET /sessions/{ref}/events`."""
+        asked, ref = read_fields_of(exchange, SessionEventsRequest), exchange.params["ref"]
+        if visitor.session_id is not None:
+            await check_one(self._door.visit(exchange, visitor), visitor, "ref", ref)
+        after = _cursor(exchange, asked)
+        wants = _wants(asked, also=(SESSION_DELETED,))
+        if wants_json(exchange):
+            await self._page_of_session(exchange, visitor, ref, after, asked, wants)
+            return
+        hub = self.hub(visitor)
+        await self.follow(exchange, visitor, lambda: hub.session(visitor.caller, ref, after, wants))
+
+    async def everything(self, exchange: Exchange, visitor: Visitor) -> None:
+        """`GET /events`."""
+        asked = read_fields_of(exchange, EventsRequest)
+        after = _cursor(exchange, asked)
+        wants = _wants(asked, session_id=await self._id_of(visitor, asked.session))
+        if wants_json(exchange):
+            await self._page_of_all(exchange, visitor, after, asked, wants)
+            return
+        hub = self.hub(visitor)
+        await self.follow(exchange, visitor, lambda: hub.everything(visitor.caller, after, wants))
+
+    def hub(self, visitor: Visitor) -> Hub:
+        """Whoever reads the feed for this visitor's owner."""
+        owner = visitor.caller.owner
+        known = self._hubs.get(owner)
+        if known is None:
+            known = self._hubs[owner] = Hub(self._door.deps_of(owner), owner)
+        return known
+
+    async def _id_of(self, visitor: Visitor, ref: str | UnsetType) -> str | None:
+        if ref is UNSET:
+            return None
+        return (await self._door.deps.store.get(visitor.caller.owner, ref)).session_id
+
+    # Pages --------------------------------------------------------------------------------------
+
+    async def _page_of_session(
+        self,
+        exchange: Exchange,
+        visitor: Visitor,
+        ref: str,
+        after: int | None,
+        asked: SessionEventsRequest,
+        wants: Wants | None,
+    ) -> None:
+        deps, caller = self._door.deps, visitor.caller
+        check_numbers(after)
+        session = await deps.store.get(caller.owner, ref)
+
+        async def read(after: int, limit: int) -> list[Event]:
+            return await session_page(deps, caller, session.session_id, after, limit)
+
+        await _answer_page(exchange, read, session.last_entry if after is None else after, asked.limit, wants)
+
+    async def _page_of_all(
+        self, exchange: Exchange, visitor: Visitor, after: int | None, asked: EventsRequest, wants: Wants | None
+    ) -> None:
+        deps, caller = self._door.deps, visitor.caller
+        cursor = await newest_event(deps, caller, None) if after is None else after
+        check_feed_cursor(cursor)
+
+        async def read(after: int, limit: int) -> list[Event]:
+            return await deps.store.feed(caller.owner, after, limit)
+
+        await _answer_page(exchange, read, cursor, asked.limit, wants)
+
+    # Streams ------------------------------------------------------------------------------------
+
+    async def follow(
+        self,
+        exchange: Exchange,
+        visitor: Visitor,
+        join: Callable[[], Awaitable[Stream]],
+        *,
+        render: Render = as_event,
+        until: Wants | None = None,
+        ending: Callable[[], Awaitable[bytes]] | None = None,
+        refusing: Callable[[MoorageError], bytes] = as_refusal,
+        is_bare: bool = False,
+    ) -> None:
+        """Send a stream until it ends, an event is the last one, or nobody reads any more, or may.
+
+        `ending` is what is said last, `refusing` what is said instead to whoever may read no longer. A bare stream has
+        events only: no greeting, no signs of life.
+        """
+        async with self.joined(visitor, join) as stream:
+            await exchange.begin(HEADERS)
+            try:
+                if exchange.verb != "HEAD":
+                    await self._send(exchange, stream, _Teller(render, until, is_bare))
+                if ending is not None and not self.is_closing:
+                    await self._write(exchange, [await ending()])
+            except AccessError as error:
+                await self._write(exchange, [refusing(error)])
+        await exchange.more(b"", is_last=True)
+
+    async def relay(
+        self,
+        exchange: Exchange,
+        visitor: Visitor,
+        next_piece: Callable[[float], Awaitable[bytes | None]],
+        stop: Callable[[], None],
+    ) -> None:
+        """Send piece after piece until nobody reads any more, or the server stops; silence is a sign of life."""
+        with self.places.place_for(visitor):
+            await exchange.begin(HEADERS)
+            watching = asyncio.create_task(exchange.disconnected())
+            watching.add_done_callback(lambda _: stop())
+            standing = self._door.standing(exchange, self.settings.heartbeat)
+            try:
+                await self._write(exchange, [GREETING])
+                while exchange.verb != "HEAD" and not (watching.done() or self.is_closing):
+                    piece = await next_piece(self.settings.heartbeat)
+                    await standing.check()
+                    await self._write(exchange, [piece or HEARTBEAT])
+                if watching.done():
+                    raise Gone
+            finally:
+                watching.cancel()
+        await exchange.more(b"", is_last=True)
+
+    @asynccontextmanager
+    async def joined(self, visitor: Visitor, join: Callable[[], Awaitable[Stream]]) -> AsyncIterator[Stream]:
+        """A stream with its place among all others, left afterwards. Raises TooManyStreams."""
+        with self.places.place_for(visitor):
+            stream = await join()
+            if self.is_closing:
+                stream.stop()
+            try:
+                yield stream
+            finally:
+                self.hub(visitor).leave(stream)
+
+    async def _send(self, exchange: Exchange, stream: Stream, teller: _Teller) -> None:
+        watching = asyncio.create_task(exchange.disconnected())
+        watching.add_done_callback(lambda _: stream.stop())
+        standing = self._door.standing(exchange, self.settings.heartbeat)
+        try:
+            if not teller.is_bare:
+                await self._write(exchange, [b"id: %d\n" % stream.after, GREETING])  # where it begins, if it breaks off
+            while not (stream.ended or teller.is_done):
+                told = await stream.next(self.settings.heartbeat)
+                await standing.check()
+                await self._write(exchange, teller.pieces(told))
+            if watching.done():
+                raise Gone
+        finally:
+            watching.cancel()
+
+    async def _write(self, exchange: Exchange, pieces: Iterable[bytes]) -> None:
+        try:
+            for some in _in_writes(pieces):
+                async with asyncio.timeout(self.settings.drained_within):
+                    await exchange.more(some)
+        except TimeoutError:
+            await exchange.abort()
+            raise Gone from None
+
+
+class _Teller:
+    """Turns events into what is sent, and knows the last one."""
+
+    __slots__ = ("_render", "_until", "is_bare", "is_done")
+
+    def __init__(self, render: Render, until: Wants | None, is_bare: bool) -> None:
+        self._render, self._until, self.is_bare, self.is_done = render, until, is_bare, False
+
+    def pieces(self, told: list[Told]) -> list[bytes]:
+        """What to send: these events up to the last one; a sign of life if there are none."""
+        if not told:
+            return [] if self.is_bare else [HEARTBEAT]
+        pieces = []
+        for each in told:
+            pieces.append(each.rendered(self._render))
+            if self._until is not None and self._until(each.event):
+                self.is_done = True
+                break
+        return pieces
+
+
+def _in_writes(pieces: Iterable[bytes]) -> Iterator[bytes]:
+    """Pieces put together into writes that are not too large, unless a piece is."""
+    some: list[bytes] = []
+    size = 0
+    for piece in pieces:
+        if some and size + len(piece) > AT_ONCE:
+            yield b"".join(some)
+            some, size = [], 0
+        some.append(piece)
+        size += len(piece)
+    if some:
+        yield b"".join(some)
+
+
+async def _answer_page(
+    exchange: Exchange,
+    read: Callable[[int, int], Awaitable[list[Event]]],
+    after: int,
+    limit: int,
+    wants: Wants | None,
+) -> None:
+    """The events after a cursor; `next` is the cursor to go on from, if there are more."""
+    found: list[Event] = []
+    at_once = limit + 1 if wants is None else max(limit + 1, PAGE)  # a filter may pass over many
+    while True:
+        events = await read(after, at_once)
+        found += [event for event in events if wants is None or wants(event)]
+        if len(found) > limit or len(events) < at_once:
+            break
+        after = events[-1].id
+    more, found = len(found) > limit, found[:limit]
+    page: Page[Event] = Page(found, str(found[-1].id) if more else None)
+    await exchange.answer(encode(page), kind=JSON)
+
+
+def _cursor(exchange: Exchange, asked: SessionEventsRequest) -> int | None:
+    """Where to go on; None is the end. What a browser that comes back has seen goes before what its address says."""
+    text = exchange.header(b"last-event-id") or asked.after
+    if text == "end":
+        return None
+    if not (text.isascii() and text.isdigit() and len(text) <= 18):
+        raise InvalidField("after", f"is {text[:80]!r}; give the id of an event, or `end`")
+    return int(text)
+
+
+def _wants(asked: SessionEventsRequest, *, session_id: str | None = None, also: tuple[str, ...] = ()) -> Wants | None:
+    """The filter that a request asks for; None lets everything through."""
+    types = None if asked.types is UNSET else frozenset((*asked.types.split(","), *also))
+    if types is not None and (unknown := types - set(TYPES)):
+        raise InvalidField("types", f"has {', '.join(sorted(unknown))[:80]!r}; use some of {', '.join(TYPES)}")
+    if types is None and session_id is None:
+        return None
+    return lambda event: (types is None or event.type in types) and session_id in (None, event.session_id)
+
+
+def wants_json(exchange: Exchange) -> bool:
+    """Whether what there is now will do, instead of a stream."""
+    accepted = exchange.headers.get(b"accept", b"")
+    return JSON in accepted and SSE not in accepted

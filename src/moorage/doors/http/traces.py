@@ -1,0 +1,82 @@
+"""Traces: one span for every request and every call by gRPC, for those who run OpenTelemetry (extra `otel`).
+
+Where they go is said by OpenTelemetry's own environment variables; without OTEL_EXPORTER_OTLP_ENDPOINT
+there are none. A request that carries a `traceparent` goes on in its caller's trace.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from moorage import config
+from moorage.doors.http.exchange import Exchange
+from moorage.service.about import about
+
+if TYPE_CHECKING:
+    from opentelemetry.trace import Span, Tracer
+
+log = logging.getLogger(__name__)
+
+ENDPOINTS = ("OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT")
+
+
+class Traces:
+    """Spans of requests, by a tracer."""
+
+    def __init__(self, tracer: Tracer, close: Callable[[], None] = lambda: None) -> None:
+        """`close` sends what was not sent yet; it may take a while."""
+        from opentelemetry.propagate import extract
+        from opentelemetry.trace import SpanKind, Status, StatusCode
+
+        self._tracer, self._extract, self._kind = tracer, extract, SpanKind.SERVER
+        self._failed, self.close = Status(StatusCode.ERROR), close
+
+    @contextmanager
+    def request(self, exchange: Exchange, operation: str) -> Iterator[None]:
+        """A span for as long as the block lasts."""
+        headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in exchange.headers.items()}
+        with self._tracer.start_as_current_span(
+            f"moorage.{operation}", context=self._extract(headers), kind=self._kind
+        ) as span:
+            span.set_attribute("http.request.method", exchange.verb)
+            try:
+                yield
+            finally:
+                for name, value in about().items():
+                    span.set_attribute(f"moorage.{name}", value)
+                span.set_attribute("http.response.status_code", exchange.status)
+                if exchange.status >= 500:
+                    span.set_status(self._failed)
+
+    def begin_call(self, operation: str, metadata: dict[str, str]) -> Span:
+        """A span of a call; it is nobody's current one, because streams end where they please."""
+        return self._tracer.start_span(f"moorage.{operation}", context=self._extract(metadata), kind=self._kind)
+
+    def end_call(self, span: Span | None, attributes: dict[str, str], *, is_broken: bool) -> None:
+        """The call is over."""
+        if span is not None:
+            span.set_attributes(attributes)
+            if is_broken:
+                span.set_status(self._failed)
+            span.end()
+
+
+def open_traces() -> Traces | None:
+    """Traces that are sent where the environment says; None if it says nothing, or OpenTelemetry is not there."""
+    if not any(map(config.environment, ENDPOINTS)):
+        return None
+    try:
+        from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
+        from opentelemetry.sdk.resources import SERVICE_NAME, Resource
+        from opentelemetry.sdk.trace import TracerProvider
+        from opentelemetry.sdk.trace.export import BatchSpanProcessor
+    except ImportError:
+        log.warning("no traces: they need one more package, pip install 'moorage[otel]'")
+        return None
+    name = config.environment("OTEL_SERVICE_NAME") or "moorage"
+    provider = TracerProvider(resource=Resource.create({SERVICE_NAME: name}))
+    provider.add_span_processor(BatchSpanProcessor(OTLPSpanExporter()))
+    return Traces(provider.get_tracer("moorage"), provider.shutdown)

@@ -1,0 +1,139 @@
+"""Whole sessions over HTTP: out as lines, and in again."""
+
+from __future__ import annotations
+
+from asyncio import to_thread
+from collections.abc import Awaitable, Callable, Iterable
+from tempfile import SpooledTemporaryFile
+from typing import Annotated, Any
+
+from msgspec import Meta, Struct
+
+from moorage.core.key import Scope
+from moorage.doors.http.answers import document
+from moorage.doors.http.app import Door, Route
+from moorage.doors.http.described import Described
+from moorage.doors.http.exchange import Exchange
+from moorage.doors.http.reach import check_one
+from moorage.doors.http.reading import read_fields_of
+from moorage.doors.http.visit import Visit, Visitor
+from moorage.files.finding import kind_of_stream
+from moorage.service.histories.kinds import MOORAGE
+from moorage.service.importing import ImportReport, import_histories
+
+MAX_IMPORT = 512 * 1024 * 1024  # bytes of one request
+IN_MEMORY = 8 * 1024 * 1024  # bytes; what is longer waits in a file
+PIECE = 64 * 1024  # bytes sent at once
+FORMATS = {"jsonl": b"application/x-ndjson", "markdown": b"text/markdown; charset=utf-8"}
+
+
+class ExportQuery(Struct, kw_only=True, forbid_unknown_fields=True):
+    """How a session is to be written."""
+
+    tree: Annotated[bool, Meta(description="with all that hangs on it")] = False
+    format: Annotated[str, Meta(description=f"one of {', '.join(FORMATS)}")] = "jsonl"
+
+
+class ImportQuery(Struct, kw_only=True, forbid_unknown_fields=True):
+    """How sessions are to come in."""
+
+    detach: Annotated[bool, Meta(description="sessions whose parent is not there become roots")] = False
+    dry_run: Annotated[bool, Meta(description="only say what would come in")] = False
+
+
+EXPORT = Described(
+    name="export",
+    summary="A session as lines: `jsonl` (whole, importable) or `markdown` (to read)",
+    scope=Scope.READ,
+    kind="application/x-ndjson",
+    or_as=("text/markdown",),
+    query=ExportQuery,
+)
+IMPORT = Described(
+    name="import",
+    summary="Bring sessions in: an export, a state.json, a transcript of Claude Code, a list of messages",
+    scope=Scope.WRITE,
+    body=str,
+    takes="application/x-ndjson",
+    answer=ImportReport,
+    query=ImportQuery,
+)
+IMPORT_HISTORIES = Described(
+    name="import_histories",
+    summary="Bring in what our own client has read from files of others, one file a line",
+    scope=Scope.WRITE,
+    body=str,
+    takes="application/x-ndjson",
+    answer=ImportReport,
+    query=ImportQuery,
+)
+
+Take = Callable[..., Awaitable[ImportReport]]
+
+
+def add_to(door: Door) -> None:
+    """Answer exports and imports."""
+
+    async def export(exchange: Exchange, visitor: Visitor) -> None:
+        await _export(exchange, visitor, door.visit(exchange, visitor))
+
+    async def take(exchange: Exchange, visitor: Visitor) -> None:
+        moor = door.visit(exchange, visitor)
+
+        async def import_(file: Any, *, detach: bool, dry_run: bool) -> ImportReport:
+            if await to_thread(kind_of_stream, file) not in (MOORAGE, None):
+                return await moor.import_files([file], detach=detach, dry_run=dry_run)
+            file.seek(0)
+            return await moor.import_(
+                _lines(file), detach=detach, dry_run=dry_run
+            )  # which says what is wrong, and where
+
+        await _import(exchange, import_)
+
+    async def take_histories(exchange: Exchange, visitor: Visitor) -> None:
+        async def import_(file: Any, **how: bool) -> ImportReport:
+            return await import_histories(door.deps_of(visitor.caller.owner), visitor.caller, _lines(file), **how)
+
+        await _import(exchange, import_)
+
+    for verb, path, endpoint, described in (
+        ("GET", "/sessions/{ref}/export", export, EXPORT),
+        ("POST", "/import", take, IMPORT),
+        ("POST", "/import/histories", take_histories, IMPORT_HISTORIES),
+    ):
+        route = Route(described.name, endpoint, described.scope, to_token=described is EXPORT)
+        door.add(verb, path, route, described)
+
+
+async def _export(exchange: Exchange, visitor: Visitor, moor: Visit) -> None:
+    query, ref = read_fields_of(exchange, ExportQuery), exchange.params["ref"]
+    if visitor.session_id is not None:
+        await check_one(moor, visitor, "ref", ref)
+    waiting = b""
+    async for line in moor.export(ref, tree=query.tree, format=query.format):
+        waiting += line.encode() + b"\n"
+        if len(waiting) >= PIECE:
+            await _send(exchange, query, waiting)
+            waiting = b""
+    await _send(exchange, query, waiting, is_last=True)
+
+
+async def _send(exchange: Exchange, query: ExportQuery, lines: bytes, *, is_last: bool = False) -> None:
+    """Send some lines; the answer begins with the first, so that what is wrong before it is told as such."""
+    if not exchange.status:
+        await exchange.begin([(b"content-type", FORMATS[query.format])])
+    await exchange.more(lines, is_last=is_last)
+
+
+async def _import(exchange: Exchange, take: Take) -> None:
+    query = read_fields_of(exchange, ImportQuery)
+    with SpooledTemporaryFile(IN_MEMORY) as file:
+        async for piece in exchange.pieces(MAX_IMPORT):
+            file.write(piece)
+        file.seek(0)
+        report = await take(file, detach=query.detach, dry_run=query.dry_run)
+    await exchange.answer(document(report))
+
+
+def _lines(file: Any) -> Iterable[bytes]:
+    return (line.rstrip(b"\r\n") for line in file)

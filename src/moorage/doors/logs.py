@@ -1,0 +1,83 @@
+"""Logs: a line of text for people, or a JSON object for programs.
+
+Every JSON line has the ids of what it is about (session, task, run, request_id; null where there is
+none), so that whoever looks for one of them finds all that was said of it. Values whose name says
+that they are secret are never written, nor are keys and tokens, wherever they stand in a text.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+import sys
+from datetime import UTC, datetime
+from typing import Any
+
+from moorage.core.codec import encode_text
+from moorage.core.redact import REDACTED, SECRET_WORDS, Redactor
+from moorage.service.about import IDS, about
+
+FORMATS = ("text", "json")
+_USUAL = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName", "color_message"}
+_redactor = Redactor(SECRET_WORDS)
+# Our keys and tokens, what stands in a URL before its host, and whatever a header shows at a door.
+_credential = re.compile(
+    r"\bhf_[A-Za-z0-9]+_[0-9a-f]{16,}|\bhfs_[\w-]+\.[\w-]+|(?<=://)[^\s/@]+(?=@)|(?i:(?<=\bbearer )\S+)"
+)
+
+
+def set_up(format: str, level: str) -> None:
+    """Write logs to standard error from now on."""
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(JsonLines() if format == "json" else TextLines())
+    root = logging.getLogger()
+    root.handlers[:] = [handler]
+    root.setLevel(level.upper())
+    logging.getLogger("uvicorn.error").setLevel(max(logging.INFO, root.level))
+
+
+def _extras(record: logging.LogRecord) -> dict[str, Any]:
+    return {name: value for name, value in vars(record).items() if name not in _USUAL and not name.startswith("_")}
+
+
+class JsonLines(logging.Formatter):
+    """One JSON object a line."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        told: dict[str, Any] = {
+            "at": datetime.fromtimestamp(record.created, UTC).isoformat().replace("+00:00", "Z"),
+            "level": record.levelname.lower(),
+            "logger": record.name,
+            "message": without_credentials(record.getMessage()),
+            **dict.fromkeys(IDS),
+            **about(),
+            **_redactor.clean(_extras(record))[0],
+        }
+        if record.exc_info:
+            told["trace"] = without_credentials(self.formatException(record.exc_info))
+        try:
+            return encode_text(told)
+        except (TypeError, UnicodeEncodeError):  # something that JSON cannot carry: tell it as text
+            return encode_text({name: _plain(value) for name, value in told.items()})
+
+
+class TextLines(logging.Formatter):
+    """One line for a person, with the ids at its end."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        at = datetime.fromtimestamp(record.created, UTC).strftime("%H:%M:%S")
+        ids = {**about(), **{name: value for name, value in _extras(record).items() if name in IDS}}
+        shown = "".join(f" {name}={value}" for name, value in ids.items())
+        trace = f"\n{self.formatException(record.exc_info)}" if record.exc_info else ""
+        return without_credentials(f"{at} {record.levelname.lower():7} {record.getMessage()}{shown}{trace}")
+
+
+def without_credentials(text: str) -> str:
+    """A text in which no key, token or password of a URL can be read."""
+    return _credential.sub(REDACTED, text)
+
+
+def _plain(value: object) -> Any:
+    if value is None or isinstance(value, (bool, int, float)):
+        return value
+    return str(value).encode("utf-8", "replace").decode()

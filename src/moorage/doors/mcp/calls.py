@@ -1,0 +1,178 @@
+"""A call at the MCP door: who is calling, from which session, who hears of progress, and how far they reach."""
+
+from __future__ import annotations
+
+from asyncio import CancelledError, shield
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager, suppress
+from time import monotonic
+
+from msgspec import Struct
+
+from moorage.client import Moorage
+from moorage.core.codec import encode_text
+from moorage.core.entry import Entry, text_of
+from moorage.core.errors import Forbidden, InvalidField, MoorageError, OutOfReach, SessionNotFound
+from moorage.core.key import Scope
+from moorage.core.run import Run
+from moorage.doors.http.reach import check_one
+from moorage.doors.http.visit import Visit, Visitor
+from moorage.tasks import TaskDesk
+
+Tell = Callable[[float, str], Awaitable[None]]  # how far it is, and in words
+
+LOOK_EVERY = 1.0  # seconds between two looks at what an agent says, if somebody hears of it
+WAIT_AT_ONCE = 15.0  # seconds of one wait, if nobody does
+MAX_WORD = 300  # characters of what is told on the way
+
+
+class Guest(Struct, frozen=True):
+    """Who calls: Moorage as they see it; whoever comes through a server's gate has a scope and a reach."""
+
+    moor: Moorage
+    visitor: Visitor | None = None
+    parent: str | None = None  # the session they call from
+    leaves_work: Callable[[], bool] = lambda: False  # whether work goes on though nobody waits for it any more
+
+
+class Call:
+    """One call of one guest."""
+
+    def __init__(self, guest: Guest, tell: Tell | None = None) -> None:
+        """`tell`: somebody wants to hear how it goes."""
+        self.moor, self.visitor, self.parent, self._guest = guest.moor, guest.visitor, guest.parent, guest
+        self.desk = TaskDesk(guest.moor)
+        self._tell, self._told = tell, 0.0
+
+    # What they may ------------------------------------------------------------------------------
+
+    def check_scope(self, scope: Scope) -> None:
+        """Raise Forbidden for a key that has not this scope."""
+        if self.visitor is not None and scope not in self.visitor.scopes:
+            raise Forbidden(scope.value)
+
+    def check_no_token(self) -> None:
+        """Raise OutOfReach for whoever comes with a session's token."""
+        if self.token is not None:
+            raise OutOfReach(self.token)
+
+    @property
+    def token(self) -> str | None:
+        """The session whose token they come with."""
+        return None if self.visitor is None else self.visitor.session_id
+
+    async def session(self, ref: str | None, *, strictly: bool = False) -> str:
+        """The session that is meant: the one named, else their own. Raises OutOfReach, and InvalidField without one."""
+        if ref is None and self.parent is None:
+            raise InvalidField("session_id", "must be given: this call comes from no session of its own")
+        wanted = ref if ref is not None else str(self.parent)
+        await self._check("ref", wanted, strictly=strictly)
+        return wanted
+
+    async def run_id(self, run_id: str) -> str:
+        """A run that they reach. Raises OutOfReach."""
+        await self._check("run_id", run_id)
+        return run_id
+
+    async def opened(self, ref: str | None) -> str:
+        """As `session`, but one that is not known is made, under their own."""
+        if ref is not None and not await self.is_known(ref):
+            await self.check_parent()
+            await self.moor.create(session_id=ref, parent=self.parent)
+        return await self.session(ref)
+
+    async def check_first_use(self, ref: str) -> None:
+        """Raise OutOfReach if they do not reach this session; one that is not there yet will hang on their own."""
+        await self.check_parent()
+        if self.token is not None and await self.is_known(ref):
+            await self._check("ref", ref)
+
+    async def is_known(self, ref: str) -> bool:
+        """Whether there is such a session."""
+        try:
+            await self.moor.get(ref)
+        except SessionNotFound:
+            return False
+        return True
+
+    async def check_parent(self) -> None:
+        """Raise OutOfReach if they say that they call from a session which is not below that of their token."""
+        if self.parent is not None and self.parent != self.token:
+            await self._check("parent", self.parent)
+
+    async def other_than(self, ref: str) -> str | None:
+        """The session they call from, unless that is the one they ask: nobody waits for themselves."""
+        if self.parent is None:
+            return None
+        asked, own = await self.moor.get(ref), await self.moor.get(self.parent)
+        return None if asked.session_id == own.session_id else own.session_id
+
+    async def _check(self, name: str, ref: str, *, strictly: bool = False) -> None:
+        if self.token is not None and self.visitor is not None and isinstance(self.moor, Visit):
+            await check_one(self.moor, self.visitor, name, ref, strictly=strictly)
+
+    async def start_launcher(self) -> None:
+        """Make sure that somebody takes turns: a server has a launcher, whoever is alone gets one."""
+        await self.moor._ready()
+        await self.moor._launch("")
+
+    # Waiting ------------------------------------------------------------------------------------
+
+    @property
+    def is_heard(self) -> bool:
+        """Whether somebody hears of progress."""
+        return self._tell is not None
+
+    @property
+    def leaves_work(self) -> bool:
+        """Whether what was begun goes on though nobody waits: this server is about to stop, agents are not."""
+        return self._guest.leaves_work()
+
+    async def tell(self, words: str) -> None:
+        """Say how it goes, if somebody hears."""
+        if self._tell is not None:
+            self._told += 1
+            await self._tell(self._told, words[:MAX_WORD])
+
+    async def settled(self, run: Run, wait: float | None = None) -> Run:
+        """The run once it is over, or when `wait` seconds are; what its agent says meanwhile is told."""
+        ends, seen = None if wait is None else monotonic() + wait, run.asked_entry or 0
+        while not run.is_settled:
+            left = WAIT_AT_ONCE if ends is None else ends - monotonic()
+            if left <= 0:
+                return run
+            run = await self.moor.result(run.run_id, wait=min(left, LOOK_EVERY if self.is_heard else WAIT_AT_ONCE))
+            if self.is_heard and not run.is_settled:
+                seen = await self._tell_of(run, seen)
+        return run
+
+    @asynccontextmanager
+    async def stopping(self, run: Run) -> AsyncIterator[None]:
+        """For as long as somebody waits: who gives up stops the run, but not a server that is about to stop."""
+        try:
+            yield
+        except CancelledError:
+            if not self.leaves_work:
+                await shield(self._stopped(run))
+            raise
+
+    async def _stopped(self, run: Run) -> None:
+        with suppress(MoorageError):  # it is over, or gone
+            await self.moor.stop_run(run.run_id)
+
+    async def _tell_of(self, run: Run, seen: int) -> int:
+        """Tell what is new in the log of a run's session, or that it goes on; up to which entry all is told."""
+        page = await self.moor.log(run.session_id, after=seen, limit=20)
+        for entry in page.items:
+            await self.tell(_word(entry))
+        if not page.items:
+            await self.tell(f"{run.agent_name or 'the agent'} is {run.state.value}")
+        return page.items[-1].number if page.items else seen
+
+
+def _word(entry: Entry) -> str:
+    """An entry in a few words."""
+    if entry.is_message:
+        said = entry.content if isinstance(entry.content, str) else text_of(entry.content)
+        return f"{entry.role}: {said}"
+    return f"{entry.kind} {encode_text(entry.data or {})}"

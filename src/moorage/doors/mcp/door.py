@@ -1,0 +1,153 @@
+"""`/mcp`: the Model Context Protocol over HTTP, behind the same gate as everything else.
+
+The library takes a second to load, so it is loaded with the first request, on a thread: a server that nobody asks
+never has it. `HEAD /mcp` only says whether one may come in and would be answered; that is how `moorage mcp` looks for
+a server.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import suppress
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any
+
+from msgspec.structs import replace
+
+from moorage.core.errors import AccessError, StoreUnavailable, Unsupported
+from moorage.doors.http.app import Door, Route
+from moorage.doors.http.exchange import MAX_BODY, Exchange
+from moorage.doors.http.streams import LiveStreams
+from moorage.doors.http.visit import Visitor
+
+if TYPE_CHECKING:
+    from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
+
+    from moorage.doors.mcp.changes import TellingServer
+
+PATH = "/mcp"
+GUEST = "moorage.guest"  # where a request's scope has who it comes from
+
+
+def add_to(door: Door, live: LiveStreams, *, stateless: bool = False) -> Mcp:
+    """Answer at /mcp. `stateless`: requests of one client may reach several processes, so none remembers anything."""
+    mcp = Mcp(door, live, stateless=stateless)
+    for verb in ("POST", "GET", "DELETE"):
+        door.add(verb, PATH, Route(f"mcp_{verb.lower()}", mcp.answer))
+    door.on_close(mcp.close)
+    return mcp
+
+
+class Mcp:
+    """The way in."""
+
+    def __init__(self, door: Door, live: LiveStreams, *, stateless: bool) -> None:
+        self._door, self._live, self._stateless = door, live, stateless
+        self._starting: asyncio.Future[StreamableHTTPSessionManager] | None = None
+        self._keeper: asyncio.Task[None] | None = None
+        self._server: TellingServer | None = None  # once it was needed
+        self._stop = asyncio.Event()
+        self.is_closing = False
+
+    async def answer(self, exchange: Exchange, visitor: Visitor) -> None:
+        """Whatever comes to /mcp."""
+        if find_spec("mcp") is None:
+            raise Unsupported("MCP is not installed here; run: pip install 'moorage[mcp]'", extra="mcp")
+        if exchange.verb == "HEAD":
+            await exchange.answer(b"")
+            return
+        manager = await self._started()
+        with self._live.places.place_for(visitor):
+            exchange.scope[GUEST] = self._guest(exchange, visitor)
+            exchange.scope["user"] = _principal(visitor)
+            await self._while_admitted(exchange, asyncio.ensure_future(exchange.pass_to(manager.handle_request)))
+
+    async def _while_admitted(self, exchange: Exchange, answering: asyncio.Future[None]) -> None:
+        """Let the library answer, for as long as whoever asked may ask; then hang up on them, as they might on us."""
+        standing = self._door.standing(exchange, self._live.settings.heartbeat)
+        try:
+            while not (await asyncio.wait([answering], timeout=standing.every))[0]:
+                await standing.check()
+        except AccessError:
+            await exchange.abort()
+        finally:
+            if not answering.done():
+                answering.cancel()
+                await asyncio.wait([answering])
+        if not answering.cancelled():
+            answering.result()
+
+    def _guest(self, exchange: Exchange, visitor: Visitor) -> Any:
+        from moorage.doors.mcp.calls import Guest
+
+        mine = replace(visitor, caller=replace(visitor.caller, interface="mcp", holder=_holder(exchange, visitor)))
+        visit = self._door.visit(exchange, mine)
+        return Guest(visit, mine, visit._surrounding_session(), lambda: self.is_closing)
+
+    async def _started(self) -> StreamableHTTPSessionManager:
+        """The library's side, started once; whoever gives up waiting leaves it to the others."""
+        if self.is_closing:
+            raise StoreUnavailable("this server is about to stop; ask again in a moment")
+        if self._starting is None:
+            self._starting = asyncio.get_running_loop().create_future()
+            self._keeper = asyncio.create_task(self._keep(self._starting))
+        return await asyncio.shield(self._starting)
+
+    async def _keep(self, starting: asyncio.Future[StreamableHTTPSessionManager]) -> None:
+        """Hold the library's side open until the server stops: it has to be entered and left by one task."""
+        try:
+            manager = await asyncio.to_thread(self._load)
+            async with manager.run():
+                starting.set_result(manager)
+                await self._stop.wait()
+        except Exception as error:
+            self._starting = None  # the next one may be luckier
+            if starting.done():
+                raise
+            starting.set_exception(error)
+
+    def _load(self) -> StreamableHTTPSessionManager:
+        from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
+
+        from moorage.doors.mcp.server import make_server
+
+        limits = self._door.deps.settings.server
+        self._server = make_server(_guest_of, is_stateless=self._stateless)
+        return StreamableHTTPSessionManager(
+            self._server,
+            stateless=self._stateless,
+            max_request_body_size=MAX_BODY,
+            max_sessions=limits.streams,
+        )
+
+    async def close(self) -> None:
+        """End all sessions of the protocol; what agents do for them goes on."""
+        self.is_closing = True
+        if self._server is not None:
+            self._server.end_streams()
+        self._stop.set()
+        if self._keeper is not None:
+            with suppress(asyncio.CancelledError):
+                await asyncio.wait([self._keeper])
+
+
+def _guest_of(ctx: Any) -> Any:
+    return ctx.request.scope[GUEST]
+
+
+def _holder(exchange: Exchange, visitor: Visitor) -> str:
+    """The name under which they hold sessions: their own, else that of their session of the protocol."""
+    session = exchange.header(b"mcp-session-id")
+    if exchange.header(b"x-moorage-holder") is not None or not session or not session.isalnum():
+        return visitor.caller.holder
+    whose = visitor.key_id or visitor.session_id
+    return f"mcp-{session[:64]}" if whose is None else f"{whose}:mcp-{session[:64]}"
+
+
+def _principal(visitor: Visitor) -> Any:
+    """Who a session of the protocol belongs to: its id is no password."""
+    from mcp.server.auth.middleware.bearer_auth import AuthenticatedUser
+    from mcp.server.auth.provider import AccessToken
+
+    who = visitor.key_id or visitor.session_id
+    return AuthenticatedUser(AccessToken(token="", client_id=visitor.caller.owner, scopes=[], subject=who))

@@ -1,0 +1,73 @@
+"""MCP without a server: the library's own loop on standard input and output, before a store of this process.
+
+The library drops what is asked when the input ends. Who pipes requests into a program wants them answered first, so the
+end of the input reaches it only when nothing waits any more, or after some seconds.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import anyio
+import mcp_types as types
+from mcp.server.stdio import stdio_server
+from mcp.shared.message import SessionMessage
+
+from moorage import config
+from moorage.client import connect
+from moorage.doors.mcp.calls import Guest
+from moorage.doors.mcp.server import make_server
+from moorage.doors.mcp.stdio import GOODBYE_WITHIN
+
+
+async def serve(url: str) -> None:
+    """Speak the protocol until the input ends. Agents that this process has started end with it."""
+    async with connect(url, interface="mcp") as moor:
+        guest = Guest(moor, None, config.parent_from_environment())
+        server = make_server(lambda _: guest)
+        waiting = Waiting()
+        async with stdio_server() as (reading, writing), anyio.create_task_group() as group:
+            asked, read = anyio.create_memory_object_stream[SessionMessage | Exception]()
+            write, answered = anyio.create_memory_object_stream[SessionMessage]()
+            group.start_soon(waiting.carry_in, reading, asked)
+            group.start_soon(waiting.carry_out, answered, writing)
+            await server.run(read, write, server.create_initialization_options())
+
+
+class Waiting:
+    """Requests that wait for their answers."""
+
+    def __init__(self) -> None:
+        self._ids: set[Any] = set()
+        self._is_idle = anyio.Event()
+
+    async def carry_in(self, source: Any, target: Any) -> None:
+        """What the client says; its end, when all is answered."""
+        async with target:
+            async for item in source:
+                self._note(item)
+                await target.send(item)
+            with anyio.move_on_after(GOODBYE_WITHIN):
+                while self._ids:
+                    await self._is_idle.wait()
+
+    async def carry_out(self, source: Any, target: Any) -> None:
+        """What the server says."""
+        async with target:
+            async for item in source:
+                await target.send(item)
+                if isinstance(item.message, types.JSONRPCResponse | types.JSONRPCError):
+                    self._forget(item.message.id)
+
+    def _note(self, item: SessionMessage | Exception) -> None:
+        message = None if isinstance(item, Exception) else item.message
+        if isinstance(message, types.JSONRPCRequest):
+            self._ids.add(message.id)
+        elif isinstance(message, types.JSONRPCNotification) and message.method == "notifications/cancelled":
+            self._forget((message.params or {}).get("requestId"))  # nobody answers it
+
+    def _forget(self, request_id: Any) -> None:
+        self._ids.discard(request_id)
+        if not self._ids:
+            self._is_idle.set()
+            self._is_idle = anyio.Event()

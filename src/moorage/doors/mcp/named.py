@@ -1,0 +1,230 @@
+"""Agents, workers and tools as tools of the door, each under its own name.
+
+An agent or a worker takes `input`, `parameters` and `session_id`; a tool takes its own arguments and `session_id`. In a
+session (one that is not known is made) what was said before is recalled and what is said is kept; without one it works
+and nothing is kept. Where there is a session, the text ends with lines that name it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Any
+
+from msgspec import Meta, Struct, field
+from msgspec.json import format as indented
+
+from moorage.agents.grpc import LOST, UNREACHABLE
+from moorage.core.agent import AgentDefinition
+from moorage.core.codec import encode_text
+from moorage.core.errors import AgentUnreachable, InvalidField, ToolNotFound
+from moorage.core.key import Scope
+from moorage.core.tool import Tool, ToolOperation
+from moorage.doors.http.reading import read_fields
+from moorage.doors.mcp.answers import MAX_TEXT
+from moorage.doors.mcp.calls import Call
+from moorage.doors.mcp.table import Answer, Document, Schema, schema_of
+from moorage.tasks import Answer as TaskAnswer
+from moorage.tasks import Task
+
+SESSION = {
+    "type": "string",
+    "description": "A session that remembers this: what was said in it before is known. Optional; made if not known",
+}
+NUMBERS = ("integer", "number")
+
+
+class AgentRequest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What an agent is called with."""
+
+    input: Annotated[str, Meta(description="What to say to it")]
+    parameters: Annotated[dict[str, Any], Meta(description="Named values that go with it")] = field(
+        default_factory=dict
+    )
+    session_id: Annotated[str, Meta(description=SESSION["description"])] | None = None
+
+
+class AgentAnswer(Struct, frozen=True, kw_only=True):
+    """What an agent answered."""
+
+    output: str
+    success: bool
+    error: str | None = None
+    reason: str | None = None
+    metadata: dict[str, Any] = field(default_factory=dict)
+    session_id: str | None = None
+    next_offset: int | None = None  # where the output goes on that is cut
+
+
+class ToolResult(Struct, frozen=True, kw_only=True):
+    """What a tool answered."""
+
+    success: bool
+    operation: str
+    result: Any = None
+    error: str | None = None
+    session_id: str | None = None
+
+
+AGENT_INPUT, AGENT_OUTPUT, TOOL_OUTPUT = schema_of(AgentRequest), schema_of(AgentAnswer), schema_of(ToolResult)
+
+
+# Agents and workers -----------------------------------------------------------------------------
+
+
+def described(agent: AgentDefinition) -> str:
+    """What an agent's tool says of itself."""
+    return f"{agent.description or f'Ask {agent.name}'} ({agent.role.value})"
+
+
+async def ask_agent(call: Call, name: str, arguments: Document) -> Answer:
+    """Ask an agent or a worker."""
+    call.check_scope(Scope.WRITE)
+    asks = read_fields(arguments, AgentRequest)
+    if asks.session_id is not None:
+        await call.check_first_use(asks.session_id)
+    task = Task(agent=name, input=asks.input, parameters=asks.parameters, session=asks.session_id, parent=call.parent)
+    await call.start_launcher()
+    answer = await _answered(call, task)
+    if answer.reason in (UNREACHABLE, LOST):
+        raise AgentUnreachable(name, answer.error, is_unsure=answer.reason == LOST)
+    return _told(answer, asks.session_id)
+
+
+async def _answered(call: Call, task: Task) -> TaskAnswer:
+    """The answer; if somebody hears, piece by piece."""
+    if not call.is_heard:
+        return await call.desk.execute(task)
+    answer: TaskAnswer | None = None
+    async for chunk in call.desk.stream(task):
+        answer = chunk.answer
+        if chunk.text:
+            await call.tell(chunk.text)
+    assert answer is not None  # the last chunk has it
+    return answer
+
+
+def _told(answer: TaskAnswer, session: str | None) -> Answer:
+    metadata = dict(answer.metadata)
+    if session is not None:
+        metadata.setdefault("session_id", session)
+    whole, cut = answer.output, session is not None and len(answer.output) > MAX_TEXT
+    told = AgentAnswer(
+        output=whole[:MAX_TEXT] if cut else whole,
+        success=answer.success,
+        error=answer.error or None,
+        reason=answer.reason or None,
+        metadata=metadata,
+        session_id=session,
+        next_offset=MAX_TEXT if cut else None,
+    )
+    return Answer(document=_plain(told), text=_text(told, len(whole)), failed=not answer.success)
+
+
+def _text(told: AgentAnswer, length: int) -> str:
+    said = told.output if told.success else f"{told.error}\n\n{told.output}".strip()
+    if told.next_offset is not None:
+        said += (
+            f"\n\n[cut: {told.next_offset:,} of {length:,} characters; for the rest, call get_agent_session_result "
+            f"with session_id {told.session_id} and offset {told.next_offset}]"
+        )
+    if told.session_id is None:
+        return said
+    facts = ", ".join(f"{key}={_in_one_line(value)}" for key, value in told.metadata.items())
+    return f"{said}\n\n**Metadata**: {facts}\n**Session ID**: {told.session_id}"
+
+
+def _in_one_line(value: Any) -> str:
+    """A value that cannot pretend to be a line of its own."""
+    return " ".join((value if isinstance(value, str) else encode_text(value)).split())
+
+
+def _plain(value: Struct) -> Document:
+    from moorage.core.render import to_json
+
+    plain: Document = to_json(value)
+    return plain
+
+
+# Tools ------------------------------------------------------------------------------------------
+
+
+def tool_input(tool: Tool) -> Schema:
+    """What a tool takes: the arguments of all its operations, and which of them is meant."""
+    properties: Schema = {}
+    for operation in tool.operations.values():
+        for name, schema in operation.parameters.get("properties", {}).items():
+            properties.setdefault(name, _widened(schema))
+    if len(tool.operations) > 1:
+        told = "; ".join(f"{name}: {each.description}" for name, each in tool.operations.items())
+        properties["operation"] = {"type": "string", "enum": list(tool.operations), "description": told}
+    everywhere = [set(each.parameters.get("required", ())) for each in tool.operations.values()]
+    needed = sorted(set.intersection(*everywhere)) if everywhere else []
+    return {"type": "object", "properties": {**properties, "session_id": SESSION}, "required": needed}
+
+
+def _widened(schema: Any) -> Any:
+    """A schema that takes a text where it wants a number."""
+    if isinstance(schema, Mapping) and schema.get("type") in NUMBERS:
+        return {**schema, "type": [schema["type"], "string"]}
+    return schema
+
+
+async def call_tool(call: Call, name: str, arguments: Document) -> Answer:
+    """Call a tool."""
+    call.check_scope(Scope.WRITE)
+    tool = await call.desk.tool(name)
+    if tool is None:
+        raise ToolNotFound(name)
+    given = dict(arguments)
+    session, operation = _taken(given, "session_id"), _taken(given, "operation")
+    if session is not None:
+        await call.check_first_use(session)
+    wanted = operation or _fitting(tool, given)
+    answer = await call.desk.call_tool(name, wanted, _numbers(tool, wanted, given), session=session, parent=call.parent)
+    told = ToolResult(
+        success=answer.success,
+        operation=answer.operation,
+        result=answer.result,
+        error=answer.error,
+        session_id=session,
+    )
+    said = _shown(answer.result) if answer.success else str(answer.error)
+    text = said if session is None else f"{said}\n\n**Session ID**: {session}"
+    return Answer(document=_plain(told), text=text, failed=not answer.success)
+
+
+def _taken(given: Document, name: str) -> str | None:
+    value = given.pop(name, None)
+    if value is not None and not isinstance(value, str):
+        raise InvalidField(name, "must be text")
+    return value or None
+
+
+def _fitting(tool: Tool, given: Document) -> str | None:
+    """The first operation that takes all that is given, and is given all that it needs."""
+    for name, operation in tool.operations.items():
+        properties, needed = operation.parameters.get("properties", {}), operation.parameters.get("required", ())
+        if given.keys() <= properties.keys() and set(needed) <= given.keys():
+            return name
+    return None
+
+
+def _numbers(tool: Tool, operation: str | None, given: Document) -> Document:
+    """What is given, with numbers where they came as texts."""
+    known: ToolOperation | None = tool.operations.get(operation or next(iter(tool.operations), ""))
+    properties = {} if known is None else known.parameters.get("properties", {})
+    return {name: _number(value, properties.get(name)) for name, value in given.items()}
+
+
+def _number(value: Any, schema: Any) -> Any:
+    kind = schema.get("type") if isinstance(schema, Mapping) else None
+    if not isinstance(value, str) or kind not in NUMBERS:
+        return value
+    try:
+        return int(value) if kind == "integer" else float(value)
+    except ValueError:
+        return value  # the tool says what it thinks of it
+
+
+def _shown(result: Any) -> str:
+    return result if isinstance(result, str) else indented(encode_text(result), indent=2)

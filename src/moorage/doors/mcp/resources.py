@@ -1,0 +1,121 @@
+"""Sessions and their logs as resources, to be read by their addresses.
+
+moorage://sessions/{session_id}
+moorage://sessions/{session_id}/log{?after,limit}
+moorage://sessions/{session_id}/messages{?before,limit}
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+from urllib.parse import parse_qsl, quote, unquote
+
+from moorage.core.codec import encode, encode_text
+from moorage.core.entry import Entry
+from moorage.core.errors import InvalidField, NotFound
+from moorage.core.key import Scope
+from moorage.core.query import Page
+from moorage.core.render import to_json
+from moorage.core.session import Session
+from moorage.doors.mcp.calls import Call
+
+ROOT = "moorage://sessions"
+PAGE = 50  # sessions of one page of the list
+ENTRIES = 100  # of a log, at once
+MAX_PAGE_BYTES = 256 * 1024
+JSON = "application/json"
+
+TEMPLATES = (
+    ("session", f"{ROOT}/{{session_id}}", "A session: state, phase, metadata, family"),
+    ("log", f"{ROOT}/{{session_id}}/log{{?after,limit}}", "Its log: everything that was said and happened, in pages"),
+    ("messages", f"{ROOT}/{{session_id}}/messages{{?before,limit}}", "Its newest messages, and older ones before them"),
+)
+_address = re.compile(re.escape(ROOT) + r"/([^/?#]+)(?:/(log|messages))?(?:\?([^#]*))?").fullmatch
+
+
+class NoSuchResource(NotFound):
+    """An address that is none of ours."""
+
+    code = "resource_not_found"
+
+    def __init__(self, uri: str) -> None:
+        super().__init__(f"{uri[:200]!r} is no address of a session; see the resource templates", uri=uri[:200])
+
+
+async def list_page(call: Call, cursor: str | None) -> Page[Session]:
+    """Sessions whose resources are listed: all, newest first; to a session's token, its children."""
+    call.check_scope(Scope.READ)
+    if call.token is not None:
+        return await call.moor.children(call.token, limit=PAGE, cursor=cursor)
+    return await call.moor.list(limit=PAGE, cursor=cursor)
+
+
+def uri_of(session_id: str, part: str = "") -> str:
+    """The address of a session, or of a part of it."""
+    return f"{ROOT}/{quote(session_id, safe=':')}" + (f"/{part}" if part else "")
+
+
+async def read(call: Call, uri: str) -> str:
+    """What is at an address, as JSON. Raises NoSuchResource, SessionNotFound, OutOfReach."""
+    ref = await session_at(call, uri)
+    _, part, query = _parts(uri)
+    if part is None:
+        return encode_text(to_json(await call.moor.get(ref)))
+    limit = _number(query, "limit", ENTRIES)
+    if not 1 <= limit <= ENTRIES:
+        raise InvalidField("limit", f"is {limit}; give a number from 1 to {ENTRIES}")
+    if part == "log":
+        return await _log(call, ref, after=_number(query, "after", 0), limit=limit)
+    page = await call.moor.messages(ref, last=limit, before=_number(query, "before", None))
+    return _page(ref, "messages", page.items, "before", page.next)
+
+
+async def session_at(call: Call, uri: str) -> str:
+    """The session that an address is about. Raises NoSuchResource, OutOfReach."""
+    call.check_scope(Scope.READ)
+    return await call.session(_parts(uri)[0])
+
+
+def _parts(uri: str) -> tuple[str, str | None, dict[str, str]]:
+    found = _address(uri)
+    if found is None:
+        raise NoSuchResource(uri)
+    return unquote(found[1]), found[2], dict(parse_qsl(found[3] or ""))
+
+
+async def _log(call: Call, ref: str, *, after: int, limit: int) -> str:
+    page = await call.moor.log(ref, after=after, limit=limit)
+    kept = _fitting(page.items)
+    follows = page.next if len(kept) == len(page.items) else str(kept[-1].number)
+    return _page(ref, "entries", kept, "after", follows)
+
+
+def _fitting(entries: list[Entry]) -> list[Entry]:
+    """As many as go into one answer, and one at least."""
+    kept: list[Entry] = []
+    size = 0
+    for entry in entries:
+        size += len(encode(entry))
+        if kept and size > MAX_PAGE_BYTES:
+            break
+        kept.append(entry)
+    return kept
+
+
+def _page(ref: str, name: str, entries: list[Entry], onwards: str, follows: str | None) -> str:
+    """Entries, and the address of those that follow."""
+    document: dict[str, Any] = {"session_id": ref, name: to_json(entries), "next": None}
+    if follows is not None:
+        part = "log" if name == "entries" else name
+        document["next"] = f"{uri_of(ref, part)}?{onwards}={follows}"
+    return encode_text(document)
+
+
+def _number(query: dict[str, str], name: str, usual: Any) -> Any:
+    text = query.get(name)
+    if text is None:
+        return usual
+    if not re.fullmatch(r"\d{1,18}", text, re.ASCII):
+        raise InvalidField(name, f"is {text[:40]!r}; give a number")
+    return int(text)

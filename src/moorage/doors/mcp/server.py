@@ -1,0 +1,281 @@
+"""The MCP server: the official library's protocol, in all its revisions, before our table of tools.
+
+Each call is done in a task of its own. The library interrupts whatever a call awaits, again and again, until it
+gives up; work that has to be stopped properly needs more than the moment between two interruptions.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from typing import Any, TypeVar
+
+import mcp_types as types
+from mcp.server.context import ServerRequestContext
+from mcp.server.subscriptions import ListenHandler
+from mcp.shared.exceptions import MCPError
+
+from moorage import __version__
+from moorage.core.codec import encode_text
+from moorage.core.errors import AgentNotFound, MoorageError, NotFound, ToolNotFound
+from moorage.core.session import Session
+from moorage.doors.http.refusals import Unexpected
+from moorage.doors.mcp import changes, named, resources
+from moorage.doors.mcp.calls import Call, Guest
+from moorage.doors.mcp.changes import TellingServer
+from moorage.doors.mcp.table import Answer, Document
+from moorage.doors.mcp.tools import TOOLS
+
+log = logging.getLogger(__name__)
+
+Context = ServerRequestContext[Any, Any]
+Guests = Callable[[Context], Guest]
+T = TypeVar("T")
+
+PAGE = 100  # tools of one page
+NOT_FOUND = -32002  # of a resource, as the protocol has it
+INSTRUCTIONS = """\
+Moorage keeps sessions of agents: durable conversations that survive pauses, crashes and restarts. Start an agent with
+start_agent_session; with mode async_poll or async_callback go on meanwhile and ask get_agent_session_status or
+wait_for_children later. Agents, workers and tools can be called by their own names, too: with one session_id in several
+calls they remember what was said. get_context and set_context are a session's shared memory."""
+
+_running: set[asyncio.Task[Any]] = set()  # calls at work; the loop itself would forget them
+
+
+def make_server(guests: Guests, *, is_stateless: bool = False) -> TellingServer:
+    """The server; `guests` says who a request comes from. A stateless one forgets clients of the older era."""
+    desk = Desk(guests)
+    return TellingServer(
+        "moorage",
+        tells=not is_stateless,
+        open_streams=desk.open_streams,
+        version=__version__,
+        title="Moorage",
+        description="Durable sessions for AI agents",
+        instructions=INSTRUCTIONS,
+        get_tool_input_schema=lambda _: None,  # none of our arguments travels in a header
+        on_list_tools=desk.list_tools,
+        on_call_tool=desk.call_tool,
+        on_list_resources=desk.list_resources,
+        on_list_resource_templates=desk.list_templates,
+        on_read_resource=desk.read_resource,
+        on_subscriptions_listen=desk.listen,
+    )
+
+
+class NoSuchTool(ToolNotFound):
+    """A name that nothing here has: an error of the protocol, where what a tool refuses is an answer."""
+
+
+class Desk:
+    """Answers the protocol's requests."""
+
+    def __init__(self, guests: Guests) -> None:
+        self._guests = guests
+        self.open_streams: set[ListenHandler] = set()
+
+    async def list_tools(self, ctx: Context, params: types.PaginatedRequestParams | None) -> types.ListToolsResult:
+        """A page of tools: those of the table, then agents, workers and tools by name."""
+        call = Call(self._guests(ctx))
+        by_name = await _named_tools(call)
+        every = _every_tool(by_name)
+        changes.watch_for_older(ctx, call, _named_tools, by_name)
+        first = _position(every, None if params is None else params.cursor)
+        page = every[first : first + PAGE]
+        more = first + PAGE < len(every)
+        return types.ListToolsResult(tools=page, next_cursor=page[-1].name if more else None)
+
+    async def call_tool(self, ctx: Context, params: types.CallToolRequestParams) -> types.CallToolResult:
+        """Call a tool; what goes wrong is an answer with the error flag."""
+        call = Call(self._guests(ctx), _teller(ctx))
+        try:
+            return _result(await _on_its_own(_called(call, params.name, params.arguments or {}), call))
+        except NoSuchTool as error:
+            raise MCPError(types.INVALID_PARAMS, f"{error.code}: {error.message}", _facts(error)) from None
+        except MoorageError as error:
+            return _refusal(error)
+        except Exception:
+            log.exception("tool %s failed", params.name)
+            return _refusal(Unexpected())
+
+    async def listen(
+        self, ctx: Context, params: types.SubscriptionsListenRequestParams
+    ) -> types.SubscriptionsListenResult:
+        """A stream of changes, in the newer era."""
+        return await changes.listen(ctx, params, Call(self._guests(ctx)), _named_tools, self.open_streams)
+
+    async def list_resources(
+        self, ctx: Context, params: types.PaginatedRequestParams | None
+    ) -> types.ListResourcesResult:
+        """A page of sessions, each with its log."""
+        call = Call(self._guests(ctx))
+        page = await _answered(resources.list_page(call, None if params is None else params.cursor))
+        found = [_resource(session, part) for session in page.items for part in ("", "log")]
+        return types.ListResourcesResult(resources=found, next_cursor=page.next)
+
+    async def list_templates(
+        self, ctx: Context, params: types.PaginatedRequestParams | None
+    ) -> types.ListResourceTemplatesResult:
+        """How addresses are made."""
+        every = [
+            types.ResourceTemplate(uri_template=uri, name=name, description=told, mime_type=resources.JSON)
+            for name, uri, told in resources.TEMPLATES
+        ]
+        return types.ListResourceTemplatesResult(resource_templates=every)
+
+    async def read_resource(self, ctx: Context, params: types.ReadResourceRequestParams) -> types.ReadResourceResult:
+        """What is at an address."""
+        uri = str(params.uri)
+        text = await _answered(resources.read(Call(self._guests(ctx)), uri))
+        contents = types.TextResourceContents(uri=uri, mime_type=resources.JSON, text=text)
+        return types.ReadResourceResult(contents=[contents])
+
+
+def _resource(session: Session, part: str) -> types.Resource:
+    name = session.session_name or session.session_id
+    about = f"The log of {name}" if part else f"{session.agent_name or 'no agent'}, {session.status}"
+    return types.Resource(
+        uri=resources.uri_of(session.session_id, part),
+        name=f"{name} {part}".strip(),
+        description=about,
+        mime_type=resources.JSON,
+    )
+
+
+# Tools ------------------------------------------------------------------------------------------
+
+
+def _every_tool(by_name: dict[str, types.Tool]) -> list[types.Tool]:
+    found = [
+        types.Tool(
+            name=tool.name,
+            title=tool.title,
+            description=tool.description,
+            input_schema=tool.input_schema,
+            output_schema=tool.output_schema,
+            annotations=_hints(reads=tool.reads, destroys=tool.destroys, repeatable=tool.repeatable),
+        )
+        for tool in TOOLS.values()
+    ]
+    return found + [by_name[name] for name in sorted(by_name)]
+
+
+async def _named_tools(call: Call) -> dict[str, types.Tool]:
+    """Agents, workers and tools by name; a name of the table stays the table's."""
+    tools = {
+        tool.name: types.Tool(
+            name=tool.name,
+            description=tool.description,
+            input_schema=named.tool_input(tool),
+            output_schema=named.TOOL_OUTPUT,
+            annotations=_hints(reads=False, destroys=False, repeatable=False, open_world=True),
+        )
+        for tool, _ in (await call.desk.tools()).values()
+    }
+    agents = {
+        agent.name: types.Tool(
+            name=agent.name,
+            description=named.described(agent),
+            input_schema=named.AGENT_INPUT,
+            output_schema=named.AGENT_OUTPUT,
+            annotations=_hints(reads=False, destroys=False, repeatable=False, open_world=True),
+        )
+        for agent in (await call.desk.agents()).values()
+        if agent.enabled
+    }
+    return {name: tool for name, tool in {**tools, **agents}.items() if name not in TOOLS}
+
+
+def _hints(*, reads: bool, destroys: bool, repeatable: bool, open_world: bool = False) -> types.ToolAnnotations:
+    return types.ToolAnnotations(
+        read_only_hint=reads, destructive_hint=destroys, idempotent_hint=repeatable, open_world_hint=open_world
+    )
+
+
+def _position(every: list[types.Tool], cursor: str | None) -> int:
+    """Where the page begins that follows a tool of that name; it may have gone meanwhile."""
+    if cursor is None:
+        return 0
+    names = [tool.name for tool in every]
+    if cursor in names:
+        return names.index(cursor) + 1
+    return next((place for place in range(len(TOOLS), len(names)) if names[place] > cursor), len(names))
+
+
+async def _called(call: Call, name: str, arguments: Document) -> Answer:
+    if (tool := TOOLS.get(name)) is not None:
+        return await tool(call, arguments)
+    try:
+        await call.desk.agent(name)
+    except AgentNotFound:
+        if await call.desk.tool(name) is None:
+            raise NoSuchTool(name) from None
+        return await named.call_tool(call, name, arguments)
+    return await named.ask_agent(call, name, arguments)
+
+
+async def _on_its_own(work: Awaitable[Answer], call: Call) -> Answer:
+    """Do a call in a task of its own; whoever gives up has it told so, once."""
+    task: asyncio.Task[Answer] = asyncio.ensure_future(work)
+    _running.add(task)
+    task.add_done_callback(_forget)
+    try:
+        return await asyncio.shield(task)
+    except asyncio.CancelledError:
+        if not call.leaves_work:
+            task.cancel()
+        raise
+
+
+def _forget(task: asyncio.Task[Any]) -> None:
+    _running.discard(task)
+    if not task.cancelled():
+        task.exception()  # seen; if nobody waits any more, nobody wants to know
+
+
+def _teller(ctx: Context) -> Callable[[float, str], Awaitable[None]] | None:
+    """Whoever hears of progress, if the request asks for it."""
+    if not ctx.meta or ctx.meta.get("progress_token", ctx.meta.get("progressToken")) is None:
+        return None
+
+    async def tell(progress: float, words: str) -> None:
+        await ctx.session.report_progress(progress, None, words)
+
+    return tell
+
+
+# Answers ----------------------------------------------------------------------------------------
+
+
+def _result(answer: Answer) -> types.CallToolResult:
+    text = encode_text(answer.document) if answer.text is None else answer.text
+    return types.CallToolResult(
+        content=[types.TextContent(text=text)], structured_content=answer.document, is_error=answer.failed
+    )
+
+
+def _refusal(error: MoorageError) -> types.CallToolResult:
+    """An error as an answer: its code and what to do in words, its facts as a document."""
+    return types.CallToolResult(
+        content=[types.TextContent(text=f"{error.code}: {error.message}")],
+        structured_content={"error": _facts(error)},
+        is_error=True,
+    )
+
+
+def _facts(error: MoorageError) -> Document:
+    from moorage.core.render import to_json
+
+    facts: Document = to_json(error.to_dict())
+    return facts
+
+
+async def _answered(work: Awaitable[T]) -> T:
+    """What is asked for, or the protocol's own error."""
+    try:
+        return await work
+    except MoorageError as error:
+        code = NOT_FOUND if isinstance(error, NotFound) else types.INVALID_PARAMS
+        raise MCPError(code, f"{error.code}: {error.message}", _facts(error)) from None

@@ -1,0 +1,104 @@
+"""`moorage mcp`: the Model Context Protocol on this process's own input and output.
+
+It works on a server, if there is one: the one that the URL names, or one on this machine that serves the same store.
+Then it is only a bridge. Without a server it opens the store itself, and starts agents itself.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+
+from moorage import config
+from moorage.core.errors import Unsupported
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+LOOK_WITHIN = 2.0  # seconds that a server on this machine has to say that it is there
+GOODBYE_WITHIN = 10.0  # seconds that what was asked has to be answered when the input has ended
+COMMAND = "mcp"
+
+
+def plain_call(arguments: Sequence[str]) -> tuple[str | None] | None:
+    """The URL of a plain `moorage mcp [--url URL]`, in a tuple; None if something else is asked."""
+    words: list[str] = []
+    url, rest = None, iter(arguments)
+    for argument in rest:
+        if argument == "--url":
+            url = next(rest, "")
+        elif argument.startswith("--url="):
+            url = argument.removeprefix("--url=")
+        else:
+            words.append(argument)
+    return (url,) if words == [COMMAND] and url != "" else None
+
+
+def run(url: str | None = None) -> int:
+    """Speak the protocol until the input ends; the exit code."""
+    picked = config.pick_url(url)
+    if config.is_server(picked):
+        return _bridge(picked)
+    address = config.known_server(picked)
+    if address is not None and _answers(address):
+        return _bridge(address)
+    return _embedded(picked)
+
+
+def _answers(address: str) -> bool:
+    from moorage.doors.mcp.bridge import Bridge
+
+    return Bridge(address, headers()).is_welcome(LOOK_WITHIN)
+
+
+def _bridge(url: str) -> int:
+    from moorage.doors.mcp.bridge import Bridge
+
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # so that the server hears of it
+    try:
+        Bridge(url, headers()).run(sys.stdin.buffer, GOODBYE_WITHIN)
+    except SystemExit:
+        os._exit(128 + signal.SIGTERM)
+    os._exit(0)  # threads may still wait for a server that nobody listens to any more
+
+
+def headers() -> dict[str, str]:
+    """What every request says of this process: its key, and the session it works for."""
+    told = {
+        "X-Moorage-Interface": "mcp",
+        "X-Moorage-By": config.user(),
+        "X-Moorage-Holder": config.unique_holder(),
+        "X-Agent-Session-Id": os.environ.get("AGENT_SESSION_ID", ""),
+        "X-Agent-Session-Name": os.environ.get("AGENT_SESSION_NAME", ""),
+        "X-Agent-Run-Id": os.environ.get("AGENT_RUN_ID", ""),
+    }
+    key = config.server_key()
+    if key is not None:
+        told["Authorization"] = f"Bearer {key}"
+    found = {name: value.strip() for name, value in told.items()}
+    return {
+        name: value for name, value in found.items() if value.isprintable() and value and _is_filled_in(name, value)
+    }
+
+
+def _is_filled_in(name: str, value: str) -> bool:
+    if value.startswith("${"):
+        print(f"moorage: {name} still reads {value}: nobody filled it in; it counts as absent", file=sys.stderr)
+        return False
+    return True
+
+
+def _embedded(url: str) -> int:
+    """Without a server: the store, and a launcher, in this process."""
+    try:
+        import mcp  # noqa: F401
+    except ImportError:
+        raise Unsupported("MCP needs one more package: pip install 'moorage[mcp]'", extra="mcp") from None
+    import asyncio
+
+    from moorage.doors.mcp.embedded import serve
+
+    asyncio.run(serve(url))
+    return 0

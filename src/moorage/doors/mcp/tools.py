@@ -1,0 +1,545 @@
+"""The table of tools: what a host can ask about sessions, each row one call of the object that every door calls.
+
+`session_id` is an id or a name everywhere. Who calls from a session (by header or environment) need not name it.
+"""
+
+from __future__ import annotations
+
+from time import monotonic
+from typing import Annotated, Any, Literal
+
+from msgspec import Meta, Struct, to_builtins
+
+from moorage.core.codec import encode_text
+from moorage.core.errors import InvalidField
+from moorage.core.family import Deletion
+from moorage.core.key import Scope
+from moorage.core.run import Run
+from moorage.doors.mcp import answers
+from moorage.doors.mcp.answers import MAX_SHORT, MAX_TEXT, Brief, Work, next_offset
+from moorage.doors.mcp.calls import Call
+from moorage.doors.mcp.table import Tool
+
+Ref = Annotated[str | None, Meta(description="The session, by id or name; without it, the one that calls")]
+Mode = Annotated[
+    Literal["sync", "async_poll", "async_callback", "SYNC", "ASYNC_POLL", "ASYNC_CALLBACK"],
+    Meta(description="sync waits for the result; async_poll: ask later; async_callback: the caller gets a message"),
+]
+Join = Annotated[Literal["each", "all"], Meta(description="Callbacks as they come, or all together with the last")]
+Correlation = Annotated[str | None, Meta(description="A value of yours that comes back with the callback")]
+Wait = Annotated[float, Meta(ge=0, le=3600, description="Seconds to wait for it to be over")]
+Limit = Annotated[int, Meta(ge=1, le=200)]
+Cursor = Annotated[str | None, Meta(description="`next` of the page before")]
+Offset = Annotated[int, Meta(ge=0, description="`next_offset` of the answer before")]
+
+
+class Asks(Struct, frozen=True, forbid_unknown_fields=True):
+    """What a tool is called with."""
+
+
+# Whom there is to ask ---------------------------------------------------------------------------
+
+
+class ListAgents(Asks, frozen=True):
+    """List the agents and workers that can be started, and the tools that can be called."""
+
+
+async def list_agents(call: Call, _: ListAgents) -> answers.AgentsAnswer:
+    agents = [
+        answers.AgentBrief(
+            name=agent.name,
+            kind=agent.kind.value,
+            role=agent.role.value,
+            description=agent.description,
+            enabled=agent.enabled,
+        )
+        for agent in sorted((await call.desk.agents()).values(), key=lambda each: each.name)
+    ]
+    tools = [
+        answers.ToolBrief(name=tool.name, description=tool.description, operations=list(tool.operations))
+        for tool, _ in (await call.desk.tools()).values()
+    ]
+    return answers.AgentsAnswer(agents=agents, tools=tools)
+
+
+# Work -------------------------------------------------------------------------------------------
+
+
+class StartAgentSession(Asks, frozen=True):
+    """Start an agent in a session of its own, as a child of the session that calls. With mode sync the answer has the
+    result; else it comes at once, with the session_id to ask about."""
+
+    agent: str
+    prompt: str
+    mode: Mode = "sync"
+    join: Join = "each"
+    correlation: Correlation = None
+    session_id: Annotated[str | None, Meta(description="Its id; one that is not known is made")] = None
+    session_name: str | None = None
+    parent: Annotated[str | None, Meta(description="Under this session instead of the one that calls")] = None
+    task_id: str | None = None
+    purpose: str | None = None
+    project_dir: str | None = None
+    metadata: dict[str, Any] | None = None
+    wait_seconds: Annotated[Wait | None, Meta(description="At most, in mode sync; without it, until it is over")] = None
+    idempotency_key: Annotated[str | None, Meta(description="Asked twice with one key, the same run answers")] = None
+
+
+async def start_agent_session(call: Call, asks: StartAgentSession) -> answers.RunAnswer:
+    options: dict[str, Any] = {name: getattr(asks, name) for name in ("mode", "join", "correlation", "idempotency_key")}
+    await call.check_parent()
+    options["parent"] = call.parent if asks.parent is None else await call.session(asks.parent)
+    if asks.session_id is not None and await call.is_known(asks.session_id):
+        options["session"] = await call.session(asks.session_id)
+    else:
+        new = ("session_id", "task_id", "purpose", "project_dir", "metadata")
+        options |= {"name": asks.session_name, **{name: getattr(asks, name) for name in new}}
+    reply = await call.moor.run(asks.agent, asks.prompt, timeout=0, **options)
+    run = await _waited(call, reply.run, asks.mode, asks.wait_seconds)
+    session = await call.moor.get(run.session_id)
+    return answers.RunAnswer(session_id=session.session_id, session=Brief.of(session), run=Work.of(run))
+
+
+async def _waited(call: Call, run: Run, mode: str, wait: float | None) -> Run:
+    """The run, over if its caller waits for that. Whoever stops waiting stops it."""
+    if mode.lower() != "sync":
+        return run
+    async with call.stopping(run):
+        return await call.settled(run, wait)
+
+
+class ResumeAgentSession(Asks, frozen=True):
+    """Go on with a session. With a prompt, its agent is asked for more; without one, you take it over: the answer has
+    the hold, the checkpoint, the context and the newest messages. Without a session, it says what could be resumed."""
+
+    session_id: Annotated[str | None, Meta(description="By id or name; without it, suggestions")] = None
+    prompt: str | None = None
+    mode: Mode = "sync"
+    join: Join = "each"
+    correlation: Correlation = None
+    wait_seconds: Wait | None = None
+    agent: Annotated[str | None, Meta(description="Suggest only sessions of this agent")] = None
+
+
+async def resume_agent_session(call: Call, asks: ResumeAgentSession) -> answers.ResumeAnswer:
+    if asks.session_id is None:
+        call.check_no_token()
+        found = await call.moor.resumable(agent=asks.agent)
+        return answers.ResumeAnswer(suggestions=[Brief.of(each) for each in found])
+    ref = await call.session(asks.session_id)
+    if asks.prompt is None:
+        return await _taken_over(call, ref)
+    await call.check_parent()
+    reply = await call.moor.run(
+        None,
+        asks.prompt,
+        session=ref,
+        mode=asks.mode,
+        join=asks.join,
+        correlation=asks.correlation,
+        parent=await call.other_than(ref),
+        timeout=0,
+    )
+    run = await _waited(call, reply.run, asks.mode, asks.wait_seconds)
+    session = await call.moor.get(ref)
+    return answers.ResumeAnswer(session_id=session.session_id, session=Brief.of(session), run=Work.of(run))
+
+
+async def _taken_over(call: Call, ref: str) -> answers.ResumeAnswer:
+    packet = await call.moor.resume(ref)
+    return answers.ResumeAnswer(
+        session_id=packet.session.session_id,
+        session=Brief.of(packet.session),
+        hold=to_builtins(packet.hold),
+        checkpoint=packet.checkpoint,
+        context=packet.context,
+        messages=[{"number": each.number, "role": each.role, "content": each.content} for each in packet.messages],
+    )
+
+
+class SendMessage(Asks, frozen=True):
+    """Say something to a session as its user. If it has an agent that can be started, that asks for work, and with
+    wait_seconds the answer has its result. A session that is not known is made."""
+
+    message: str
+    session_id: Ref = None
+    wait_seconds: Wait = 0.0
+    client_key: Annotated[str | None, Meta(description="Sent twice with one key, it is said once")] = None
+
+
+async def send_message(call: Call, asks: SendMessage) -> answers.SentAnswer:
+    ref = await call.opened(asks.session_id)
+    reply = await call.moor.send(ref, asks.message, client_key=asks.client_key)
+    run = None
+    if reply.run_id is not None:
+        run = await call.settled(await call.moor.get_run(reply.run_id), asks.wait_seconds)
+    return answers.SentAnswer(
+        session_id=reply.session_id, number=reply.message.number, run=None if run is None else Work.of(run)
+    )
+
+
+class GetAgentSessionStatus(Asks, frozen=True):
+    """Where a session stands: state, phase, what its newest run does. With wait_seconds it answers when that run is
+    over, or the time."""
+
+    session_id: Ref = None
+    wait_seconds: Wait = 0.0
+
+
+async def get_agent_session_status(call: Call, asks: GetAgentSessionStatus) -> answers.StatusAnswer:
+    ref = await call.session(asks.session_id)
+    run = await _newest_run(call, ref)
+    if run is not None:
+        run = await call.settled(run, asks.wait_seconds)
+    session = await call.moor.get(ref)
+    work = None if run is None else Work.of(run, MAX_SHORT)
+    return answers.StatusAnswer(session_id=session.session_id, session=Brief.of(session), run=work)
+
+
+async def _newest_run(call: Call, ref: str) -> Run | None:
+    session = await call.moor.get(ref)
+    found = (await call.moor.runs(session=session.session_id, limit=1)).items
+    return found[0] if found else None
+
+
+class GetAgentSessionResult(Asks, frozen=True):
+    """What a session's agent answered last, or one run's result. A long one comes in pieces: ask again with
+    next_offset."""
+
+    session_id: Ref = None
+    run_id: str | None = None
+    wait_seconds: Wait = 0.0
+    offset: Offset = 0
+
+
+async def get_agent_session_result(call: Call, asks: GetAgentSessionResult) -> answers.ResultAnswer:
+    if asks.run_id is not None:
+        run: Run | None = await call.moor.get_run(await call.run_id(asks.run_id))
+    else:
+        run = await _newest_run(call, await call.session(asks.session_id))
+    if run is None:
+        return await _last_said(call, await call.session(asks.session_id), asks.offset)
+    run = await call.settled(run, asks.wait_seconds)
+    whole = await _whole_result(call, run)
+    return answers.ResultAnswer(
+        session_id=run.session_id,
+        run_id=run.run_id,
+        status=run.state.value,
+        settled=run.is_settled,
+        result=None if run.result is None else whole[asks.offset : asks.offset + MAX_TEXT],
+        length=len(whole),
+        next_offset=next_offset(whole, asks.offset, MAX_TEXT),
+        error=run.error,
+        reason=run.reason,
+    )
+
+
+async def _whole_result(call: Call, run: Run) -> str:
+    """All of a result: the run itself has no more than its beginning of a very long one, the log has all."""
+    if run.result_entry is not None:
+        page = await call.moor.log(run.session_id, after=run.result_entry - 1, before=run.result_entry + 1)
+        if page.items and len(page.items[0].text) > len(run.result or ""):
+            return page.items[0].text
+    return run.result or ""
+
+
+async def _last_said(call: Call, ref: str, offset: int) -> answers.ResultAnswer:
+    """Where there are no runs, the newest message of the assistant."""
+    session = await call.moor.get(ref)
+    said = [each.text for each in (await call.moor.messages(ref, last=20)).items if each.role == "assistant"]
+    whole = said[-1] if said else ""
+    return answers.ResultAnswer(
+        session_id=session.session_id,
+        status=session.status,
+        settled=session.status != "running",
+        result=whole[offset : offset + MAX_TEXT] if said else None,
+        length=len(whole),
+        next_offset=next_offset(whole, offset, MAX_TEXT),
+    )
+
+
+# Looking ----------------------------------------------------------------------------------------
+
+
+class ListAgentSessions(Asks, frozen=True):
+    """List sessions, newest first; a page at a time."""
+
+    agent: str | None = None
+    state: str | None = None
+    status: str | None = None
+    parent: Annotated[str | None, Meta(description="Only children of this session")] = None
+    root: Annotated[str | None, Meta(description="Only the family of this session")] = None
+    task_id: str | None = None
+    active_only: Annotated[bool, Meta(description="Leave out those that are final")] = False
+    limit: Limit = 20
+    cursor: Cursor = None
+
+
+async def list_agent_sessions(call: Call, asks: ListAgentSessions) -> answers.SessionsAnswer:
+    wanted = {name: getattr(asks, name) for name in ListAgentSessions.__struct_fields__}
+    if call.token is not None:  # it reaches no other list
+        if asks.root is not None:
+            call.check_no_token()
+        wanted["parent"] = await call.session(asks.parent)
+    page = await call.moor.list(**wanted)
+    return answers.SessionsAnswer(sessions=[Brief.of(each) for each in page.items], next=page.next)
+
+
+class ListChildren(Asks, frozen=True):
+    """List the children of a session, oldest first; a page at a time."""
+
+    session_id: Ref = None
+    limit: Limit = 20
+    cursor: Cursor = None
+
+
+async def list_children(call: Call, asks: ListChildren) -> answers.SessionsAnswer:
+    page = await call.moor.children(await call.session(asks.session_id), limit=asks.limit, cursor=asks.cursor)
+    return answers.SessionsAnswer(sessions=[Brief.of(each) for each in page.items], next=page.next)
+
+
+class WaitForChildren(Asks, frozen=True):
+    """Wait until all that a session has asked of others is over, or the time; what came of it, newest first. Long
+    results are cut: get_agent_session_result has all."""
+
+    session_id: Ref = None
+    wait_seconds: Wait = 60.0
+    limit: Limit = 20
+    cursor: Cursor = None
+
+
+async def wait_for_children(call: Call, asks: WaitForChildren) -> answers.ChildrenAnswer:
+    ref = (await call.moor.get(await call.session(asks.session_id))).session_id
+    ends, still = monotonic() + asks.wait_seconds, await _open_runs(call, ref)
+    while still and monotonic() < ends:
+        await call.settled(still[-1], ends - monotonic())
+        still = await _open_runs(call, ref)
+    page = await call.moor.runs(parent=ref, limit=asks.limit, cursor=asks.cursor)
+    settled = [Work.of(run, MAX_SHORT) for run in page.items if run.is_settled]
+    return answers.ChildrenAnswer(
+        session_id=ref, settled=settled, open=len(still), all_settled=not still, next=page.next
+    )
+
+
+async def _open_runs(call: Call, ref: str) -> list[Run]:
+    return (await call.moor.runs(parent=ref, open_only=True, limit=1000)).items
+
+
+class SearchSessions(Asks, frozen=True):
+    """Find what was said in any session: entries that have all these words."""
+
+    query: str
+    limit: Limit = 20
+
+
+async def search_sessions(call: Call, asks: SearchSessions) -> answers.SearchAnswer:
+    call.check_no_token()
+    hits = await call.moor.search(asks.query, limit=asks.limit)
+    names = answers.Found.__struct_fields__
+    return answers.SearchAnswer(hits=[answers.Found(**{name: getattr(hit, name) for name in names}) for hit in hits])
+
+
+# Pausing, asking a person, ending ---------------------------------------------------------------
+
+
+class SuspendSession(Asks, frozen=True):
+    """Pause a session, with a checkpoint that whoever resumes it gets back."""
+
+    session_id: Ref = None
+    reason: str | None = None
+    checkpoint: dict[str, Any] | None = None
+    token: Annotated[str | None, Meta(description="Of the hold that resume_agent_session gave you")] = None
+
+
+async def suspend_session(call: Call, asks: SuspendSession) -> answers.SessionAnswer:
+    ref = await call.session(asks.session_id)
+    session = await call.moor.suspend(ref, checkpoint=asks.checkpoint, reason=asks.reason, token=asks.token)
+    return answers.SessionAnswer(session_id=session.session_id, session=Brief.of(session))
+
+
+class RequestApproval(Asks, frozen=True):
+    """Put a question to a person. The session waits until it is answered; you cannot answer it yourself."""
+
+    question: str
+    session_id: Ref = None
+    plan: Annotated[Any, Meta(description="What is to be approved, as any JSON; its hash is kept")] = None
+    options: Annotated[list[str], Meta(description="Answers besides approve and reject")] = []
+    expires_in: Annotated[float, Meta(gt=0, description="Seconds")] | None = None
+
+
+async def request_approval(call: Call, asks: RequestApproval) -> answers.ApprovalAnswer:
+    made = await call.moor.request_approval(
+        await call.session(asks.session_id),
+        asks.question,
+        plan=asks.plan,
+        options=asks.options,
+        expires_in=asks.expires_in,
+    )
+    return answers.ApprovalAnswer(
+        session_id=made.session_id,
+        approval_id=made.approval_id,
+        question=made.question,
+        state=made.state.value,
+        options=list(made.options),
+        plan_hash=made.plan_hash,
+        expires_at=made.expires_at,
+    )
+
+
+class StopAgentSession(Asks, frozen=True):
+    """Stop what runs in a session, and in all that hang on it. What was said until then is kept."""
+
+    session_id: Ref = None
+    tree: Annotated[bool, Meta(description="Its descendants, too")] = True
+
+
+async def stop_agent_session(call: Call, asks: StopAgentSession) -> answers.StoppedAnswer:
+    ref = await call.session(asks.session_id)
+    stopped = await call.moor.stop(ref, tree=asks.tree)
+    return answers.StoppedAnswer(session_id=(await call.moor.get(ref)).session_id, stopped=stopped)
+
+
+class DeleteAgentSession(Asks, frozen=True):
+    """Delete a session with all that hangs on it, for good. With dry_run it only says what would go."""
+
+    session_id: str
+    cascade: Annotated[bool, Meta(description="false: only if it has no children")] = True
+    force: Annotated[bool, Meta(description="Even while it runs: its agents are stopped")] = False
+    dry_run: bool = False
+
+
+async def delete_agent_session(call: Call, asks: DeleteAgentSession) -> Deletion:
+    ref = await call.session(asks.session_id, strictly=True)
+    return await call.moor.delete(ref, cascade=asks.cascade, force=asks.force, dry_run=asks.dry_run)
+
+
+# Memory -----------------------------------------------------------------------------------------
+
+
+class GetContext(Asks, frozen=True):
+    """Read a session's memory, or one key of it; nothing there is {}. A long value comes in pieces, as JSON text."""
+
+    session_id: Ref = None
+    key: str | None = None
+    offset: Offset = 0
+
+
+async def get_context(call: Call, asks: GetContext) -> answers.ContextAnswer:
+    ref = await call.session(asks.session_id)
+    session_id = (await call.moor.get(ref)).session_id
+    if asks.key is None:
+        return _all_that_fits(session_id, await call.moor.context.get(ref))
+    if asks.key not in await call.moor.context.items(ref):
+        return answers.ContextAnswer(session_id=session_id)
+    value = await call.moor.context.get(ref, asks.key)
+    whole = encode_text(value)
+    if len(whole) <= MAX_TEXT and not asks.offset:
+        return answers.ContextAnswer(session_id=session_id, context={asks.key: value})
+    return answers.ContextAnswer(
+        session_id=session_id,
+        left_out={asks.key: len(whole)},
+        text=whole[asks.offset : asks.offset + MAX_TEXT],
+        next_offset=next_offset(whole, asks.offset, MAX_TEXT),
+    )
+
+
+def _all_that_fits(session_id: str, context: dict[str, Any]) -> answers.ContextAnswer:
+    """As many values as fit into one answer; of the others, their keys."""
+    kept, left_out, room = {}, {}, MAX_TEXT
+    for key, value in context.items():
+        length = len(encode_text(value))
+        if length <= room:
+            kept[key], room = value, room - length
+        else:
+            left_out[key] = length
+    return answers.ContextAnswer(session_id=session_id, context=kept, left_out=left_out)
+
+
+class SetContext(Asks, frozen=True):
+    """Remember values in a session, for whoever works in it next: one under `key`, or several as `values`; other keys
+    stay. A session that is not known is made."""
+
+    session_id: Ref = None
+    key: str | None = None
+    value: Any = None
+    values: dict[str, Any] | None = None
+    ttl_seconds: Annotated[float, Meta(gt=0, description="How long; without it, for good")] | None = None
+
+
+async def set_context(call: Call, asks: SetContext) -> answers.ContextWrittenAnswer:
+    if (asks.key is None) == (asks.values is None):
+        raise InvalidField("key", "and values: give one of the two")
+    ref = await call.opened(asks.session_id)
+    values = asks.values if asks.values is not None else {str(asks.key): asks.value}
+    written = await call.moor.context.merge(ref, values, ttl=asks.ttl_seconds)
+    return answers.ContextWrittenAnswer(
+        session_id=written.session_id, version=written.version, keys=written.keys, redacted=list(written.redacted)
+    )
+
+
+_R = Scope.READ
+TOOLS = {
+    tool.name: tool
+    for tool in (
+        Tool("list_agents", "List agents", ListAgents, answers.AgentsAnswer, list_agents, _R),
+        Tool("start_agent_session", "Start an agent", StartAgentSession, answers.RunAnswer, start_agent_session),
+        Tool(
+            "resume_agent_session",
+            "Go on with a session",
+            ResumeAgentSession,
+            answers.ResumeAnswer,
+            resume_agent_session,
+        ),
+        Tool("send_message", "Say something", SendMessage, answers.SentAnswer, send_message),
+        Tool(
+            "get_agent_session_status",
+            "Where a session stands",
+            GetAgentSessionStatus,
+            answers.StatusAnswer,
+            get_agent_session_status,
+            _R,
+        ),
+        Tool(
+            "get_agent_session_result",
+            "What an agent answered",
+            GetAgentSessionResult,
+            answers.ResultAnswer,
+            get_agent_session_result,
+            _R,
+        ),
+        Tool(
+            "list_agent_sessions", "List sessions", ListAgentSessions, answers.SessionsAnswer, list_agent_sessions, _R
+        ),
+        Tool("list_children", "List children", ListChildren, answers.SessionsAnswer, list_children, _R),
+        Tool("wait_for_children", "Wait for children", WaitForChildren, answers.ChildrenAnswer, wait_for_children, _R),
+        Tool("suspend_session", "Pause a session", SuspendSession, answers.SessionAnswer, suspend_session),
+        Tool("request_approval", "Ask a person", RequestApproval, answers.ApprovalAnswer, request_approval),
+        Tool(
+            "stop_agent_session",
+            "Stop an agent",
+            StopAgentSession,
+            answers.StoppedAnswer,
+            stop_agent_session,
+            destroys=True,
+            repeatable=True,
+        ),
+        Tool(
+            "delete_agent_session",
+            "Delete a session",
+            DeleteAgentSession,
+            Deletion,
+            delete_agent_session,
+            destroys=True,
+        ),
+        Tool("get_context", "Read the memory", GetContext, answers.ContextAnswer, get_context, _R),
+        Tool(
+            "set_context",
+            "Remember",
+            SetContext,
+            answers.ContextWrittenAnswer,
+            set_context,
+            repeatable=True,
+        ),
+        Tool("search_sessions", "Search", SearchSessions, answers.SearchAnswer, search_sessions, _R),
+    )
+}

@@ -1,0 +1,305 @@
+"""Files to import: found, and told apart.
+
+A folder is looked through for what is known by its name and place: `*/state.json`, the
+transcripts of Claude Code with those of their sub-agents, and `TASK/agent/conversation_history.json`.
+Nothing that stands in a file is ever used as a path.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import stat
+from collections.abc import Callable, Generator, Iterable, Iterator
+from contextlib import ExitStack, closing, contextmanager
+from itertools import islice
+from typing import IO
+
+from msgspec import Struct
+
+from moorage.core.errors import InvalidField, InvalidImport
+from moorage.service.histories.kinds import (
+    CLAUDE_CODE,
+    KINDS,
+    LOOK_AT,
+    OPENAI,
+    STATE,
+    is_json,
+    is_state,
+    kind_of_lines,
+)
+from moorage.service.histories.lines import MAX_LINE
+from moorage.service.histories.message_lists import MAX_LIST, is_document_of_messages, session_of_task
+from moorage.service.histories.transcripts import spawn_depth
+
+Source = str | os.PathLike[str] | IO[bytes]
+
+AUTO = "auto"
+SOURCES = (AUTO, *KINDS)
+STATE_FILE = "state.json"
+SESSION_FOLDER = "session"  # of .claude, in which every session has a folder of its own
+SUBAGENTS = "subagents"
+NOT_LOOKED_INTO = (".git", "node_modules")
+MAX_STATE = 16 * 1024 * 1024
+CONVERSATION = "conversation_history.json"  # of a task, in its folder `agent`
+TASK_AGENT = "agent"
+UNKNOWN = (
+    "neither an export of Moorage, nor a state.json, nor a transcript of Claude Code, nor a list of messages, "
+    "nor rows of session_id and context"
+)
+
+_is_transcript = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}\.jsonl").fullmatch
+_is_subagent = re.compile(r"agent-[A-Za-z0-9_-]+\.jsonl").fullmatch
+
+
+class Found(Struct, kw_only=True):
+    """A file to import."""
+
+    name: str  # as the report calls it
+    kind: str | None = None
+    problem: str | None = None  # why it cannot come in, where that shows before it is read
+    stream: IO[bytes] | None = None  # else `name` is opened
+    is_copy: bool = False  # of a pipe, which is ours to close
+    size: int = 0
+    folder: str | None = None  # of a state: what its id has to be
+    session_id: str | None = None  # of a transcript or a conversation: what its name or place promises
+    task_id: str | None = None  # of a conversation: what its place promises
+    agent_id: str | None = None  # of a sub-agent's: what its name promises
+    about: bytes | None = None
+    rank: int = 0  # parents before children
+
+    @contextmanager
+    def opened(self) -> Iterator[IO[bytes]]:
+        """The file from its beginning."""
+        if self.stream is not None:
+            self.stream.seek(0)
+            yield self.stream
+        else:
+            with open(self.name, "rb") as file:
+                yield file
+
+    def close(self) -> None:
+        """Let go of what was opened for this alone."""
+        if self.is_copy and self.stream is not None:
+            self.stream.close()
+
+    def lines(self, advance: Callable[[int], None]) -> Generator[bytes, None, None]:
+        """The file line by line; what no line can be is cut, so that nothing fills the memory."""
+        with self.opened() as file:
+            while line := file.readline(MAX_LINE + 1):
+                yield line
+                advance(len(line))
+                while len(line) > MAX_LINE and not line.endswith(b"\n"):
+                    line = file.readline(MAX_LINE + 1)
+                    advance(len(line))
+                    if not line:
+                        return
+
+
+# Finding ----------------------------------------------------------------------------------------
+
+
+def find(sources: Iterable[Source], kind: str = AUTO) -> list[Found]:
+    """What there is to import, in the order in which it has to come in.
+
+    Raises InvalidImport for a file that is nothing we know, and for a folder with nothing of it.
+    """
+    if kind not in SOURCES:
+        raise InvalidField("source", f"is {kind!r}; use one of {', '.join(SOURCES)}")
+    found: list[Found] = []
+    try:
+        for source in sources:
+            found += _found_in(source, kind)
+    except InvalidImport:
+        for each in found:
+            each.close()
+        raise
+    once = {os.path.realpath(each.name) if each.stream is None else id(each): each for each in found}
+    return sorted(once.values(), key=lambda each: each.rank)
+
+
+def kind_of_stream(stream: IO[bytes]) -> str | None:
+    """What somebody has sent, one of KINDS; None if it is nothing known."""
+    return _kind_of(_from_stream(stream, None))
+
+
+def _found_in(source: Source, kind: str) -> list[Found]:
+    try:
+        if not isinstance(source, (str, os.PathLike)):
+            return [_known(_from_stream(source, getattr(source, "name", None)), kind)]
+        path = os.fspath(source)
+        mode = os.stat(path).st_mode
+        if stat.S_ISDIR(mode):
+            return _in_folder(path.rstrip(os.sep) or os.sep, kind)
+        return _single(path, kind) if stat.S_ISREG(mode) else [_piped(path, kind)]
+    except OSError as error:
+        raise InvalidImport(f"it cannot be read ({error.strerror})", file=str(source)) from None
+
+
+def _from_stream(stream: IO[bytes], name: object, *, is_copy: bool = False) -> Found:
+    called = name if isinstance(name, str) else "-"
+    return Found(name=called, stream=stream, is_copy=is_copy, size=stream.seek(0, os.SEEK_END))
+
+
+def _piped(path: str, kind: str) -> Found:
+    """A copy of what comes through a pipe, which can be read only once."""
+    from shutil import copyfileobj
+    from tempfile import TemporaryFile
+
+    with ExitStack() as unless_known:
+        copy = unless_known.enter_context(TemporaryFile())
+        with open(path, "rb") as pipe:
+            copyfileobj(pipe, copy)
+        file = _known(_from_stream(copy, path, is_copy=True), kind)
+        unless_known.pop_all()
+    return file
+
+
+def _single(path: str, kind: str) -> list[Found]:
+    """A file that was named: what it is has to be clear."""
+    file = _known(_file(path), kind)
+    if file.kind == OPENAI:
+        return [_conversation(file)]
+    if file.kind != CLAUDE_CODE:
+        return [file]
+    beside = os.path.join(path.removesuffix(".jsonl"), SUBAGENTS)
+    return [_transcript(file), *(_transcript(_file(each)) for each in _subagents_in(beside))]
+
+
+def _known(file: Found, kind: str) -> Found:
+    """The file and what it is, by its name, its beginning, or because somebody says so."""
+    file.kind = kind if kind != AUTO else _kind_of(file)
+    if file.kind is None:
+        raise InvalidImport(UNKNOWN, file=file.name)
+    return file
+
+
+def _kind_of(file: Found) -> str | None:
+    if os.path.basename(file.name) == STATE_FILE:
+        return STATE
+    with closing(file.lines(lambda _: None)) as lines:
+        kind = kind_of_lines(islice(lines, LOOK_AT))
+    return kind or _kind_of_document(file)
+
+
+def _kind_of_document(file: Found) -> str | None:
+    """What a file is that is one value on many lines."""
+    if file.size > MAX_LIST:
+        return None
+    with file.opened() as opened:
+        data = opened.read()
+    if file.size <= MAX_STATE and is_state(data):
+        return STATE
+    return OPENAI if is_document_of_messages(data) else None
+
+
+def _in_folder(root: str, kind: str) -> list[Found]:
+    """What the folder and those in it have, known by name and place."""
+    found: list[Found] = []
+
+    def closed(error: OSError) -> None:
+        found.append(_unreadable(str(error.filename), error))
+
+    for folder, folders, names in os.walk(root, onerror=closed):
+        folders[:] = sorted(name for name in folders if name not in NOT_LOOKED_INTO)
+        paths = (os.path.join(folder, name) for name in sorted(names))
+        found += [file for path in paths if (file := _candidate(path, root, kind)) is not None]
+    if not found:
+        raise InvalidImport(f"there is nothing in it that is known: {UNKNOWN}", file=root)
+    return found
+
+
+def _candidate(path: str, root: str, kind: str) -> Found | None:
+    try:
+        if not os.path.isfile(path):
+            return None
+        if os.path.basename(path) == STATE_FILE:
+            return _state(path, root) if kind in (AUTO, STATE) else None
+        if path.endswith(".json"):
+            return _json(path, root) if kind in (AUTO, OPENAI) else None
+        return _jsonl(path, root, kind) if path.endswith(".jsonl") and kind != STATE else None
+    except OSError as error:
+        return _unreadable(path, error)
+
+
+def _unreadable(path: str, error: OSError) -> Found:
+    return Found(name=path, problem=f"it cannot be read ({error.strerror})")
+
+
+def _state(path: str, root: str) -> Found | None:
+    """A session's state, in a folder that is called like the session."""
+    file, folder = _file(path), os.path.dirname(path)
+    above = os.path.dirname(os.path.abspath(folder))
+    file.kind, file.folder = STATE, os.path.basename(os.path.abspath(folder))
+    if os.path.basename(above) == SESSION_FOLDER or folder == root:
+        return file
+    return file if above == os.path.abspath(root) and _may_be_state(file) else None
+
+
+def _may_be_state(file: Found) -> bool:
+    """Whether a file called like a state is one, or was one before it broke: other programs have such files too."""
+    with file.opened() as opened:
+        data = opened.read(MAX_STATE)
+    return is_state(data) or not is_json(data)
+
+
+def _jsonl(path: str, root: str, kind: str) -> Found | None:
+    """A transcript by its name, wherever it lies; any other file by what is in it, if it lies at the top."""
+    name, folder = os.path.basename(path), os.path.dirname(path)
+    is_named_so = bool(_is_transcript(name) or _is_subagent(name))
+    if not is_named_so and folder != root:
+        return None
+    file = _file(path)
+    file.kind = kind if kind != AUTO else _kind_of(file)
+    if file.kind is None:
+        file.problem = "not a transcript of Claude Code, though it is called like one"
+        return file if is_named_so and file.size else None
+    return _transcript(file) if file.kind == CLAUDE_CODE else file
+
+
+def _json(path: str, root: str) -> Found | None:
+    """A task's conversation by its name and place; any other file by what is in it, if it lies at the top."""
+    file = _conversation(_file(path))
+    if file.task_id is not None or os.path.basename(path) == CONVERSATION:
+        return file
+    return file if os.path.dirname(path) == root and _kind_of_document(file) == OPENAI else None
+
+
+def _conversation(file: Found) -> Found:
+    """A list of messages, with what its place says."""
+    folder, name = os.path.split(os.path.abspath(file.name))
+    file.kind = OPENAI
+    if name == CONVERSATION and os.path.basename(folder) == TASK_AGENT:
+        file.task_id = os.path.basename(os.path.dirname(folder)) or None
+        file.session_id = None if file.task_id is None else session_of_task(file.task_id)
+    return file
+
+
+def _file(path: str) -> Found:
+    return Found(name=path, size=os.stat(path).st_size)
+
+
+def _subagents_in(folder: str) -> list[str]:
+    names = sorted(os.listdir(folder)) if os.path.isdir(folder) else []
+    return [path for name in names if _is_subagent(name) and os.path.isfile(path := os.path.join(folder, name))]
+
+
+def _transcript(file: Found) -> Found:
+    """A transcript, with what its name, its place and the file beside it say."""
+    folder, name = os.path.split(os.path.abspath(file.name))
+    stem = name.removesuffix(".jsonl")
+    file.kind, file.session_id, file.rank = CLAUDE_CODE, stem, 1
+    if _is_subagent(name):
+        file.session_id = os.path.basename(os.path.dirname(folder)) if os.path.basename(folder) == SUBAGENTS else None
+        file.agent_id = stem.removeprefix("agent-")
+        file.about = _beside(os.path.join(folder, f"{stem}.meta.json"))
+        file.rank = 2 + spawn_depth(file.about)
+    return file
+
+
+def _beside(path: str) -> bytes | None:
+    try:
+        with open(path, "rb") as file:
+            return file.read(MAX_STATE)
+    except OSError:
+        return None

@@ -1,0 +1,57 @@
+"""A table of somebody else's PostgreSQL database, as a file of its rows to be imported."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from typing import IO
+
+from moorage.core.errors import InvalidImport, Unsupported
+
+AT_ONCE = 500  # rows that are on their way together
+# Whatever the types of the columns are, they come as texts and as a time that JSON can carry.
+_ROWS = """
+SELECT row_to_json(r)::text FROM (
+    SELECT session_id::text AS session_id, context::text AS context, updated_at FROM {table} ORDER BY 1
+) r
+"""
+
+
+def write_rows(url: str, table: str, file: IO[bytes]) -> int:
+    """Write the rows of a table (session_id, context, updated_at), all of one instant; how many."""
+    import asyncio
+
+    return asyncio.run(_write(url, table, file))
+
+
+async def _write(url: str, table: str, file: IO[bytes]) -> int:
+    count = 0
+    async for line in _lines(url, table):
+        file.write(f"{line}\n".encode())
+        count += 1
+    return count
+
+
+async def _lines(url: str, table: str) -> AsyncIterator[str]:
+    try:
+        import asyncpg
+    except ImportError:
+        raise Unsupported("PostgreSQL needs the package asyncpg; run: pip install 'moorage[postgres]'") from None
+    try:
+        connection = await asyncpg.connect(url, statement_cache_size=0)
+    except (OSError, ValueError, asyncpg.PostgresError) as error:
+        raise InvalidImport(f"the database cannot be reached ({error})", file=table) from None
+    try:
+        async with connection.transaction(isolation="repeatable_read", readonly=True):
+            async for row in connection.cursor(_ROWS.format(table=_quoted(table)), prefetch=AT_ONCE):
+                yield row[0]
+    except asyncpg.PostgresError as error:
+        raise InvalidImport(f"it cannot be read ({error})", file=table) from None
+    finally:
+        await connection.close()
+
+
+def _quoted(table: str) -> str:
+    """A name as SQL has it; a dot parts the schema from the table. Without one it is a table of `public`: for a user
+    who is called like our own schema, PostgreSQL would find our own table first."""
+    table = table if "." in table else f"public.{table}"
+    return ".".join('"' + part.replace('"', '""') + '"' for part in table.split("."))

@@ -1,0 +1,432 @@
+"""Agents that speak the Agent Client Protocol: JSON-RPC, a line for each message, over standard input and output.
+
+We are the client of version 1 of the protocol::
+
+    initialize → session/resume or session/load, if the last turn left a session of the agent's, else session/new
+               → session/prompt, during which it tells what it does (session/update) and may ask whether it may
+                 (session/request_permission), and which ends with a reason to stop
+
+It gets neither files nor terminals from us: it has a process of its own, and tools of its own.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+
+from moorage.launcher.drivers.base import Driver, Exit, Lines, read_object, shown
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any
+
+    from moorage.launcher.drivers.base import Event, Job, Line
+
+VERSION = 1
+MAX_LINE = 8 * 1024 * 1024
+AUTH_REQUIRED, METHOD_NOT_FOUND, INVALID_PARAMS = -32000, -32601, -32602
+CHECKPOINT = "acp_session_id"
+MAX_HISTORY = 200_000  # characters of what came before, for an agent that cannot load its session
+MAX_OPTIONS = 20
+SHOWN = 20
+CUT_SHORT = {"max_tokens": "its model's output was full", "max_turn_requests": "it had asked its model too often"}
+
+
+class AcpDriver(Driver):
+    """One prompt in one session of the agent's."""
+
+    grace = 2.0  # to come to an end by itself after session/cancel
+
+    def __init__(self, job: Job, line: Line) -> None:
+        super().__init__(job, line)
+        self._lines = Lines(MAX_LINE)
+        self._waiting: dict[int, Callable[[Event], None]] = {}  # what to do with the answer to each request
+        self._next_id = 0
+        self._session: str | None = None
+        self._capabilities: Event = {}
+        self._is_prompted = False
+        self._message_id: object = None
+        self._calls: dict[str, Event] = {}  # tool calls that have not ended
+        self._questions: dict[str, Question] = {}
+        self._asked = self._unclear = 0
+        self._ending: Event | None = None
+
+    # From the supervisor
+
+    def begin(self) -> None:
+        info = {"name": "moorage", "title": "Moorage", "version": _version()}
+        offers = {"fs": {"readTextFile": False, "writeTextFile": False}, "terminal": False}
+        params = {"protocolVersion": VERSION, "clientCapabilities": offers, "clientInfo": info}
+        self._request("initialize", params, self._initialized)
+
+    def hear(self, data: bytes) -> None:
+        for line, length in self._lines.feed(data):
+            self._take(line, length)
+
+    def hear_end(self) -> None:
+        for line, length in self._lines.end():
+            self._take(line, length)
+
+    def told(self, command: Event) -> None:
+        question = self._questions.pop(str(command.get("id")), None)
+        if question is not None:
+            self._answer(question.request_id, {"outcome": question.outcome(command.get("decision"))})
+
+    def ask_to_stop(self) -> None:
+        if self._session is not None and self._is_prompted:
+            self._send({"method": "session/cancel", "params": {"sessionId": self._session}})
+        for question in self._questions.values():
+            self._answer(question.request_id, {"outcome": {"outcome": "cancelled"}})
+        self._questions.clear()
+
+    def result(self, exit: Exit) -> Event:
+        if self._ending is not None:
+            return self._ending
+        self._settle_calls()
+        errors = self.line.errors()
+        why = f"{exit} before it had answered"
+        return self.account.failing("agent_failed", f"{why}: {errors}" if errors else why)
+
+    def last_words(self) -> None:
+        self._settle_calls()
+
+    # The conversation, step by step
+
+    def _initialized(self, result: Event) -> None:
+        version = result.get("protocolVersion")
+        if version != VERSION:
+            self._fail("bad_output", f"it speaks version {version} of the Agent Client Protocol, we speak {VERSION}")
+            return
+        self._capabilities = _table(result.get("agentCapabilities"))
+        method = self._way_back()
+        if method is None:
+            self._open_session()
+            return
+        self._request(method, self._setting() | {"sessionId": self._old_session()}, self._reopened, self._not_reopened)
+
+    def _way_back(self) -> str | None:
+        """How the agent takes up the session it had, if it can."""
+        if self._old_session() is None:
+            return None
+        if _table(self._capabilities.get("sessionCapabilities")).get("resume") is not None:
+            return "session/resume"
+        return "session/load" if self._capabilities.get("loadSession") is True else None
+
+    def _old_session(self) -> str | None:
+        session = (self.job.get("checkpoint") or {}).get(CHECKPOINT)
+        return session if isinstance(session, str) else None
+
+    def _reopened(self, _: Event) -> None:
+        self._session = self._old_session()
+        self._prompt([])
+
+    def _not_reopened(self, error: Event) -> None:
+        self._note(f"it could not take up its session again ({_reason(error)}); it gets a new one")
+        self._open_session()
+
+    def _open_session(self) -> None:
+        self._request("session/new", self._setting(), self._opened)
+
+    def _opened(self, result: Event) -> None:
+        session = result.get("sessionId")
+        if not isinstance(session, str):
+            self._fail("bad_output", "it opened a session without an id")
+            return
+        self._session = session
+        checkpoint = {**(self.job.get("checkpoint") or {}), CHECKPOINT: session}
+        self.line.emit({"type": "checkpoint", "checkpoint": checkpoint})
+        self._prompt(self._preface())
+
+    def _setting(self) -> Event:
+        servers = self.job["agent"].get("mcp_servers") or {}
+        return {"cwd": os.path.abspath(self.job["cwd"]), "mcpServers": self._servers(servers)}
+
+    def _servers(self, servers: dict[str, Event]) -> list[Event]:
+        offered = _table(self._capabilities.get("mcpCapabilities"))
+        taken = []
+        for name, server in servers.items():
+            if server["type"] != "stdio" and offered.get(server["type"]) is not True:
+                self._note(f"it takes no MCP servers over {server['type']}: {name} is left out")
+            else:
+                taken.append(server_for_acp(name, server))
+        return taken
+
+    def _preface(self) -> list[str]:
+        """What an agent without memory of this session has to be told first."""
+        history = history_text(self.job.get("history") or [])
+        told = f"The conversation so far:\n\n{history}" if history else ""
+        return [text for text in (self.job.get("system_prompt"), told) if text]
+
+    def _prompt(self, preface: list[str]) -> None:
+        blocks = [{"type": "text", "text": text} for text in (*preface, self.job["prompt"])]
+        self._is_prompted = True
+        self._request("session/prompt", {"sessionId": self._session, "prompt": blocks}, self._answered)
+
+    def _answered(self, result: Event) -> None:
+        self._settle_calls()
+        self.account.end_message()
+        if usage := _tokens(result.get("usage")):
+            self.line.emit({"type": "usage", **usage})
+        reason = result.get("stopReason")
+        if reason == "refusal":
+            self._end(self.account.failing("refused", "it refused to go on"))
+        elif reason == "cancelled":
+            self._end(self.account.ending("stopped", reason="stopped"))
+        else:
+            cut_short = CUT_SHORT.get(str(reason))
+            if cut_short:
+                self._note(f"it stopped because {cut_short}")
+            self._end(self.account.ending("completed", reason=reason if cut_short else None))
+
+    def _fail(self, reason: str, error: str) -> None:
+        self._settle_calls()
+        self._end(self.account.failing(reason, error))
+
+    def _end(self, ending: Event) -> None:
+        if self._unclear:
+            ending["unclear_lines"] = self._unclear
+        self._ending, self.is_done = ending, True
+
+    def _refused(self, method: str, error: Event) -> None:
+        if error.get("code") == AUTH_REQUIRED:
+            self._fail("refused", "it wants you to log in first: start it by hand once, log in, and try again")
+        else:
+            self._fail("agent_failed", f"it refused {method}: {_reason(error)}")
+
+    # JSON-RPC
+
+    def _request(
+        self,
+        method: str,
+        params: Event,
+        then: Callable[[Event], None],
+        otherwise: Callable[[Event], None] | None = None,
+    ) -> None:
+        self._next_id += 1
+
+        def answered(message: Event) -> None:
+            if "error" in message:
+                error = _table(message["error"])
+                otherwise(error) if otherwise else self._refused(method, error)
+            else:
+                then(_table(message.get("result")))
+
+        self._waiting[self._next_id] = answered
+        self._send({"id": self._next_id, "method": method, "params": params})
+
+    def _answer(self, request_id: object, result: Event) -> None:
+        self._send({"id": request_id, "result": result})
+
+    def _send(self, message: Event) -> None:
+        self.line.send(json.dumps({"jsonrpc": "2.0", **message}).encode() + b"\n")
+
+    def _take(self, line: bytes, length: int) -> None:
+        if not line.strip() or self.is_done:
+            return
+        message = read_object(line) if length == len(line) else None
+        if message is None:
+            self._puzzle(line, length)
+        elif "method" not in message:
+            handler = self._waiting.pop(message["id"], None) if isinstance(message.get("id"), int) else None
+            handler(message) if handler else self._puzzle(line, length)
+        elif "id" in message:
+            self._serve(message["id"], str(message["method"]), _table(message.get("params")))
+        elif message["method"] == "session/update":
+            self._update(_table(message.get("params")))
+
+    def _puzzle(self, line: bytes, length: int) -> None:
+        self._unclear += 1
+        if self._unclear <= SHOWN:
+            self._note(f"a line of {length:,} bytes that makes no sense here: {shown(line)}")
+
+    def _serve(self, request_id: object, method: str, params: Event) -> None:
+        if method == "session/request_permission":
+            self._ask(request_id, params)
+            return
+        why = f"{method} is not offered here; use tools of your own"
+        self._send({"id": request_id, "error": {"code": METHOD_NOT_FOUND, "message": why}})
+
+    # What it does
+
+    def _update(self, params: Event) -> None:
+        if params.get("sessionId") != self._session or not self._is_prompted:
+            return  # what it tells of earlier turns while it loads them is in our log already
+        update = _table(params.get("update"))
+        kind = update.get("sessionUpdate")
+        if kind == "agent_message_chunk":
+            self._hear_words(update)
+        elif kind == "tool_call":
+            self._call(update)
+        elif kind == "tool_call_update":
+            self._progress(update)
+        elif kind == "plan":
+            self.line.emit({"type": "note", "note": "its plan", "data": {"plan": update.get("entries")}})
+        elif kind == "usage_update":
+            known = {key: update[key] for key in ("used", "size") if _is_int(update.get(key))}
+            self.line.emit({"type": "usage", **known})
+
+    def _hear_words(self, update: Event) -> None:
+        if update.get("messageId") != self._message_id:
+            self.account.end_message()
+            self._message_id = update.get("messageId")
+        self.account.chunk(_words(update.get("content")))
+
+    def _call(self, update: Event) -> None:
+        self.account.end_message()
+        call_id = str(update.get("toolCallId"))
+        if call_id in self._calls:
+            self._progress(update)
+            return
+        name = str(update.get("title") or update.get("kind") or "tool")
+        self._calls[call_id] = {"content": update.get("content"), "output": update.get("rawOutput")}
+        part = {"type": "tool_call", "id": call_id, "name": name, "input": update.get("rawInput")}
+        self.account.message("assistant", [part])
+        self._progress(update)
+
+    def _progress(self, update: Event) -> None:
+        call_id, status = str(update.get("toolCallId")), update.get("status")
+        call = self._calls.get(call_id)
+        if call is None:
+            return
+        call.update(
+            {key: update[name] for key, name in (("content", "content"), ("output", "rawOutput")) if update.get(name)}
+        )
+        if status in ("completed", "failed"):
+            del self._calls[call_id]
+            self._result_of(call_id, _output_of(call), is_error=status == "failed")
+
+    def _settle_calls(self) -> None:
+        """A call without its result would be refused by every model that reads the log later."""
+        for call_id in list(self._calls):
+            del self._calls[call_id]
+            self._result_of(call_id, "it did not say how this ended", is_error=True)
+
+    def _result_of(self, call_id: str, output: Any, *, is_error: bool) -> None:
+        part = {"type": "tool_result", "call_id": call_id, "output": output, "is_error": is_error}
+        self.account.message("tool", [part])
+
+    def _ask(self, request_id: object, params: Event) -> None:
+        offered = params["options"] if isinstance(params.get("options"), list) else []
+        options = [option for option in offered if isinstance(_table(option).get("optionId"), str)]
+        if params.get("sessionId") != self._session or not options:
+            error = {"code": INVALID_PARAMS, "message": "no such session, or no options to choose from"}
+            self._send({"id": request_id, "error": error})
+            return
+        self.account.end_message()
+        self._asked += 1
+        question_id, call = f"permission-{self._asked}", _table(params.get("toolCall"))
+        question = self._questions[question_id] = Question(request_id, options[:MAX_OPTIONS])
+        self.line.emit(
+            {
+                "type": "approval",
+                "id": question_id,
+                "question": str(call.get("title") or "May it go on?"),
+                "plan": {key: call[key] for key in ("kind", "rawInput", "locations", "content") if call.get(key)},
+                "options": list(question.names),
+                "wait": True,
+            }
+        )
+
+    def _note(self, note: str) -> None:
+        self.line.emit({"type": "note", "note": note})
+
+
+def _version() -> str:
+    return str(sys.modules["moorage"].__version__)  # loaded already; to import it would tie us to all that it offers
+
+
+class Question:
+    """A request for permission that waits for its answer."""
+
+    def __init__(self, request_id: object, options: list[Event]) -> None:
+        self.request_id = request_id
+        names = [str(option.get("name") or option["optionId"]) for option in options]
+        if len(set(names)) < len(names):
+            names = [option["optionId"] for option in options]
+        self.names = {name: option["optionId"] for name, option in zip(names, options, strict=True)}
+        self._kinds = {str(option.get("kind")): option["optionId"] for option in reversed(options)}
+
+    def outcome(self, decision: object) -> Event:
+        """What a decision means to the agent: one of its options, or none."""
+        kinds = {"approve": ("allow_once", "allow_always"), "reject": ("reject_once", "reject_always")}
+        chosen = self.names.get(str(decision))
+        for kind in kinds.get(str(decision), ()):
+            chosen = chosen or self._kinds.get(kind)
+        return {"outcome": "cancelled"} if chosen is None else {"outcome": "selected", "optionId": chosen}
+
+
+def server_for_acp(name: str, server: Event) -> Event:
+    """An MCP server as the protocol wants it."""
+    if server["type"] == "stdio":
+        env = _pairs(server.get("env"))
+        return {"name": name, "command": _located(server["command"]), "args": server.get("args") or [], "env": env}
+    return {"type": server["type"], "name": name, "url": server["url"], "headers": _pairs(server.get("headers"))}
+
+
+def _pairs(table: Any) -> list[Event]:
+    return [{"name": key, "value": value} for key, value in (table or {}).items()]
+
+
+def _located(command: str) -> str:
+    """The program's absolute path, which the protocol asks for; as it is where nobody can find it."""
+    if "/" in command:
+        return os.path.abspath(command) if os.path.exists(command) else command
+    for folder in os.environ.get("PATH", os.defpath).split(os.pathsep):
+        path = os.path.join(folder, command)
+        if os.access(path, os.X_OK) and os.path.isfile(path):
+            return os.path.abspath(path)
+    return command
+
+
+def history_text(history: list[Event]) -> str:
+    """What was said before, as text, the newest part of it if it is long."""
+    said = [f"{message['role']}: {_said(message['content'])}" for message in history]
+    return "\n\n".join(said)[-MAX_HISTORY:]
+
+
+def _said(content: Any) -> str:
+    if isinstance(content, str):
+        return content
+    return "\n".join(part["text"] if part.get("type") == "text" else json.dumps(part) for part in content)
+
+
+def _output_of(call: Event) -> Any:
+    """What a tool gave: its words if there are some."""
+    blocks = call["content"] if isinstance(call.get("content"), list) else []
+    words = [_words(_table(block).get("content")) or _diff(_table(block)) for block in blocks]
+    text = "\n".join(word for word in words if word)
+    return text or (call["output"] if call.get("output") is not None else "")
+
+
+def _diff(block: Event) -> str:
+    return f"changed {block.get('path')}" if block.get("type") == "diff" else ""
+
+
+def _words(block: Any) -> str:
+    block = _table(block)
+    if block.get("type") == "text":
+        return str(block.get("text") or "")
+    if block.get("type") == "resource_link":
+        return str(block.get("uri") or "")
+    return f"[{block['type']}]" if "type" in block else ""
+
+
+def _tokens(usage: Any) -> Event:
+    names = {"inputTokens": "input_tokens", "outputTokens": "output_tokens", "totalTokens": "total_tokens"}
+    usage = _table(usage)
+    return {ours: usage[theirs] for theirs, ours in names.items() if _is_int(usage.get(theirs))}
+
+
+def _reason(error: Event) -> str:
+    details = error.get("data")
+    return f"{error.get('message')}" + (f" ({json.dumps(details)[:500]})" if details else "")
+
+
+def _table(value: Any) -> Event:
+    return value if isinstance(value, dict) else {}
+
+
+def _is_int(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)

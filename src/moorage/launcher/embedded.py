@@ -1,0 +1,96 @@
+"""A launcher inside the caller's own process: for scripts, for the command line, and for tests.
+
+It takes the turns of one family, or of all, as long as it is open. Agents under a supervisor
+that it has started end with it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+import tempfile
+from collections.abc import Callable
+from datetime import timedelta
+
+from moorage.core.agent import AgentDefinition
+from moorage.core.turn import LEASE, LOST_AFTER, Launcher
+from moorage.launcher.carriers import Carriers
+from moorage.launcher.inside import inside
+from moorage.launcher.loop import Listener, Loop
+from moorage.service.deps import Deps
+from moorage.service.turns import TurnDesk
+
+SLOTS = 32
+
+
+class Embedded:
+    """A launcher for as long as the block lasts."""
+
+    def __init__(
+        self,
+        deps: Deps,
+        agents: Callable[[], dict[str, AgentDefinition]],
+        *,
+        owner: str = "local",
+        root: str | None = None,
+        listener: Listener | None = None,
+        environment: dict[str, str] | None = None,
+        slots: int = SLOTS,
+        lease: timedelta = LEASE,
+        lost_after: timedelta = LOST_AFTER,
+    ) -> None:
+        self._folder = tempfile.mkdtemp(prefix="moorage-turns-")
+        now = deps.clock.now()
+        self.launcher = Launcher(
+            launcher_id=deps.new_id(),
+            name=f"embedded:{os.getpid()}",
+            registered_at=now,
+            seen_at=now,
+            host=os.uname().nodename,
+            pid=os.getpid(),
+            slots=slots,
+        )
+        self._stop = asyncio.Event()
+        self._loop = Loop(
+            TurnDesk(deps, lease=lease, lost_after=lost_after),
+            self.launcher,
+            Carriers(self._folder, inside, dies_with_us=True),
+            agents,
+            owners=(owner,),
+            root=root,
+            listener=listener,
+            environment=environment,
+        )
+        self._task: asyncio.Task[None] | None = None
+
+    async def __aenter__(self) -> Embedded:
+        self._task = asyncio.create_task(self._loop.run(self._stop), name="moorage-launcher")
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    @property
+    def at_work(self) -> set[str]:
+        """The sessions it has turns of."""
+        return self._loop.at_work
+
+    async def close(self, *, drain: bool = True) -> None:
+        """Let agents end, a while, or with no `drain` not at all; what is left is ended, and its turns are given back.
+
+        Whoever is cancelled here does not want to wait, but leaves no agent behind either.
+        """
+        self._stop.set()
+        cancelled: asyncio.CancelledError | None = None
+        if not drain:
+            self._loop.hurry()
+        while self._task is not None and not self._task.done():
+            try:
+                await asyncio.wait([self._task])
+            except asyncio.CancelledError as error:
+                cancelled = error
+                self._loop.hurry()
+        await asyncio.to_thread(shutil.rmtree, self._folder, True)
+        if cancelled is not None:
+            raise cancelled

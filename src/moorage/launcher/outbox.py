@@ -1,0 +1,109 @@
+"""What a supervisor writes down: its agent's events, a line of JSON each, and the end of what it complained about.
+
+A disk that is full holds nothing up: lines wait in memory and are tried again.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+
+from moorage.launcher.processes import clock
+from moorage.launcher.turn_file import private
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+LASTING = ("message", "checkpoint", "approval", "result")  # on disk before anything else happens
+CHUNK_EVERY = 0.05  # seconds; smaller pieces of an answer travel together
+CHUNK_SIZE = 16 * 1024
+STDERR_SIZE = 64 * 1024
+STDERR_EVERY = 1.0
+
+
+class Outbox:
+    """The file of events."""
+
+    def __init__(self, path: str) -> None:
+        self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+        self._unwritten = bytearray()
+        self._chunks: list[str] = []
+        self._chunks_size, self._chunks_since = 0, 0.0
+        self._is_due = False  # something has to reach the disk
+
+    def put(self, event: dict[str, Any]) -> None:
+        """Write an event after all before it."""
+        if event["type"] == "chunk":
+            self._put_chunk(event["text"])
+            return
+        self._close_chunk()
+        self._write(event)
+        self._is_due = self._is_due or event["type"] in LASTING
+        self.flush()
+
+    def flush(self) -> bool:
+        """Write what is due by now; whether nothing is left to be written."""
+        if self._chunks and clock() - self._chunks_since >= CHUNK_EVERY:
+            self._close_chunk()
+        try:
+            while self._unwritten:
+                del self._unwritten[: os.write(self._file, self._unwritten)]
+            if self._is_due:
+                os.fsync(self._file)
+                self._is_due = False
+        except OSError:
+            return False
+        return not self._chunks
+
+    def _put_chunk(self, text: str) -> None:
+        if not self._chunks:
+            self._chunks_since = clock()
+        self._chunks.append(text)
+        self._chunks_size += len(text)
+        if self._chunks_size >= CHUNK_SIZE:
+            self._close_chunk()
+
+    def _close_chunk(self) -> None:
+        if self._chunks:
+            self._write({"type": "chunk", "text": "".join(self._chunks)})
+            self._chunks, self._chunks_size = [], 0
+
+    def _write(self, event: dict[str, Any]) -> None:
+        self._unwritten += line_of(event)
+
+
+class Tail:
+    """The last of what an agent wrote to its standard error."""
+
+    def __init__(self, path: str) -> None:
+        self._path, self._kept = path, bytearray()
+        self._saved_at: float | None = None
+        self._is_saved = True
+
+    def add(self, data: bytes) -> None:
+        """Keep this, and forget what is too old."""
+        self._kept += data
+        del self._kept[:-STDERR_SIZE]
+        self._is_saved = False
+
+    def save(self, *, now: bool = False) -> None:
+        """Write it down, now and then."""
+        if self._is_saved or not (now or self._saved_at is None or clock() - self._saved_at >= STDERR_EVERY):
+            return
+        try:
+            with open(f"{self._path}.part", "wb", opener=private) as file:
+                file.write(self._kept)
+            os.replace(f"{self._path}.part", self._path)
+        except OSError:
+            return
+        self._is_saved, self._saved_at = True, clock()
+
+    def text(self, limit: int = 2000) -> str:
+        """The last of it, for people."""
+        return self._kept[-limit:].decode("utf-8", "replace").strip()
+
+
+def line_of(event: dict[str, Any]) -> bytes:
+    """An event as a line that every reader of JSON takes; what is no text in it is replaced."""
+    return json.dumps(event, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "replace") + b"\n"

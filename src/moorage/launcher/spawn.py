@@ -1,0 +1,86 @@
+"""Starting an agent: in a session of its own, with pipes of its own, and not before its parent is ready.
+
+The new process waits at a gate until the supervisor has written down who it is; if that never
+happens, it never becomes the agent. Should the supervisor be killed later, so is the agent.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+
+from moorage.launcher import processes
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import NoReturn
+
+IGNORED_BY_PYTHON = ("SIGPIPE", "SIGXFSZ", "SIGHUP")  # an agent expects them as they come
+
+
+class CannotStart(Exception):
+    """The agent could not be started; `is_missing` if there is no such program or folder."""
+
+    def __init__(self, message: str, *, is_missing: bool) -> None:
+        super().__init__(message)
+        self.is_missing = is_missing
+
+
+class Child:
+    """A process at the gate, with our ends of its pipes."""
+
+    def __init__(self, argv: list[str], env: dict[str, str], cwd: str) -> None:
+        processes.load()  # before the fork: the new process has nothing to do but become the agent
+        ends = [os.pipe() for _ in range(5)]
+        (self._their_input, self.input), (self.output, self._their_output) = ends[0], ends[1]
+        (self.errors, self._their_errors), (self._gate, self._key) = ends[2], ends[3]
+        self._trouble, self._their_trouble = ends[4]
+        self._argv, self._env, self._cwd = argv, env, cwd
+        parent = os.getpid()
+        self.pid = os.fork()
+        if self.pid == 0:
+            self._become_agent(parent)
+        for end in (self._their_input, self._their_output, self._their_errors, self._gate, self._their_trouble):
+            os.close(end)
+
+    def let_in(self) -> None:
+        """Open the gate. Raises CannotStart if what comes of it is no agent."""
+        os.write(self._key, b"1")
+        os.close(self._key)
+        said = b""
+        while more := os.read(self._trouble, 4096):
+            said += more
+        os.close(self._trouble)
+        if said:
+            kind, _, message = said.decode(errors="replace").partition(" ")
+            raise CannotStart(message, is_missing=kind == "missing")
+
+    def _become_agent(self, parent: int) -> NoReturn:
+        try:
+            os.setsid()
+            processes.die_with_parent()
+            os.close(self._key)  # ours would keep the gate from ever closing
+            if os.getppid() != parent or os.read(self._gate, 1) == b"":
+                os._exit(127)
+            self._exec()
+        except BaseException as error:
+            os.write(self._their_trouble, _trouble(error, self._argv[0], self._cwd))
+        finally:
+            os._exit(127)
+
+    def _exec(self) -> NoReturn:
+        os.chdir(self._cwd)
+        for number, end in enumerate((self._their_input, self._their_output, self._their_errors)):
+            os.dup2(end, number)
+        for name in IGNORED_BY_PYTHON:
+            signal.signal(getattr(signal, name), signal.SIG_DFL)
+        signal.pthread_sigmask(signal.SIG_SETMASK, ())
+        os.execvpe(self._argv[0], self._argv, self._env)
+
+
+def _trouble(error: BaseException, program: str, cwd: str) -> bytes:
+    """What to tell the parent: whether something is missing, and what."""
+    is_missing = isinstance(error, (FileNotFoundError, NotADirectoryError))
+    why = getattr(error, "strerror", None) or repr(error)
+    what = f"the program {program!r}" if os.path.isdir(cwd) else f"the folder {cwd!r}"
+    return f"{'missing' if is_missing else 'other'} {what} cannot be used: {why}".encode(errors="replace")

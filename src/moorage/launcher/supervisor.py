@@ -1,0 +1,390 @@
+"""The supervisor: a small process that starts one agent, listens to it, and ends it in time.
+
+`python -m moorage.launcher.supervisor FOLDER` does the job in FOLDER/job.json. It speaks with its
+launcher through files only, so either may be gone for a while:
+
+    job.json     the job; turn.json and mcp.json are written beside it, for the agent
+    pid.json     who supervisor and agent are: process ids and start times, before the agent runs
+    out.jsonl    the agent's events, the result last, when nothing of the agent is left
+    in.jsonl     the launcher's commands
+    stderr       the last 64 KiB of what the agent complained about
+    lock         held for as long as there is a supervisor
+
+It ends the agent, and whatever that started, when it is told to, when a limit is reached, and when
+the launcher has been silent for too long: by then somebody else may have the turn. The agent is asked
+with SIGTERM and killed five seconds later. Whatever its processes leave behind becomes a child of
+this one (Linux) and goes too. If this process itself is killed, the system kills the agent (Linux);
+what the agent had started is found by its mark, by the launcher (`folder.end_leftovers`).
+
+It starts in some thirty milliseconds: no event loop, no msgspec.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import selectors
+import signal
+import sys
+import time
+
+from moorage.launcher import processes
+from moorage.launcher.agent_process import AgentProcess
+from moorage.launcher.allowance import TIMED_OUT, Allowance, patience
+from moorage.launcher.drivers import driver_for
+from moorage.launcher.follow import Follower
+from moorage.launcher.outbox import Outbox, Tail
+from moorage.launcher.processes import clock
+from moorage.launcher.spawn import CannotStart
+from moorage.launcher.turn_file import write_private, write_turn
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    Event = dict[str, Any]
+
+TICK = 0.05  # seconds between two looks at the commands and the clock
+TERM_GRACE = 5.0  # from SIGTERM to SIGKILL
+LEAVE_GRACE = 5.0  # for an agent that has answered to end by itself
+DRAIN = 1.0  # for the last words of one that has ended, while something else still has its pipes
+NOT_INHERITED = (
+    "AGENT_SESSION_ID",
+    "AGENT_SESSION_NAME",
+    "AGENT_TASK_ID",
+    "AGENT_RUN_ID",
+    "AGENT_MCP_CONFIG",
+    "MOORAGE_TOKEN",
+    "MOORAGE_KEY",
+)
+TAKEN = 3  # the exit code of one that comes second
+
+
+class Supervisor:
+    """One agent's keeper: listens, obeys, keeps the limits."""
+
+    def __init__(self, folder: str, job: Event, *, parent: int | None = None) -> None:
+        self._folder, self._job, self._limits = folder, job, job["limits"]
+        self._parent = parent  # the process without which there is no point in going on
+        self._outbox = Outbox(self._path("out.jsonl"))
+        self._stderr = Tail(self._path("stderr"))
+        self._commands = Follower(self._path("in.jsonl"))
+        self._selector = selectors.DefaultSelector()
+        self._driver = driver_for(job, self)
+        self._agent: AgentProcess | None = None
+        self._mark = os.urandom(12).hex()
+        self._allowance = Allowance(self._limits.get("timeout"), self._limits.get("idle_timeout"), clock())
+        self._room = self._limits.get("max_output_bytes")
+        self._lost_after = float(job["lost_after"])
+        self._renewed_at = min(float(job.get("given_at") or clock()), clock())
+        self._wanted_end: str | None = None  # told by a signal, to be acted on between two steps
+        self._verdict: tuple[str, str, str | None] | None = None  # outcome, reason and error, if it is ended by us
+        self._ended_at: float | None = None
+        self._leave_by: float | None = None
+        self._term_at: float | None = None
+        self._kill_at: float | None = None
+
+    def run(self) -> None:
+        """Start the agent, see it through, and write down how it ended."""
+        try:
+            agent = self._start()
+        except CannotStart as error:
+            reason = "not_found" if error.is_missing else "cannot_start"
+            ending = self._driver.account.failing(reason, str(error))
+        else:
+            self._driver.begin()
+            while not self._is_over(agent):
+                self._step(agent)
+            agent.reap()
+            ending = self._conclusion(agent)
+        self._conclude(ending)
+
+    def give_up(self, why: str) -> None:
+        """Something is wrong with this process itself: end the agent at once and say so."""
+        if self._agent is not None:
+            self._agent.signal(signal.SIGKILL)
+            self._agent.reap()
+        self._conclude(self._driver.account.failing("supervisor_failed", why))
+
+    def stop_soon(self, reason: str = "stopped") -> None:
+        """End the agent at the next step; for signal handlers, which may come at any moment."""
+        self._wanted_end = reason
+
+    def wake_by(self, end: int) -> None:
+        """Wake up when somebody writes to a pipe."""
+        os.set_blocking(end, False)
+        self._selector.register(end, selectors.EVENT_READ, lambda: os.read(end, 4096))
+
+    # The agent's line, for its driver
+
+    def send(self, data: bytes) -> None:
+        """Write to the agent's standard input, as soon as it reads."""
+        if self._agent is not None:
+            self._agent.send(data)
+
+    def close_input(self) -> None:
+        """End the agent's standard input, after all that was sent."""
+        if self._agent is not None:
+            self._agent.close_input()
+
+    def emit(self, event: Event) -> None:
+        """Write an event down; while its question waits for an answer, the agent's time stands still."""
+        if event["type"] == "approval" and event["wait"]:
+            self._allowance.wait_for(f"approval {event['id']}", clock())
+        self._outbox.put(event)
+
+    def errors(self) -> str:
+        """The last of what the agent wrote to its standard error."""
+        return self._stderr.text()
+
+    # Starting
+
+    def _start(self) -> AgentProcess:
+        self._write_pids()
+        cwd = self._job["cwd"]
+        self._agent = AgentProcess(
+            self._driver.argv(), self._environment(), cwd, self._selector, out=self._hear, err=self._hear_errors
+        )
+        self._write_pids()
+        self._agent.let_in()
+        return self._agent
+
+    def _environment(self) -> dict[str, str]:
+        """The agent's variables: ours, its driver's, the definition's, the job's, this turn's; later ones win."""
+        env = {name: value for name, value in os.environ.items() if name not in NOT_INHERITED}
+        env |= self._driver.env() | self._job["agent"].get("env", {}) | self._job.get("env", {})
+        env["PATH"] = os.pathsep.join((env.get("PATH") or os.defpath, *self._beside()))
+        env |= {"AGENT_TURN_FILE": self._path("turn.json"), "MOORAGE_MARK": self._mark}
+        if self._job["agent"].get("mcp_servers"):
+            env["AGENT_MCP_CONFIG"] = self._path("mcp.json")
+        return env
+
+    def _beside(self) -> list[str]:
+        """Folders that programs are found in at last: that of the definition, and ours, where `moorage` is."""
+        source = self._job["agent"].get("source")
+        return [os.path.dirname(path) for path in (source, sys.executable) if path]
+
+    def _write_pids(self) -> None:
+        """Say who is at work here, on disk, before the agent can do anything."""
+        me, agent = os.getpid(), self._agent
+        facts: Event = {
+            "supervisor": {"pid": me, "start_time": processes.start_time(me)},
+            "agent": None,
+            "boot_id": processes.boot_id(),
+            "mark": self._mark,
+        }
+        if agent is not None:
+            facts["agent"] = {"pid": agent.pid, "pgid": agent.pid, "start_time": processes.start_time(agent.pid)}
+        write_private(self._path("pid.json"), json.dumps(facts).encode())
+
+    def _path(self, name: str) -> str:
+        return os.path.join(self._folder, name)
+
+    # One step
+
+    def _step(self, agent: AgentProcess) -> None:
+        for key, _ in self._selector.select(TICK):
+            key.data()
+        self._obey()
+        agent.look()
+        if agent.exit is not None and self._ended_at is None:
+            self._ended_at = clock()
+        self._keep_limits(agent)
+        self._carry_out(agent)
+        self._outbox.flush()
+        self._stderr.save()
+
+    def _hear(self, data: bytes) -> None:
+        """What the agent says, as much of it as it may."""
+        if not data:
+            self._driver.hear_end()
+            return
+        self._allowance.heard(clock())
+        if self._room is None:
+            self._driver.hear(data)
+            return
+        self._driver.hear(data[: self._room])
+        if len(data) > self._room:
+            limit = self._limits["max_output_bytes"]
+            self._end("failed", "output_too_large", f"it printed more than {limit:,} bytes")
+        self._room = max(0, self._room - len(data))
+
+    def _hear_errors(self, data: bytes) -> None:
+        self._allowance.heard(clock())
+        self._stderr.add(data)
+
+    def _obey(self) -> None:
+        for command in self._commands.news():
+            self._obey_one(command, clock())
+        if self._parent is not None and os.getppid() != self._parent:
+            self._end("stopped", "launcher_gone", at_once=True)
+        if self._wanted_end is not None:
+            self._end("stopped", self._wanted_end)
+            self._wanted_end = None
+
+    def _obey_one(self, command: Event, now: float) -> None:
+        kind = command.get("type")
+        if kind == "renewed":
+            at = command.get("at")
+            self._renewed_at = max(self._renewed_at, min(now, at if isinstance(at, (int, float)) else now))
+        elif kind == "decision":
+            self._allowance.go_on(f"approval {command.get('id')}", now)
+            self._driver.told(command)
+        elif kind == "pause":
+            self._allowance.wait_for("a child", now)
+        elif kind == "go_on":
+            self._allowance.go_on("a child", now)
+        elif kind == "stop":
+            self._end("stopped", str(command.get("reason") or "stopped"))
+
+    def _keep_limits(self, agent: AgentProcess) -> None:
+        now = clock()
+        if now - self._renewed_at >= patience(self._lost_after):
+            self._end("failed", "launcher_silent", "its launcher was silent for too long", at_once=True)
+        if self._driver.is_done and self._leave_by is None:
+            self._leave_by = now + LEAVE_GRACE
+            agent.close_input()
+        if agent.exit is not None or self._driver.is_done:
+            return
+        reason = self._allowance.is_used_up(now)
+        if reason == TIMED_OUT:
+            self._end("failed", reason, f"it took longer than {self._limits['timeout']:g} seconds")
+        elif reason is not None:
+            self._end("failed", reason, f"it was silent for {self._limits['idle_timeout']:g} seconds")
+
+    # Ending
+
+    def _end(self, outcome: str, reason: str, error: str | None = None, *, at_once: bool = False) -> None:
+        """Bring the agent to its end; for this reason, unless it is at its end by itself or for another."""
+        is_running = self._ended_at is None and not self._driver.is_done
+        if self._verdict is None and is_running:
+            self._verdict = (outcome, reason, error)
+            self._driver.ask_to_stop()
+        term_at = clock() + (self._driver.grace if is_running and not at_once else 0)
+        self._term_at = term_at if self._term_at is None else min(self._term_at, term_at)
+
+    def _carry_out(self, agent: AgentProcess) -> None:
+        """Send the signals that are due."""
+        now = clock()
+        if self._term_at is None and self._has_stayed_too_long(agent, now):
+            self._term_at = now
+        if self._term_at is None or (now < self._term_at and not self._driver.is_done):
+            return
+        if self._kill_at is None:
+            self._kill_at = now + self._term_grace()
+        agent.signal(signal.SIGKILL if now >= self._kill_at else signal.SIGTERM)
+
+    def _has_stayed_too_long(self, agent: AgentProcess, now: float) -> bool:
+        """Whether the agent has given its answer and does not leave, or has left and something of it has not."""
+        if agent.exit is None:
+            return self._leave_by is not None and now >= self._leave_by
+        return self._is_drained(agent, now) and bool(agent.leftovers())
+
+    def _term_grace(self) -> float:
+        """Five seconds; less where a turn is lost so early that all has to be over sooner."""
+        return min(TERM_GRACE, (self._lost_after - patience(self._lost_after)) / 2)
+
+    def _is_drained(self, agent: AgentProcess, now: float) -> bool:
+        return agent.is_silent or (self._ended_at is not None and now >= self._ended_at + DRAIN)
+
+    def _is_over(self, agent: AgentProcess) -> bool:
+        return agent.is_gone and self._is_drained(agent, clock())
+
+    def _conclusion(self, agent: AgentProcess) -> Event:
+        assert agent.exit is not None
+        if self._verdict is None:
+            return self._driver.result(agent.exit)
+        outcome, reason, error = self._verdict
+        return self._driver.account.ending(outcome, self._driver.last_words(), reason=reason, error=error)
+
+    def _conclude(self, ending: Event) -> None:
+        """Write the last lines; on a full disk, for as long as anybody may care."""
+        self._stderr.save(now=True)
+        self._outbox.put(ending)
+        until = clock() + self._lost_after
+        while not self._outbox.flush() and clock() < until:
+            time.sleep(TICK)
+
+
+# The process ------------------------------------------------------------------------------------
+
+
+def main(folder: str, *flags: str) -> int:
+    """Do the job in a folder, once: whoever comes second is sent away."""
+    parent = os.getppid() if "--tied" in flags else None
+    folder = os.path.abspath(folder)
+    if not _has_lock(folder, flags):
+        return _refuse("another supervisor works here")
+    if os.path.exists(os.path.join(folder, "pid.json")):
+        return _refuse("this job was started before; an agent is never started twice")
+    if os.getsid(0) != os.getpid():
+        os.setsid()  # a hang-up of the launcher's terminal is not meant for us
+    processes.adopt_orphans()
+    supervisor = Supervisor(folder, _read_job(folder), parent=parent)
+    _hear_signals(supervisor)
+    try:
+        supervisor.run()
+    except Exception as error:
+        supervisor.give_up(f"{type(error).__name__}: {error}")
+        raise
+    if parent is not None and os.getppid() != parent:
+        _remove(folder)
+    return 0
+
+
+def _remove(folder: str) -> None:
+    """Leave nothing of a job whose launcher is gone for good: nobody else will ever look for it."""
+    import shutil
+
+    shutil.rmtree(folder, ignore_errors=True)
+    try:
+        os.rmdir(os.path.dirname(folder))  # the launcher's own, unless others are still at work there
+    except OSError:
+        return
+
+
+def _has_lock(folder: str, flags: tuple[str, ...]) -> bool:
+    """Whether the folder is ours: its lock came with us, or is free. It must not go on to the agent."""
+    for flag in flags:
+        if flag.startswith("--lock="):
+            os.set_inheritable(int(flag.partition("=")[2]), False)
+            return True
+    lock = os.open(os.path.join(folder, "lock"), os.O_RDWR | os.O_CREAT, 0o600)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+def _read_job(folder: str) -> Event:
+    """The job, with what the launcher left open filled in, and the turn written down for the agent."""
+    with open(os.path.join(folder, "job.json"), "rb") as file:
+        job: Event = json.loads(file.read())
+    agent = job["agent"]
+    job["cwd"] = os.path.abspath(os.path.expanduser(agent.get("cwd") or job.get("cwd") or os.getcwd()))
+    job["system_prompt"] = job.get("system_prompt") or agent.get("system_prompt")
+    job["turn_line"] = write_turn(folder, job)
+    return job
+
+
+def _hear_signals(supervisor: Supervisor) -> None:
+    """SIGTERM stops the agent; the end of a child wakes us up."""
+    ours, theirs = os.pipe()
+    os.set_blocking(theirs, False)
+    supervisor.wake_by(ours)
+    signal.set_wakeup_fd(theirs, warn_on_full_buffer=False)
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: supervisor.stop_soon())
+    signal.signal(signal.SIGCHLD, lambda *_: None)
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
+
+
+def _refuse(why: str) -> int:
+    print(f"supervisor: {why}", file=sys.stderr)
+    return TAKEN
+
+
+if __name__ == "__main__":
+    sys.exit(main(*sys.argv[1:]))

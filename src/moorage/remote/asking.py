@@ -1,0 +1,266 @@
+"""Calls as requests, and answers as values: what a method is given and what it gives, on the wire and back.
+
+What JSON cannot carry is refused here, in the words of the rules; everything else is the server's to judge.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from datetime import datetime, timedelta
+from enum import Enum
+from functools import cache
+from math import isfinite
+from typing import Any, get_args, get_origin
+from urllib.parse import quote
+from uuid import uuid4
+
+import msgspec
+from msgspec import UNSET, Struct, UnsetType
+
+from moorage.core import errors
+from moorage.core.codec import check_json, encode, encode_text, is_text
+from moorage.core.context import check_key, check_ttl, check_values
+from moorage.core.entry import check_message
+from moorage.core.errors import InvalidField, MoorageError, Unsupported
+from moorage.core.query import Page
+from moorage.core.session import Session, check_checkpoint, check_metadata
+from moorage.remote.operations import Arguments, Operation, variants
+from moorage.remote.transport import Ask, Query
+
+SOMEBODY = "elsewhere"  # in the place of a live turn's id, which does not travel
+PARENTS = ("create", "run", "delegate")  # what may get the session that asks as its parent
+REPEATABLE = frozenset({"resume", "finalize", "stop", "stop_run", "decide"})
+CONTEXT = "context."
+_RUNNING = b'"status":"running"'
+_WRONG_TYPE = re.compile(r"Expected `(?P<wanted>.*)`, got `(?P<given>\w+)` - at `\$\.(?P<name>\w+)`")
+
+
+def ask_for(name: str, given: Arguments) -> tuple[Operation, Ask]:
+    """The request that calls a method with these arguments."""
+    _check_local(given)
+    given = {parameter: value for parameter, value in given.items() if value is not UNSET}
+    chosen = next(each for each in variants(name) if all(given.get(part) is not None for part in each.in_path))
+    named = [name for name in chosen.in_path if name != "key"]  # looked at where the path is made
+    told = {
+        parameter: value if parameter in named else _ready(parameter, value)
+        for parameter, value in given.items()
+        if parameter in chosen.parameters
+    }
+    if chosen.body == "value":
+        told["value"] = check_values({told["key"]: given["value"]})[told["key"]]
+    headers = {}
+    if "idempotency_key" in chosen.parameters and told.get("idempotency_key") is None:
+        headers["Idempotency-Key"] = new_key()
+    if name == "delegate" and told.get("delegation_id") is None:
+        told["delegation_id"] = new_key()
+    body = {wire: told[parameter] for wire, parameter in _own_fields(chosen) if parameter in told}
+    query, content = ([], encode(body)) if chosen.has_body else (_query(_of_its_type(chosen, body)), None)
+    if chosen.body is not None:
+        content = encode(told[chosen.body])
+    return chosen, Ask(
+        verb=chosen.verb,
+        path=_path(chosen, told),
+        query=query,
+        body=content,
+        headers=headers,
+        is_repeatable=_is_repeatable(chosen, told),
+    )
+
+
+def new_key() -> str:
+    """A key that nobody else uses."""
+    return uuid4().hex
+
+
+def _own_fields(operation: Operation) -> list[tuple[str, str]]:
+    return [(wire, name) for wire, name in operation.fields.items() if wire not in operation.also]
+
+
+def _is_repeatable(operation: Operation, told: Arguments) -> bool:
+    """Whether doing it twice is doing it once, and gets the same answer."""
+    if operation.verb == "GET" or "idempotency_key" in operation.parameters:
+        return True
+    if told.get("version") is not None:
+        return False  # the second time, the version is another one
+    if operation.name == "delegate":
+        return not told.get("create")
+    if operation.name == "release":
+        return told.get("token") is None
+    return operation.name in REPEATABLE or operation.name.startswith(CONTEXT)
+
+
+# What is given ----------------------------------------------------------------------------------
+
+
+def _check_local(given: Arguments) -> None:
+    if given.get("count_tokens") is not None:
+        raise Unsupported("a counter of tokens cannot travel to a server; leave count_tokens out, or count here")
+
+
+def _ready(name: str, value: Any) -> Any:
+    """A value that can travel, or the error that the rules have for it."""
+    if value is None:
+        return value
+    if name in _CHECKS:
+        return _CHECKS[name](value)
+    if isinstance(value, datetime) and value.tzinfo is None:
+        raise InvalidField(name, "must be an instant with its time zone")
+    if isinstance(value, str) and not is_text(value):
+        raise InvalidField(name, "must be text")
+    if isinstance(value, float) and not isfinite(value):
+        raise InvalidField(name, "must be a finite number")  # JSON would make nothing of it, which means something else
+    if isinstance(value, (str, int, float, datetime)):
+        return value
+    if isinstance(value, Iterable) and not isinstance(value, dict):
+        value = [item.value if isinstance(item, Enum) else item for item in value]
+    check_json(value, name)
+    return value
+
+
+def _checked_json(name: str) -> Any:
+    def check(value: Any) -> Any:
+        check_json(value, name)
+        return value
+
+    return check
+
+
+def _seconds(name: str) -> Any:
+    def check(value: object) -> float | None:
+        lifetime = check_ttl(value, name)
+        return None if lifetime is None else lifetime.total_seconds()
+
+    return check
+
+
+def _prompt(prompt: object) -> dict[str, Any]:
+    message = check_message(prompt)
+    return {"role": message.role, "content": message.content, "client_key": message.client_key}
+
+
+def _timeout(value: Any) -> float:
+    return value.total_seconds() if isinstance(value, timedelta) else float(value)
+
+
+_CHECKS: dict[str, Any] = {
+    "metadata": check_metadata,
+    "checkpoint": check_checkpoint,
+    "values": check_values,
+    "key": check_key,
+    "value": lambda value: value,  # checked with its key
+    "plan": _checked_json("plan"),
+    "metadata_value": _checked_json("metadata_value"),
+    "ttl": _seconds("ttl"),
+    "expires_in": _seconds("expires_in"),
+    "prompt": _prompt,
+    "timeout": _timeout,
+}
+
+
+# Where it stands --------------------------------------------------------------------------------
+
+
+def _path(operation: Operation, told: Arguments) -> str:
+    return operation.path.format_map({name: segment(name, told[name]) for name in operation.in_path})
+
+
+def segment(name: str, value: object) -> str:
+    """A value as a part of a path. Raises what a server would say of one that cannot be in any path."""
+    if isinstance(value, int) and not isinstance(value, bool):
+        return str(value)
+    if not isinstance(value, str) or not value or not is_text(value):
+        raise _unknown(name, value)
+    return quote(value, safe="").replace(".", "%2E") if value in (".", "..") else quote(value, safe="")
+
+
+def _unknown(name: str, value: Any) -> MoorageError:
+    kinds: dict[str, type[MoorageError]] = {
+        "approval_id": errors.ApprovalNotFound,
+        "run_id": errors.RunNotFound,
+        "item_id": errors.ItemNotFound,
+        "key_id": errors.KeyNotFound,
+        "name": errors.AgentNotFound,
+    }
+    return kinds.get(name, errors.SessionNotFound)(value)
+
+
+def _of_its_type(operation: Operation, fields: Arguments) -> Arguments:
+    """The fields of a query, in which everything becomes text: a number for a name has to be refused here."""
+    try:
+        msgspec.convert({name: value for name, value in fields.items() if value is not None}, operation.request)
+    except msgspec.ValidationError as error:
+        if wrong := _WRONG_TYPE.match(str(error)):
+            raise InvalidField(
+                operation.fields[wrong["name"]], f"must be {wrong['wanted']}, not {wrong['given']}"
+            ) from None
+    return fields
+
+
+def _query(fields: Arguments) -> Query:
+    return [pair for name, value in fields.items() if value is not None for pair in _pairs(name, value)]
+
+
+def _pairs(name: str, value: Any) -> Iterator[tuple[str, str]]:
+    if name == "metadata_value":
+        yield name, encode_text(value)
+    elif isinstance(value, bool):
+        yield name, "true" if value else "false"
+    elif isinstance(value, datetime):
+        yield name, value.isoformat()
+    elif isinstance(value, list):
+        for item in value:
+            yield name, str(item)
+    else:
+        yield name, str(value)
+
+
+# What comes back --------------------------------------------------------------------------------
+
+
+def value_of(operation: Operation, answer: bytes) -> Any:
+    """What the method gives."""
+    if operation.wraps is not None:
+        return msgspec.json.decode(answer, type=dict[str, operation.answer])[operation.wraps]  # type: ignore[name-defined]
+    if operation.is_list:
+        return read(answer, Page[get_args(operation.answer)[0]]).items  # type: ignore[misc]
+    return read(answer, operation.answer)
+
+
+def read(answer: bytes, kind: Any) -> Any:
+    """A document as a value of that type."""
+    if _RUNNING not in answer:
+        return _decoder(kind).decode(answer)
+    plain = msgspec.json.decode(answer)
+    for session in _sessions_in(plain, kind):
+        if session.get("status") == "running":  # derived there from what does not travel
+            session["live_turn"] = SOMEBODY
+    return msgspec.convert(plain, kind)
+
+
+@cache
+def _decoder(kind: Any) -> msgspec.json.Decoder[Any]:
+    return msgspec.json.Decoder(kind)
+
+
+def _sessions_in(plain: Any, kind: Any) -> Iterator[dict[str, Any]]:
+    """The sessions in a document of that type."""
+    if plain is None:
+        return
+    if kind is Session:
+        yield plain
+    elif get_origin(kind) is list:
+        for item in plain:
+            yield from _sessions_in(item, get_args(kind)[0])
+    elif get_origin(kind) is Page:
+        for item in plain["items"]:
+            yield from _sessions_in(item, get_args(kind)[0])
+    elif isinstance(kind, type) and issubclass(kind, Struct):
+        for field in msgspec.structs.fields(kind):
+            for part in get_args(field.type) if _is_optional(field.type) else (field.type,):
+                yield from _sessions_in(plain.get(field.encode_name), part)
+
+
+def _is_optional(kind: Any) -> bool:
+    parts: Sequence[Any] = get_args(kind)
+    return type(None) in parts or UnsetType in parts

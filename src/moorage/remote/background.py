@@ -1,0 +1,116 @@
+"""An event loop in a thread of its own, for those who have none: the sync door to a server."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+from concurrent.futures import CancelledError, Future
+from types import AsyncGeneratorType, CoroutineType
+from typing import Any
+
+from moorage.core.errors import StoreUnavailable, Unsupported
+
+NAME = "moorage-remote"
+LAST_WORK = 5.0  # seconds for what is being closed when everything is
+
+
+class Background:
+    """Runs coroutines to their end, for other threads."""
+
+    def __init__(self) -> None:
+        self.is_open = True  # it takes work, before the loop runs, too: a busy machine may take its time with that
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._work, name=NAME, daemon=True)
+        self._thread.start()
+        self._lock = threading.Lock()
+        self._streams: set[Any] = set()  # that somebody walks
+
+    def driven(self, method: Callable[..., Any]) -> Callable[..., Any]:
+        """A method without `await`."""
+
+        def call(*args: Any, **kwargs: Any) -> Any:
+            result = method(*args, **kwargs)
+            if type(result) is AsyncGeneratorType:
+                return self._each(result)
+            return self.run(result) if type(result) is CoroutineType else result
+
+        return call
+
+    def run(self, work: Coroutine[Any, Any, Any]) -> Any:
+        """What comes of it. Whoever is interrupted while they wait interrupts it."""
+        if not self.is_open:
+            work.close()
+            raise _closed()
+        if threading.current_thread() is self._thread:  # whoever hears events must not wait for what comes after them
+            work.close()
+            raise Unsupported("a callback cannot ask the server on its own connection; connect a second time for it")
+        future = asyncio.run_coroutine_threadsafe(work, self._loop)
+        return _result(future)
+
+    def _each(self, stream: AsyncIterator[Any]) -> Iterator[Any]:
+        """Walk a stream; one that is left early is closed."""
+        self._streams.add(stream)
+        alone = asyncio.Lock()  # whoever is interrupted while they wait leaves a step behind that still has to end
+        try:
+            while True:
+                try:
+                    yield self.run(_next(stream, alone))
+                except StopAsyncIteration:
+                    return
+        finally:
+            if self.is_open and stream in self._streams:
+                self._streams.discard(stream)
+                self.run(_close(stream, alone))
+
+    def close(self) -> None:
+        """End the loop and its thread. Twice is harmless."""
+        with self._lock:
+            if not self.is_open:
+                return
+            self.run(self._end())
+            self.is_open = False
+            self._loop.call_soon_threadsafe(self._loop.stop)
+            self._thread.join()
+
+    async def _end(self) -> None:
+        """Tell those who still wait that it is over, then close streams from outside to inside."""
+        waiting = asyncio.all_tasks() - {asyncio.current_task()}
+        for task in waiting:
+            task.cancel()
+        if waiting:
+            await asyncio.wait(waiting, timeout=LAST_WORK)
+        while self._streams:
+            await self._streams.pop().aclose()
+
+    def _work(self) -> None:
+        self._loop.run_forever()
+        if left := asyncio.all_tasks(self._loop):
+            self._loop.run_until_complete(asyncio.wait(left, timeout=LAST_WORK))
+        self._loop.run_until_complete(self._loop.shutdown_asyncgens())
+        self._loop.run_until_complete(self._loop.shutdown_default_executor())
+        self._loop.close()
+
+
+async def _next(stream: AsyncIterator[Any], alone: asyncio.Lock) -> Any:
+    async with alone:
+        return await stream.__anext__()
+
+
+async def _close(stream: Any, alone: asyncio.Lock) -> None:
+    async with alone:
+        await stream.aclose()
+
+
+def _result(future: Future[Any]) -> Any:
+    try:
+        return future.result()
+    except CancelledError:
+        raise _closed() from None
+    except BaseException:
+        future.cancel()
+        raise
+
+
+def _closed() -> Exception:
+    return StoreUnavailable("this connection is closed; connect again")

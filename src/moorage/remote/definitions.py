@@ -1,0 +1,71 @@
+"""Agents that a server defines, for launchers on other machines: they need no files of their own."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from typing import Any
+
+from msgspec import Struct
+
+from moorage.core.agent import AgentDefinition, AgentRole, definition_of
+from moorage.core.errors import AccessError, InvalidField, MoorageError
+from moorage.remote.line import Line
+
+log = logging.getLogger(__name__)
+
+LOOK_EVERY = 2.0  # seconds
+
+Agents = dict[str, AgentDefinition]
+
+
+class Defined(Struct, frozen=True, kw_only=True):
+    """A definition as it travels."""
+
+    role: AgentRole
+    definition: dict[str, Any]
+    text: str | None = None  # of its file, if that was asked for
+
+
+class Definitions(Struct, frozen=True, kw_only=True):
+    """All definitions of a server."""
+
+    items: list[Defined]
+
+
+class ServerAgents:
+    """The server's agents and those of this machine, which win where a file here defines one of that name."""
+
+    def __init__(self, line: Line, local: Callable[[], Agents]) -> None:
+        self._line, self._local = line, local
+        self._theirs: Agents = {}
+
+    def __call__(self) -> Agents:
+        """All of them, as far as they are known now."""
+        local = self._local()
+        defined_here = {name: agent for name, agent in local.items() if agent.source is not None}
+        return {**local, **self._theirs, **defined_here}
+
+    async def watch(self) -> None:
+        """Look for changes for ever; a server that is away leaves things as they are."""
+        while True:
+            try:
+                await self.look()
+            except AccessError:
+                return  # whoever asks for turns is told so as well, and ends
+            except MoorageError as error:
+                log.debug("the server's agents are not known: %s", error.message)
+            await asyncio.sleep(LOOK_EVERY)
+
+    async def look(self) -> None:
+        """Ask for the server's definitions."""
+        told = await self._line.get("/definitions", Definitions)
+        self._theirs = {agent.name: agent for each in told.items if (agent := self._read(each)) is not None}
+
+    def _read(self, defined: Defined) -> AgentDefinition | None:
+        try:
+            return definition_of(defined.definition, defined.role, source=self._line.url)
+        except InvalidField as error:  # of a newer version, maybe
+            log.warning("an agent of %s makes no sense here: %s", self._line.url, error.message)
+            return None

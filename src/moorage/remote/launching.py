@@ -1,0 +1,214 @@
+"""The launcher's protocol as it travels: what is asked and reported, and what comes back.
+
+The door and the remote desk read and write these same values, so they cannot drift apart.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from msgspec import Meta, Struct, field
+
+from moorage.core.approval import Approval
+from moorage.core.inbox import Item
+from moorage.core.run import Run
+from moorage.core.session import Session
+from moorage.core.turn import Retry, Turn, TurnState
+from moorage.core.usage import Usage
+from moorage.ports import Claimed
+from moorage.service.turns import Given
+
+LONGEST_WAIT = 30.0  # seconds one request waits for something new
+MOST_AT_ONCE = 64  # turns in one answer
+MOST_KNOWN = 2000  # turns a launcher has
+MOST_WORDS = 64 * 1024  # characters of a piece
+
+Epoch = Annotated[int, Meta(ge=0, le=2**53)]
+_Id = Annotated[str, Meta(min_length=1, max_length=256)]
+_Name = Annotated[str, Meta(min_length=1, max_length=200)]
+_SeenOff = Annotated[str, Meta(min_length=1, max_length=400)]
+_Seconds = Annotated[float, Meta(gt=0, le=86400.0)]
+_Wait = Annotated[float, Meta(ge=0, le=LONGEST_WAIT)]
+
+
+class Request(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What a launcher sends."""
+
+
+class Registration(Request, frozen=True, kw_only=True):
+    """A launcher says that it is there. With an id of its own it may say so again."""
+
+    name: _Name
+    launcher_id: Annotated[str, Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9._:-]{0,127}$")] | None = None
+    slots: Annotated[int, Meta(ge=0, le=100_000)] = 0
+    agents: Annotated[list[_Name], Meta(max_length=1000)] = field(default_factory=list)
+    host: _Name | None = None
+    pid: Annotated[int, Meta(ge=0, le=2**31)] | None = None
+
+
+class Claiming(Request, frozen=True, kw_only=True):
+    """A wish for turns, and for news of those that the launcher has; answered when there is either, or after `wait`."""
+
+    agents: dict[str, Retry] = field(default_factory=dict)  # those it can start, and what happens if a turn gets lost
+    full: list[str] = field(default_factory=list)  # those of which it can start no more now
+    room: Annotated[int, Meta(ge=0, le=MOST_AT_ONCE)] = 1  # turns it has room for; 0: it wants news only
+    wait: _Wait = 0.0
+    known: Annotated[dict[str, Epoch], Meta(max_length=MOST_KNOWN)] = field(default_factory=dict)  # its turns, by epoch
+    owners: dict[str, str] = field(default_factory=dict)  # of known turns, where it is not the caller's own
+    stopping: list[str] = field(default_factory=list)  # known turns that it has heard are unwanted
+    waiting: list[str] = field(default_factory=list)  # known turns that it has heard wait for a child
+    lease: _Seconds | None = None
+    lost_after: _Seconds | None = None
+
+
+class Taken(Struct, frozen=True, kw_only=True):
+    """A turn with all that its agent needs."""
+
+    owner: str
+    session: Session
+    turn: Turn
+    items: tuple[Item, ...]
+    runs: tuple[Run, ...]
+    history: list[dict[str, Any]]
+    checkpoint: dict[str, Any] | None = None
+    context: dict[str, Any] = field(default_factory=dict)
+    token: str | None = None  # with which the agent may act for its session
+
+    @classmethod
+    def of(cls, given: Given) -> Taken:
+        """What is given, as it travels."""
+        claimed = given.claimed
+        return cls(
+            owner=claimed.owner,
+            session=claimed.session,
+            turn=claimed.turn,
+            items=claimed.items,
+            runs=claimed.runs,
+            history=given.history,
+            checkpoint=given.checkpoint,
+            context=given.context,
+            token=given.token,
+        )
+
+    def given(self) -> Given:
+        """What has travelled, as it was given."""
+        claimed = Claimed(self.owner, self.session, self.turn, self.items, self.runs)
+        return Given(
+            claimed=claimed,
+            history=self.history,
+            checkpoint=self.checkpoint,
+            context=self.context,
+            token=self.token,
+        )
+
+
+class News(Struct, frozen=True, kw_only=True):
+    """Turns for a launcher, and what it should know of those it has."""
+
+    turns: list[Taken] = field(default_factory=list)
+    stop: list[str] = field(default_factory=list)  # known turns that somebody wants stopped, or that are gone
+    waiting: list[str] = field(default_factory=list)  # known turns that wait for a sync child
+
+
+class Held(Request, frozen=True, kw_only=True):
+    """A turn that a launcher has, or had in a former life."""
+
+    turn_id: _Id
+    epoch: Epoch
+    former: _Id | None = None  # a life that may have adopted it and died before it could write that down
+    owner: _Name | None = None  # the caller's own, if not given
+
+
+class Heartbeat(Request, frozen=True, kw_only=True):
+    """A launcher lives, and so do its turns."""
+
+    running: Annotated[int, Meta(ge=0)] = 0
+    draining: bool = False
+    seen_off: Annotated[list[_SeenOff], Meta(max_length=MOST_KNOWN)] = field(default_factory=list)  # owner and session
+    turns: Annotated[list[Held], Meta(max_length=MOST_KNOWN)] = field(default_factory=list)
+
+
+class Beat(Struct, frozen=True, kw_only=True):
+    """What became of one turn: renewed, or lost to the launcher."""
+
+    turn_id: str
+    lost: bool = False
+    stop_requested: bool = False
+    turn: Turn | None = None
+
+
+class Beaten(Struct, frozen=True, kw_only=True):
+    """The answer to a heartbeat."""
+
+    turns: list[Beat]
+    waiting: list[str]
+    drain: bool = False  # whether somebody wants the launcher to take no more turns
+
+
+class Update(Request, frozen=True, kw_only=True):
+    """What an agent says of itself; with `since`, unless the log has it after that entry already."""
+
+    since: int | None = None
+    phase: str | None = None
+    metadata: dict[str, Any] | None = None
+    error: str | None = None
+
+
+class Handover(Request, frozen=True, kw_only=True):
+    """State for the next turn; with `since`, unless the log has it after that entry already."""
+
+    state: dict[str, Any]
+    since: int | None = None
+
+
+class Question(Request, frozen=True, kw_only=True):
+    """A question to a person; asked again with the same key, it is the same."""
+
+    question: str
+    key: _Id | None = None
+    plan: Any = None
+    options: list[str] = field(default_factory=list)
+    expires_in: float | str | None = None
+    waits: bool = False
+
+
+class Report(Request, frozen=True, kw_only=True):
+    """What happened in a turn, in this order: it starts, its agent says something, it is given back."""
+
+    epoch: Epoch
+    owner: _Name | None = None
+    started: bool = False
+    messages: list[dict[str, Any]] = field(default_factory=list)
+    update: Update | None = None
+    checkpoint: Handover | None = None
+    approval: Question | None = None
+    release: bool = False
+
+
+class Saying(Request, frozen=True, kw_only=True):
+    """A piece of a message while it is being said."""
+
+    epoch: Epoch
+    text: Annotated[str, Meta(max_length=MOST_WORDS)]
+    owner: _Name | None = None
+
+
+class Reported(Struct, frozen=True, kw_only=True):
+    """The answer to a report: the session as it is then, and the question that was put."""
+
+    turn_id: str
+    session: Session | None = None
+    approval: Approval | None = None
+
+
+class Ending(Request, frozen=True, kw_only=True):
+    """How a turn ended."""
+
+    epoch: Epoch
+    owner: _Name | None = None
+    outcome: TurnState = TurnState.COMPLETED
+    messages: list[dict[str, Any]] = field(default_factory=list)
+    result: str | None = None
+    error: str | None = None
+    reason: str | None = None
+    usage: Usage = field(default_factory=dict)

@@ -1,0 +1,322 @@
+"""The one table of operations: what may be asked over HTTP, where, and by whom.
+
+Each row names a method of `Moorage`. Its parameters, their types and its answer are read from
+that method's signature, so the routes, the OpenAPI document and the remote client cannot drift
+apart from the Python door or from each other. A parameter that the path does not have travels in
+the query of a GET or DELETE and in the JSON body of everything else.
+"""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Iterable
+from functools import cached_property
+from types import NoneType, UnionType
+from typing import Any, Union, get_args, get_origin, get_type_hints
+
+from msgspec import UNSET, Meta, Struct, UnsetType, defstruct
+
+from moorage import client
+from moorage.client import ContextDoor, Moorage
+from moorage.core.key import Scope
+from moorage.service import sessions
+
+Arguments = dict[str, Any]
+
+_IN_PATH = re.compile(r"{(\w+)}")
+
+
+class Operation:
+    """One thing a caller can ask for: a method of `Moorage`, and how it travels."""
+
+    def __init__(
+        self,
+        name: str,
+        verb: str,
+        path: str,
+        scope: Scope,
+        *,
+        wire: dict[str, str] | None = None,
+        also: dict[str, str] | None = None,
+        local: Iterable[str] = (),
+        refs: Iterable[str] = ("ref",),
+        body: str | None = None,
+        wraps: str | None = None,
+        status: int = 200,
+        to_token: bool = True,
+    ) -> None:
+        """`wire` gives parameters their names on the wire, `also` names that stand for a parameter as well.
+
+        `local` parameters never travel. `refs` are those that name sessions, runs, approvals or items: a
+        session's token has to reach all that are given. `body` is the parameter that is the whole body;
+        the others are in the query then. `wraps` is the field in which a plain value travels. What is not
+        `to_token` is for keys only.
+        """
+        self.name, self.verb, self.path, self.scope = name, verb, path, scope
+        self.wire, self.also, self.local = wire or {}, also or {}, frozenset(local)
+        self.body, self.wraps, self.status, self.to_token = body, wraps, status, to_token
+        self.refs = tuple(ref for ref in refs if ref in self.parameters)
+
+    @cached_property
+    def function(self) -> Any:
+        """The method that answers."""
+        door, _, method = self.name.rpartition(".")
+        return getattr(ContextDoor if door == "context" else Moorage, method)
+
+    @property
+    def summary(self) -> str:
+        """The first line of what the method says of itself."""
+        return str(inspect.getdoc(self.function)).splitlines()[0]
+
+    @cached_property
+    def hints(self) -> dict[str, Any]:
+        """The types of the method's parameters and of its answer."""
+        return get_type_hints(self.function, localns=_names())
+
+    @property
+    def answer(self) -> Any:
+        """The type of the answer."""
+        return self.hints["return"]
+
+    @property
+    def is_list(self) -> bool:
+        """Whether the answer is a plain list, which travels as the items of a page."""
+        return get_origin(self.answer) is list
+
+    @cached_property
+    def parameters(self) -> dict[str, inspect.Parameter]:
+        """The parameters that travel."""
+        every = dict(inspect.signature(self.function).parameters)
+        return {name: each for name, each in every.items() if name != "self" and name not in self.local}
+
+    @cached_property
+    def in_path(self) -> tuple[str, ...]:
+        """The parameters that stand in the path."""
+        return tuple(_IN_PATH.findall(self.path))
+
+    @property
+    def has_body(self) -> bool:
+        """Whether parameters travel in a JSON body rather than in the query."""
+        return self.body is None and self.verb in ("POST", "PUT", "PATCH")
+
+    @cached_property
+    def fields(self) -> dict[str, str]:
+        """Names on the wire of what is in the body or in the query, with the parameters they stand for."""
+        elsewhere = (*self.in_path, self.body)
+        own = {self.wire.get(name, name): name for name in self.parameters if name not in elsewhere}
+        return {**own, **self.also}
+
+    @cached_property
+    def request(self) -> type[Struct]:
+        """The body, or the query, as a type."""
+        fields: list[Any] = []
+        for wire, name in self.fields.items():
+            kind = on_the_wire(name, self.hints[name])
+            kind = kind if self.has_body else _without_none(kind)
+            if self.is_required(name) and wire not in self.also:
+                fields.append((wire, kind))
+            else:
+                fields.append((wire, Union[kind, UnsetType], UNSET))  # noqa: UP007  kind is a value
+        fields.sort(key=len)  # what must be given comes first
+        title = "".join(part.title() for part in re.split(r"[._]", self.name))
+        return defstruct(f"{title}Request", fields, kw_only=True, forbid_unknown_fields=True)
+
+    def is_required(self, name: str) -> bool:
+        return self.parameters[name].default is inspect.Parameter.empty and NoneType not in get_args(self.hints[name])
+
+    def arguments(self, request: Struct) -> Arguments:
+        """What the method is called with: what is given, and what has no default."""
+        given: Arguments = dict.fromkeys(self._without_default)
+        for wire, name in self._reading:
+            if (value := getattr(request, wire)) is not UNSET:
+                given[name] = value
+        return given
+
+    @cached_property
+    def _without_default(self) -> tuple[str, ...]:
+        every = dict.fromkeys(self.fields.values())
+        return tuple(name for name in every if self.parameters[name].default is inspect.Parameter.empty)
+
+    @cached_property
+    def _reading(self) -> tuple[tuple[str, str], ...]:
+        """The fields, backwards: what comes later wins, and that is a parameter's own name, then the first other."""
+        return tuple(reversed(self.fields.items()))
+
+    @cached_property
+    def numbers_in_path(self) -> frozenset[str]:
+        """Those of the path's parameters that are numbers."""
+        return frozenset(name for name in self.in_path if self.hints[name] == int | None)
+
+
+def on_the_wire(name: str, kind: Any) -> Any:
+    """The type a parameter has in JSON, where Python's own says less, or more than JSON can carry."""
+    if name in _TYPES:
+        return _TYPES[name]
+    if get_origin(kind) in (Union, UnionType):
+        parts = [on_the_wire("", part) for part in get_args(kind) if part is not UnsetType]
+        return Union[tuple(parts)]  # noqa: UP007  made from values
+    if kind is object:
+        return Any
+    if get_origin(kind) is not None and getattr(get_origin(kind), "__name__", "") == "Iterable":
+        return list[get_args(kind)[0]]  # type: ignore[misc]
+    return kind
+
+
+def _without_none(kind: Any) -> Any:
+    """The same for a query, which has no null: what is not given is left out."""
+    parts = tuple(part for part in get_args(kind) if part is not NoneType)
+    return Union[parts] if get_origin(kind) in (Union, UnionType) else kind  # noqa: UP007  made from values
+
+
+def _meta(kind: Any, **limits: Any) -> Any:
+    from typing import Annotated
+
+    return Annotated[kind, Meta(**limits)]
+
+
+_SECONDS = _meta(float, ge=0)
+_SHORTLY = _meta(float, ge=0, le=60)
+_TYPES: dict[str, Any] = {
+    "limit": _meta(int, ge=1, le=1000),
+    "wait": _SHORTLY | None,
+    "timeout": _SHORTLY | None,
+    "ttl": _SECONDS | None,
+    "expires_in": _SECONDS | None,
+    "hours": _SECONDS | None,
+}
+
+
+def _names() -> dict[str, Any]:
+    """What the annotations of `Moorage` speak of and its module imports for type checkers alone."""
+    from moorage.core.inbox import Item
+    from moorage.core.key import Key
+    from moorage.core.run import Run
+    from moorage.core.tool import Tool, ToolAnswer
+    from moorage.core.turn import Launcher
+    from moorage.service.agents import AgentList
+    from moorage.service.analytics import Analytics
+    from moorage.service.keys import NewKey
+    from moorage.service.runs import RunReply
+
+    vars(sessions).setdefault("Item", Item)  # a field of ResumePacket; only type checkers import it there
+    own = {name: value for name, value in vars(client).items() if not name.startswith("_")}
+    told: tuple[type, ...] = (Item, Run, Launcher, Analytics, RunReply, Key, NewKey, AgentList, Tool, ToolAnswer)
+    return {**own, **{kind.__name__: kind for kind in told}}
+
+
+_R, _W, _A = Scope.READ, Scope.WRITE, Scope.APPROVE
+_NEW = {"agent": "agent_name", "name": "session_name", "ttl": "ttl_seconds"}
+_PARENT = {"parent_session_name": "parent"}
+_TASK = {"task_id": "task"}
+_OF = {"ref": "session"}
+_FILTERS = {"agent_name": "agent", "parent_session_id": "parent", "root_session_id": "root"}  # as a session calls them
+_ONE = "/sessions/{ref}"
+_KEY = "/sessions/{ref}/context/{key}"
+
+OPERATIONS: tuple[Operation, ...] = (
+    # The busiest first: routes are looked for in this order.
+    Operation("get", "GET", _ONE, _R),
+    Operation("messages", "GET", f"{_ONE}/messages", _R, local=("count_tokens",)),
+    Operation(
+        "create",
+        "POST",
+        "/sessions",
+        _W,
+        wire={**_NEW, "parent": "parent_session_id"},
+        also=_PARENT,
+        refs=("parent",),
+        status=201,
+    ),
+    # Sessions
+    Operation("list", "GET", "/sessions", _R, wire=_TASK, also={**_FILTERS, "task_id": "task_id"}, refs=("parent",)),
+    Operation("update", "PATCH", _ONE, _W),
+    Operation("delete", "DELETE", _ONE, _W),
+    Operation("resolve", "GET", f"{_ONE}/id", _R, wraps="session_id"),
+    Operation("suspend", "POST", f"{_ONE}/suspend", _W),
+    Operation("resume", "POST", f"{_ONE}/resume", _W),
+    Operation("release", "POST", f"{_ONE}/release", _W),
+    Operation("finalize", "POST", f"{_ONE}/finalize", _W),
+    Operation("fork", "POST", f"{_ONE}/fork", _W, wire=_NEW, status=201, to_token=False),  # a fork is a root
+    Operation("stop", "POST", f"{_ONE}/stop", _W),
+    Operation("should_resume", "GET", f"{_ONE}/resume-verdict", _R, refs=("ref", "host")),
+    Operation("should_resume", "GET", "/resume-verdict", _R, local=("ref",), to_token=False),
+    Operation("resumable", "GET", "/resumable", _R, to_token=False),
+    Operation("delegate", "POST", "/delegations", _W, to_token=False),
+    Operation("delegations", "GET", "/delegations", _R, wire=_TASK, to_token=False),
+    # Families
+    Operation("children", "GET", f"{_ONE}/children", _R),
+    Operation("count_children", "GET", f"{_ONE}/children/count", _R, wraps="count"),
+    Operation("ancestors", "GET", f"{_ONE}/ancestors", _R),
+    Operation("tree", "GET", f"{_ONE}/tree", _R),
+    Operation("deleted", "GET", "/deleted", _R, to_token=False),
+    Operation("cleanup", "POST", "/cleanup", _W, local=("progress",), to_token=False),
+    # Conversation and memory
+    Operation("log", "GET", f"{_ONE}/log", _R),
+    Operation("compact", "POST", f"{_ONE}/compact", _W, local=("agent",), status=201),  # who asks an agent waits for it
+    Operation("search", "GET", "/search", _R, wire={"text": "q"}, to_token=False),
+    Operation("context.get", "GET", f"{_ONE}/context", _R, local=("key",)),
+    Operation("context.replace", "PUT", f"{_ONE}/context", _W, body="values"),
+    Operation("context.merge", "PATCH", f"{_ONE}/context", _W, body="values"),
+    Operation("context.delete", "DELETE", f"{_ONE}/context", _W, local=("key",)),
+    Operation("context.items", "GET", f"{_ONE}/context-items", _R),
+    Operation("context.get", "GET", _KEY, _R),
+    Operation("context.put", "PUT", _KEY, _W, body="value"),
+    Operation("context.delete", "DELETE", _KEY, _W),
+    Operation("save_checkpoint", "POST", f"{_ONE}/checkpoints", _W, status=201),
+    Operation("checkpoints", "GET", f"{_ONE}/checkpoints", _R),
+    Operation("checkpoint", "GET", f"{_ONE}/checkpoints/newest", _R, local=("number",)),
+    Operation("checkpoint", "GET", f"{_ONE}/checkpoints/{{number}}", _R),
+    # Approvals
+    Operation("request_approval", "POST", f"{_ONE}/approvals", _W, status=201),
+    Operation("approvals", "GET", "/approvals", _R, wire=_OF, also={"session_id": "ref"}),
+    Operation("approval", "GET", "/approvals/{approval_id}", _R, refs=("approval_id",)),
+    Operation("decide", "POST", "/approvals/{approval_id}/decision", _A, to_token=False),
+    # Runs
+    Operation(
+        "run",
+        "POST",
+        "/runs",
+        _W,
+        wire={**_NEW, "timeout": "wait"},
+        also={"parent_session_id": "parent", "parent_session_name": "parent"},
+        local=("on_event",),
+        refs=("session", "parent"),
+        status=201,
+    ),
+    Operation(
+        "runs",
+        "GET",
+        "/runs",
+        _R,
+        also={"session_id": "session", "agent_name": "agent", "parent_session_id": "parent"},
+        refs=("session", "parent"),
+    ),
+    Operation("get_run", "GET", "/runs/{run_id}", _R, refs=("run_id",)),
+    Operation("result", "GET", "/runs/{run_id}/result", _R, refs=("run_id",)),
+    Operation("stop_run", "POST", "/runs/{run_id}/stop", _W, refs=("run_id",)),
+    Operation("inbox", "GET", "/inbox", _R, wire=_OF, also={"session_id": "ref"}),
+    Operation("send_again", "POST", "/inbox/{item_id}/resend", _W, to_token=False),
+    Operation("launchers", "GET", "/launchers", _R, to_token=False),
+    Operation("drain_launcher", "POST", "/launchers/{launcher_id}/drain", Scope.ADMIN, to_token=False),
+    # Agents
+    Operation("agents", "GET", "/agents", _R),
+    Operation("agent", "GET", "/agents/{name}", _R),
+    Operation("define_agent", "POST", "/agents", Scope.ADMIN, local=("source",), status=201, to_token=False),
+    Operation("remove_agent", "DELETE", "/agents/{name}", Scope.ADMIN, to_token=False),
+    # Tools
+    Operation("tools", "GET", "/tools", _R),
+    Operation("call_tool", "POST", "/tools/{tool}", _W, wire={"session": "session_id"}, refs=("session",)),
+    # Care
+    Operation("keys", "GET", "/keys", Scope.ADMIN, to_token=False),
+    Operation("create_key", "POST", "/keys", Scope.ADMIN, status=201, to_token=False),
+    Operation("revoke_key", "DELETE", "/keys/{key_id}", Scope.ADMIN, to_token=False),
+    Operation("stats", "GET", "/analytics", _R, wire=_TASK, to_token=False),
+    Operation("check", "GET", "/check", Scope.ADMIN, to_token=False),
+)
+
+
+def variants(name: str) -> list[Operation]:
+    """The operations behind one method: the one whose path has most in it comes first."""
+    found = [operation for operation in OPERATIONS if operation.name == name]
+    return sorted(found, key=lambda operation: -len(operation.in_path))

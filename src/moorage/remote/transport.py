@@ -1,0 +1,238 @@
+"""Requests on their way: sent, repeated where that is harmless, and given up in time.
+
+A request is repeated while the server cannot be reached, for up to a deadline. One whose answer
+got lost on the way may have been done: it is repeated only if doing it twice is doing it once,
+because it reads, because it is so by its nature, or because it carries a key.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from typing import IO, Any
+from urllib.parse import urlsplit
+
+import httpx2
+import msgspec
+from msgspec import Struct
+
+from moorage.core.errors import InvalidField, MoorageError, ServerUnreachable, StoreUnavailable, error_from
+
+log = logging.getLogger(__name__)
+
+DEADLINE = 30.0  # seconds after which a server counts as unreachable
+CONNECT_WITHIN = 5.0  # seconds
+ANSWER_WITHIN = 30.0  # seconds, besides those that the server was asked to wait
+KEEP_FOR = 4.0  # seconds a connection stays open unused: less than servers keep it, so that none is closed in use
+FIRST_PAUSE, LONGEST_PAUSE = 0.1, 2.0  # seconds between two attempts
+QUIET_FOR = 1.0  # seconds of trying before anybody is told
+PIECE = 64 * 1024  # bytes sent at once of what is long
+LATER = (502, 503, 504)  # what a proxy says while there is no server behind it
+TOO_MANY = 429
+LOCAL = ("localhost", "127.0.0.1", "::1")
+JSON = "application/json"
+NOT_FACTS = frozenset({"type", "title", "status", "code", "detail", "request_id"})  # of a problem document
+
+Headers = dict[str, str]
+Query = list[tuple[str, str]]
+
+
+class Ask(Struct, frozen=True, kw_only=True):
+    """One request."""
+
+    verb: str
+    path: str  # percent-encoded
+    query: Query = []
+    body: bytes | None = None
+    file: Any = None  # a body that is long: a file open for reading, sent from its beginning
+    headers: Headers = {}
+    is_repeatable: bool = False  # whether doing it twice is doing it once
+    wait: float = 0.0  # seconds the server may take before it answers
+
+
+class Transport:
+    """The way to one server, for one event loop."""
+
+    def __init__(
+        self, url: str, headers: Callable[[], Headers], *, key: str | None = None, deadline: float = DEADLINE
+    ) -> None:
+        """`headers` are asked for with every request."""
+        self.url, self._headers, self._key, self._deadline = check_url(url), headers, key, deadline
+        self._client: httpx2.AsyncClient | None = None
+        self._closed = False
+
+    async def close(self) -> None:
+        """Close all connections."""
+        self._closed = True
+        client, self._client = self._client, None
+        if client is not None:
+            await client.aclose()
+
+    async def answer(self, ask: Ask) -> bytes:
+        """What the server answers. Raises the error that it answers, or ServerUnreachable."""
+        patience = Patience(self.url, self._deadline)
+        while True:
+            try:
+                response = await self._opened().send(self._request(ask))
+            except httpx2.TransportError as error:
+                patience.is_unsure |= ask.verb != "GET" and not _was_not_sent(error)
+                await patience.after(error, again=ask.is_repeatable or _was_not_sent(error))
+            except httpx2.HTTPError as error:
+                raise ServerUnreachable(self.url, _told(error)) from error
+            else:
+                if not _is_for_later(response, ask):
+                    return _checked(self.url, response)
+                await patience.after(_refusal(self.url, response), pause=_retry_after(response))
+
+    @asynccontextmanager
+    async def streaming(self, ask: Ask) -> AsyncIterator[AsyncIterator[bytes]]:
+        """An answer as it comes. Nothing is repeated here: httpx2's errors are for whoever reads."""
+        response = await self._opened().send(self._request(ask), stream=True)
+        try:
+            if response.status_code >= 300:
+                await response.aread()
+                if _is_for_later(response, ask):
+                    raise Later(_refusal(self.url, response), _retry_after(response))
+                _checked(self.url, response)
+            yield response.aiter_bytes()
+        finally:
+            await response.aclose()
+
+    def patience(self) -> Patience:
+        """How long to go on trying, from now."""
+        return Patience(self.url, self._deadline)
+
+    def _request(self, ask: Ask) -> httpx2.Request:
+        headers = {"Accept": JSON, **self._headers(), **ask.headers}
+        if self._key is not None:
+            headers["Authorization"] = f"Bearer {self._key}"
+        if ask.body is not None:
+            headers.setdefault("Content-Type", JSON)
+        content = ask.body if ask.file is None else _pieces(ask.file)
+        timeout = httpx2.Timeout(ANSWER_WITHIN, connect=CONNECT_WITHIN, read=ANSWER_WITHIN + ask.wait)
+        url = httpx2.URL(self.url + ask.path, params=ask.query or None)
+        encoded = [(name, value.encode()) for name, value in headers.items()]
+        return self._opened().build_request(ask.verb, url, content=content, headers=encoded, timeout=timeout)  # type: ignore[arg-type]
+
+    def _opened(self) -> httpx2.AsyncClient:
+        if self._closed:
+            raise StoreUnavailable("this connection is closed; connect again")
+        if self._client is None:
+            limits = httpx2.Limits(max_connections=None, max_keepalive_connections=20, keepalive_expiry=KEEP_FOR)
+            is_local = urlsplit(self.url).hostname in LOCAL  # no proxy knows the way to this machine
+            is_plain = self.url.startswith("http:")  # reading the certificates of the world takes 50 ms
+            self._client = httpx2.AsyncClient(limits=limits, trust_env=not is_local, verify=not is_plain)
+        return self._client
+
+
+class Patience:
+    """How long one caller goes on trying, and how long it pauses in between."""
+
+    def __init__(self, url: str, deadline: float) -> None:
+        self._url, self._ends, self._tries = url, time.monotonic() + deadline, 0
+        self._tell_at: float | None = time.monotonic() + QUIET_FOR
+        self.is_unsure = False  # whether something may have been done
+
+    async def after(self, error: Exception, *, again: bool = True, pause: float | None = None) -> None:
+        """Pause before the next attempt; raise what the caller is told if there is none."""
+        left = self._ends - time.monotonic()
+        if pause is None:
+            pause = random.uniform(0.5, 1) * min(FIRST_PAUSE * 2**self._tries, LONGEST_PAUSE)
+        if not again or pause >= left:
+            raise self._given_up(error) from error
+        self._tell(error, left)
+        self._tries += 1
+        await asyncio.sleep(pause)
+
+    def _tell(self, error: Exception, left: float) -> None:
+        """Whoever waits is told once what for."""
+        if self._tell_at is not None and time.monotonic() >= self._tell_at:
+            self._tell_at = None
+            log.warning("no answer from %s (%s); trying for another %.0f seconds", self._url, _told(error), left)
+
+    def _given_up(self, error: Exception) -> MoorageError:
+        if isinstance(error, MoorageError):  # the server is there, and said so
+            return error
+        return ServerUnreachable(self._url, _told(error), is_unsure=self.is_unsure)
+
+
+class Later(Exception):
+    """A stream that cannot begin now."""
+
+    def __init__(self, refusal: MoorageError, pause: float | None) -> None:
+        self.refusal, self.pause = refusal, pause
+        super().__init__(str(refusal))
+
+
+def check_url(url: str) -> str:
+    """A server's address, without a slash at its end."""
+    parts = urlsplit(url)
+    if parts.username or parts.password:
+        raise InvalidField("url", "has a name or a password in it; give a key with MOORAGE_KEY or key=")
+    if not parts.hostname or parts.query or parts.fragment:
+        raise InvalidField("url", f"is {url[:200]!r}; write http://HOST:PORT or https://HOST")
+    return url.rstrip("/")
+
+
+async def _pieces(file: IO[bytes]) -> AsyncIterator[bytes]:
+    file.seek(0)
+    while piece := file.read(PIECE):
+        yield piece
+
+
+# Answers ----------------------------------------------------------------------------------------
+
+
+def _was_not_sent(error: httpx2.TransportError) -> bool:
+    return isinstance(error, (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.PoolTimeout, httpx2.ProxyError))
+
+
+def _is_for_later(response: httpx2.Response, ask: Ask) -> bool:
+    """Whether the same may be asked again after a while.
+
+    A server of ours that refuses has changed nothing; it says by Retry-After that it may do otherwise
+    later. A proxy that has lost its server knows nothing of what was done.
+    """
+    status = response.status_code
+    if status == TOO_MANY or (status in LATER and "retry-after" in response.headers):
+        return True
+    return status in LATER and ask.is_repeatable and _problem(response) is None
+
+
+def _checked(url: str, response: httpx2.Response) -> bytes:
+    if response.status_code >= 300:
+        raise _refusal(url, response)
+    return response.content
+
+
+def _refusal(url: str, response: httpx2.Response) -> MoorageError:
+    """What the server says, as an error; what is not ours says that this is no server of ours."""
+    problem = _problem(response)
+    if problem is None:
+        return ServerUnreachable(
+            url, f"something else answers there, with status {response.status_code}", is_unsure=False
+        )
+    facts = {name: value for name, value in problem.items() if name not in NOT_FACTS}
+    return error_from(str(problem["code"]), str(problem.get("detail", "")), facts, response.status_code)
+
+
+def _problem(response: httpx2.Response) -> dict[str, Any] | None:
+    try:
+        document = msgspec.json.decode(response.content)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return None
+    return document if isinstance(document, dict) and "code" in document else None
+
+
+def _retry_after(response: httpx2.Response) -> float | None:
+    given = response.headers.get("retry-after", "")
+    return max(float(given), FIRST_PAUSE) if given.isdecimal() else None
+
+
+def _told(error: Exception) -> str:
+    """What went wrong, in the words of whoever noticed."""
+    return str(error).strip() or type(error).__name__

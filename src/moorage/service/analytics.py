@@ -1,0 +1,375 @@
+"""Analytics: how much was done, how much of it was picked up again, and how it went, beside what is aimed at.
+
+Everything is counted in one pass over the facts of the sessions created in a span, and one
+over its delegations. Only durations and the ids of sessions picked up are remembered until
+the end: a median and "distinct" cannot be had for less.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from datetime import UTC, datetime, timedelta
+from typing import TypeVar
+
+from msgspec import Struct
+
+from moorage.core.delegation import Delegation, Span
+from moorage.core.errors import InvalidField, utc_text
+from moorage.core.fact import Fate, SessionFact
+from moorage.core.query import Page
+from moorage.core.session import FINAL_STATES, State
+from moorage.service.deps import Caller, Deps
+
+T = TypeVar("T")
+
+# Of time, to group by: all of them in UTC, weeks from Monday.
+LENGTHS = {"hour": timedelta(hours=1), "day": timedelta(days=1), "week": timedelta(weeks=1)}
+UNITS = tuple(LENGTHS)
+GROUPINGS = ("agent", "task", *UNITS)
+MOST_GROUPS = 1000
+ENOUGH_SESSIONS = 200  # with fewer of them, storage is mostly what an empty store takes
+PAGE = 2000  # what is read at once
+_LONG_AGO = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+class Goal(Struct, frozen=True):
+    """What a measure should be."""
+
+    text: str
+    limit: float
+    is_floor: bool = False  # to be above it, rather than below
+
+    def is_met(self, value: float) -> bool:
+        """Whether a value is as it should be."""
+        return value > self.limit if self.is_floor else value < self.limit
+
+
+RESUME_RATE = Goal("> 60 %", 0.6, is_floor=True)
+RESUME_SUCCESS = Goal("> 80 %", 0.8, is_floor=True)
+MEDIAN = Goal("< 5 min", 300)
+P95 = Goal("< 30 min", 1800)
+ERROR_RATE = Goal("< 10 %", 0.1)
+PER_SESSION = Goal("< 5 KB per small session", 5 * 1024)
+
+
+class Measure(Struct, frozen=True, kw_only=True):
+    """One number beside what is aimed at."""
+
+    value: float | None  # None: there is nothing to measure
+    unit: str  # share, seconds or bytes
+    target: str
+    met: bool | None  # None: nobody can tell
+
+
+class Tokens(Struct, frozen=True, kw_only=True):
+    """What models read and wrote, as far as sessions tell."""
+
+    input: int | float  # so that a whole number is one at every door
+    output: int | float
+    sessions: int  # how many tell of it
+
+
+class Callbacks(Struct, frozen=True, kw_only=True):
+    """What became of the callbacks to some sessions."""
+
+    delivered: int
+    waiting: int
+    set_aside: int
+
+
+class Counts(Struct, frozen=True, kw_only=True):
+    """All that is measured of some sessions and delegations."""
+
+    key: str | None  # the agent, the task or the beginning of the time they have in common
+    sessions: int
+    states: dict[str, int]
+    ended: int
+    with_errors: int
+    delegations: int
+    resumed: int  # delegations that picked earlier work up
+    resumed_sessions: int  # the sessions they picked up, each once
+    resumed_ended: int  # of those: completed, failed, abandoned or deleted
+    resumed_completed: int
+    resumed_open: int
+    callbacks: Callbacks
+    tokens: Tokens | None  # None: no session tells
+    resume_rate: Measure
+    resume_success: Measure
+    duration_median: Measure
+    duration_p95: Measure
+    error_rate: Measure
+
+
+class Storage(Struct, frozen=True, kw_only=True):
+    """What the whole store takes, whatever was asked for."""
+
+    bytes: int | None  # None: the store cannot tell
+    sessions: int | None
+    bytes_per_session: Measure
+
+
+class Analytics(Struct, frozen=True, kw_only=True):
+    """What was counted, in all and by group."""
+
+    agent: str | None
+    task_id: str | None
+    created_after: datetime | None
+    created_before: datetime | None
+    by: str | None
+    total: Counts
+    groups: list[Counts]
+    groups_left_out: int
+    storage: Storage
+
+
+async def analytics(
+    deps: Deps,
+    caller: Caller,
+    *,
+    agent: str | None = None,
+    task_id: str | None = None,
+    created_after: datetime | None = None,
+    created_before: datetime | None = None,
+    by: str | None = None,
+) -> Analytics:
+    """Count the sessions created, and the delegations made, from one instant until before another.
+
+    `by` groups them: agents and tasks with the largest first, times in order, at most 1,000
+    of the largest or newest.
+    """
+    span = Span(agent=agent, task=task_id, after=created_after, before=created_before)
+    tallies = await _tallied(deps, caller.owner, span, _check_by(by))
+    total = next(iter(tallies.values()), _Tally()) if by is None else _in_all(tallies.values())
+    fates = await _fates(deps, caller.owner, total.picked_up)
+    groups = [] if by is None else _chosen(tallies, by)
+    return Analytics(
+        agent=agent,
+        task_id=task_id,
+        created_after=created_after,
+        created_before=created_before,
+        by=by,
+        total=total.counts(None, fates),
+        groups=[tally.counts(_text(key), fates) for key, tally in groups],
+        groups_left_out=0 if by is None else len(tallies) - len(groups),
+        storage=await _storage(deps),
+    )
+
+
+# Groups -----------------------------------------------------------------------------------------
+
+Key = str | datetime | None
+KeyOf = Callable[[str | None, str | None, datetime], Key]  # of an agent, a task and a time
+
+
+def _check_by(by: object) -> str | None:
+    if by is None or (isinstance(by, str) and by in GROUPINGS):
+        return by
+    raise InvalidField("by", f"is {by!r}; use one of {', '.join(GROUPINGS)}")
+
+
+def _key_by(by: str | None) -> KeyOf:
+    if by in UNITS:
+        return _time_by(by)
+    return {
+        None: lambda _agent, _task, _at: None,
+        "agent": lambda agent, _task, _at: agent,
+        "task": lambda _agent, task, _at: task,
+    }[by]
+
+
+def _time_by(unit: str) -> KeyOf:
+    """Most come in the order of their times: then the last beginning is the next one's, too."""
+    start = end = start_of(unit, _LONG_AGO)
+
+    def key_of(_agent: str | None, _task: str | None, at: datetime) -> datetime:
+        nonlocal start, end
+        if not start <= at < end:
+            start = start_of(unit, at)
+            end = start + LENGTHS[unit]
+        return start
+
+    return key_of
+
+
+def start_of(unit: str, at: datetime) -> datetime:
+    """The beginning of the hour, day or week, in UTC."""
+    hour = at.astimezone(UTC).replace(minute=0, second=0, microsecond=0)
+    if unit == "hour":
+        return hour
+    day = hour.replace(hour=0)
+    return day - timedelta(days=day.weekday()) if unit == "week" else day
+
+
+def _text(key: Key) -> str | None:
+    return utc_text(key) if isinstance(key, datetime) else key
+
+
+def _chosen(tallies: dict[Key, _Tally], by: str) -> list[tuple[Key, _Tally]]:
+    """The groups to show, in order."""
+    if by in UNITS:
+        return sorted(tallies.items(), key=lambda item: str(item[0]))[-MOST_GROUPS:]
+    return sorted(tallies.items(), key=lambda item: (-item[1].sessions, -item[1].delegations, str(item[0])))[
+        :MOST_GROUPS
+    ]
+
+
+# Counting ---------------------------------------------------------------------------------------
+
+
+async def _tallied(deps: Deps, owner: str, span: Span, by: str | None) -> dict[Key, _Tally]:
+    key_of = _key_by(by)
+    tallies: dict[Key, _Tally] = defaultdict(_Tally)
+    async for facts in _pages(lambda cursor: deps.store.facts(owner, span, PAGE, cursor)):
+        for fact in facts:
+            tallies[key_of(fact.agent_name, fact.task_id, fact.created_at)].add_fact(fact)
+    async for delegations in _pages(lambda cursor: deps.store.delegations(owner, span, PAGE, cursor)):
+        for one in delegations:
+            tallies[key_of(one.agent_name, one.task_id, one.at)].add_delegation(one)
+    return tallies
+
+
+async def _pages(read: Callable[[str | None], Awaitable[Page[T]]]) -> AsyncIterator[list[T]]:
+    cursor: str | None = None
+    while True:
+        page = await read(cursor)
+        yield page.items
+        cursor = page.next
+        if cursor is None:
+            return
+
+
+async def _fates(deps: Deps, owner: str, session_ids: set[str]) -> dict[str, Fate]:
+    """What became of these, some thousand at a time."""
+    wanted, known = sorted(session_ids), {}
+    for first in range(0, len(wanted), PAGE):
+        for fate in await deps.store.fates(owner, wanted[first : first + PAGE]):
+            known[fate.session_id] = fate
+    return known
+
+
+_SUMS = (
+    "sessions", "ended", "with_errors", "delegations", "resumed", "delivered", "waiting", "set_aside", "telling",
+    "input", "output",
+)  # fmt: skip
+
+
+class _Tally:
+    """What is counted of one group while it is read."""
+
+    __slots__ = (
+        "delegations", "delivered", "durations", "ended", "input", "output", "picked_up", "resumed", "sessions",
+        "set_aside", "states", "telling", "waiting", "with_errors",
+    )  # fmt: skip
+
+    def __init__(self) -> None:
+        self.sessions = self.ended = self.with_errors = self.delegations = self.resumed = self.telling = 0
+        self.delivered = self.waiting = self.set_aside = 0
+        self.input: float = 0
+        self.output: float = 0
+        self.states: dict[State, int] = {}
+        self.durations: list[float] = []
+        self.picked_up: set[str] = set()
+
+    def add_fact(self, fact: SessionFact) -> None:
+        """Count a session."""
+        state = fact.state
+        self.sessions += 1
+        self.states[state] = self.states.get(state, 0) + 1
+        self.with_errors += fact.has_errors
+        if state in FINAL_STATES:
+            self.ended += 1
+            if fact.duration_seconds is not None:
+                self.durations.append(fact.duration_seconds)
+        if fact.input_tokens is not None or fact.output_tokens is not None:
+            self.telling += 1
+            self.input += fact.input_tokens or 0
+            self.output += fact.output_tokens or 0
+        if fact.callbacks is not None:
+            self.delivered += fact.callbacks.delivered
+            self.waiting += fact.callbacks.waiting
+            self.set_aside += fact.callbacks.set_aside
+
+    def add_delegation(self, delegation: Delegation) -> None:
+        """Count a delegation."""
+        self.delegations += 1
+        if delegation.resumed:
+            self.resumed += 1
+            if delegation.session_id is not None:
+                self.picked_up.add(delegation.session_id)
+
+    def add(self, other: _Tally) -> None:
+        """Count all of another tally."""
+        for name in _SUMS:
+            setattr(self, name, getattr(self, name) + getattr(other, name))
+        for state, count in other.states.items():
+            self.states[state] = self.states.get(state, 0) + count
+        self.durations += other.durations
+        self.picked_up |= other.picked_up
+
+    def counts(self, key: str | None, fates: dict[str, Fate]) -> Counts:
+        """All of it, measured."""
+        known = [fates[session_id] for session_id in self.picked_up if session_id in fates]
+        ended = sum(fate.has_ended for fate in known)
+        completed = sum(fate.state is State.COMPLETED for fate in known)
+        durations = sorted(self.durations)
+        return Counts(
+            key=key,
+            sessions=self.sessions,
+            states={state.value: self.states[state] for state in State if state in self.states},
+            ended=self.ended,
+            with_errors=self.with_errors,
+            delegations=self.delegations,
+            resumed=self.resumed,
+            resumed_sessions=len(self.picked_up),
+            resumed_ended=ended,
+            resumed_completed=completed,
+            resumed_open=len(known) - ended,
+            callbacks=Callbacks(delivered=self.delivered, waiting=self.waiting, set_aside=self.set_aside),
+            tokens=Tokens(input=self.input, output=self.output, sessions=self.telling) if self.telling else None,
+            resume_rate=_measured(_share(self.resumed, self.delegations), "share", RESUME_RATE),
+            resume_success=_measured(_share(completed, ended), "share", RESUME_SUCCESS),
+            duration_median=_measured(_percentile(durations, 0.5), "seconds", MEDIAN),
+            duration_p95=_measured(_percentile(durations, 0.95), "seconds", P95),
+            error_rate=_measured(_share(self.with_errors, self.sessions), "share", ERROR_RATE),
+        )
+
+
+def _in_all(tallies: Iterable[_Tally]) -> _Tally:
+    total = _Tally()
+    for tally in tallies:
+        total.add(tally)
+    return total
+
+
+# Measuring --------------------------------------------------------------------------------------
+
+
+def _measured(value: float | None, unit: str, goal: Goal) -> Measure:
+    met = None if value is None else goal.is_met(value)
+    return Measure(value=value, unit=unit, target=goal.text, met=met)
+
+
+def _share(part: int, whole: int) -> float | None:
+    return part / whole if whole else None
+
+
+def _percentile(ordered: list[float], share: float) -> float | None:
+    """The value that this share of them is not above; between two, in proportion to how near each is."""
+    if not ordered:
+        return None
+    place = (len(ordered) - 1) * share
+    below = int(place)
+    above = min(below + 1, len(ordered) - 1)
+    return round(ordered[below] + (ordered[above] - ordered[below]) * (place - below), 3)
+
+
+async def _storage(deps: Deps) -> Storage:
+    size = await deps.store.size()
+    if size is None:
+        return Storage(bytes=None, sessions=None, bytes_per_session=_measured(None, "bytes", PER_SESSION))
+    each = round(size.used_bytes / size.sessions, 1) if size.sessions else None
+    measure = _measured(each, "bytes", PER_SESSION)
+    if size.sessions < ENOUGH_SESSIONS:
+        measure = Measure(value=each, unit=measure.unit, target=measure.target, met=None)
+    return Storage(bytes=size.bytes, sessions=size.sessions, bytes_per_session=measure)

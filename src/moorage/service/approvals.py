@@ -1,0 +1,168 @@
+"""Approvals: ask a person, decide, let time run out."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import Any
+
+from moorage.core.approval import Approval, ApprovalState, hash_of_plan
+from moorage.core.codec import check_json, encode
+from moorage.core.context import check_ttl
+from moorage.core.errors import ApprovalClosed, ApprovalNotFound, InvalidField, NotFound, SessionCorrupt, TooLarge
+from moorage.core.ids import check_label, looks_like_ref
+from moorage.core.query import check_limit
+from moorage.core.session import MAX_CHECKPOINT_BYTES, Change, Stamp, View, check_text
+from moorage.service.deps import Caller, Deps, stamp_of
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from moorage.core.once import OnceKey
+
+MAX_OPTIONS = 20
+
+
+async def request_approval(
+    deps: Deps,
+    caller: Caller,
+    ref: str,
+    question: str,
+    *,
+    plan: Any = None,
+    options: list[str] | tuple[str, ...] = (),
+    expires_in: object = None,
+    waits: bool = False,
+    once: OnceKey | None = None,
+    approval_id: str | None = None,
+    token: str | None = None,
+) -> Approval:
+    """Put a question to a person; the session waits in phase `approval`, and so does a live turn if it can.
+
+    Asked again with the same `approval_id`, the same approval answers.
+    """
+    if approval_id is not None:
+        with suppress(ApprovalNotFound):
+            return await deps.store.approval(caller.owner, approval_id)
+    lifetime, stamp = check_ttl(expires_in, "expires_in"), stamp_of(deps, caller)
+    session = await deps.store.get(caller.owner, ref)
+    approval = Approval(
+        approval_id=approval_id or deps.new_id(),
+        session_id=session.session_id,
+        question=check_text("question", question),
+        plan=_check_plan(plan),
+        plan_hash=hash_of_plan(plan),
+        options=_check_options(options),
+        asked_at=stamp.at,
+        asked_by=caller.by,
+        expires_at=None if lifetime is None else stamp.at + lifetime,
+        waits=waits,
+    )
+
+    def decide(view: View) -> Change:
+        change = view.session.ask(approval, stamp, token=token)
+        return change if once is None else once.on(change, approval.approval_id, stamp.at)
+
+    async def act() -> Approval:
+        await deps.store.apply(caller.owner, session.session_id, decide)
+        deps.expect_end(approval.expires_at)
+        return approval
+
+    if once is None:
+        return await act()
+    from moorage.service.once import done_once  # few requests come under a key
+
+    return await done_once(deps, caller, once, act, lambda kept: get_approval(deps, caller, kept))
+
+
+def _check_plan(plan: Any) -> Any:
+    check_json(plan, "plan")
+    size = len(encode(plan))
+    if size > MAX_CHECKPOINT_BYTES:
+        raise TooLarge("plan", size, MAX_CHECKPOINT_BYTES)
+    return plan
+
+
+def _check_options(options: object) -> tuple[str, ...]:
+    if not isinstance(options, (list, tuple)) or len(options) > MAX_OPTIONS:
+        raise InvalidField("options", f"must be a list of at most {MAX_OPTIONS} texts")
+    return tuple(check_label("options", option) for option in options)
+
+
+async def list_approvals(
+    deps: Deps, caller: Caller, *, ref: str | None = None, pending_only: bool = True, limit: int = 100
+) -> list[Approval]:
+    """Approvals, oldest first."""
+    return await deps.store.approvals(caller.owner, ref=ref, pending_only=pending_only, limit=check_limit(limit))
+
+
+async def get_approval(deps: Deps, caller: Caller, approval_id: str) -> Approval:
+    """One approval as it stands."""
+    approval = await deps.store.approval(caller.owner, _check_id(approval_id))
+    return await _expired(deps, caller, approval) if approval.is_due(deps.clock.now()) else approval
+
+
+async def decide_approval(
+    deps: Deps,
+    caller: Caller,
+    approval_id: str,
+    decision: str,
+    *,
+    note: str | None = None,
+    by: str | None = None,
+    plan_hash: str | None = None,
+) -> Approval:
+    """Answer: approve, reject, or one of the options. Wakes the session.
+
+    Raises AlreadyDecided for another answer than the one given before, ApprovalClosed if it
+    expired or was withdrawn.
+    """
+    text = None if note is None else check_text("note", note)
+    who = caller.by if by is None else check_label("by", by)
+    stamp = stamp_of(deps, caller)
+    asked = await deps.store.approval(caller.owner, _check_id(approval_id))
+    if asked.is_due(stamp.at):
+        raise ApprovalClosed(approval_id, (await _expired(deps, caller, asked)).state.value)
+
+    def decide(view: View) -> Change:
+        assert view.approval is not None
+        decided = view.approval.decided(decision, by=who, at=stamp.at, note=text, plan_hash=plan_hash)
+        return Change(session=view.session) if decided == view.approval else _settled(view, decided, stamp)
+
+    change = await deps.store.apply(caller.owner, asked.session_id, decide, approval=approval_id)
+    deps.expect_end(change.session.expires_at)
+    return change.approvals[0] if change.approvals else await deps.store.approval(caller.owner, approval_id)
+
+
+def _settled(view: View, approval: Approval, stamp: Stamp) -> Change:
+    """The approval's end; of a session that a launcher works on, the answer goes into its inbox."""
+    change = view.session.settle(approval, stamp)
+    if not change.session.launched:
+        return change
+    from moorage.core import work  # only whoever starts agents needs it
+
+    return work.decided(view, change, approval, stamp)
+
+
+def _check_id(approval_id: str) -> str:
+    if not looks_like_ref(approval_id):
+        raise ApprovalNotFound(approval_id)
+    return approval_id
+
+
+async def expire_approvals(deps: Deps, caller: Caller) -> None:
+    """Close what nobody answered in time. A session that is damaged, or was just deleted, stops nobody else."""
+    for approval in await deps.store.due_approvals(caller.owner, deps.clock.now()):
+        with suppress(SessionCorrupt, NotFound):
+            await _expired(deps, caller, approval)
+
+
+async def _expired(deps: Deps, caller: Caller, approval: Approval) -> Approval:
+    stamp = stamp_of(deps, caller)
+
+    def decide(view: View) -> Change:
+        assert view.approval is not None
+        if view.approval.state is not ApprovalState.PENDING:  # somebody was faster
+            return Change(session=view.session)
+        return _settled(view, view.approval.expired(stamp.at), stamp)
+
+    await deps.store.apply(caller.owner, approval.session_id, decide, approval=approval.approval_id)
+    return await deps.store.approval(caller.owner, approval.approval_id)

@@ -1,0 +1,194 @@
+"""Before work is handed to an agent: is there earlier work to pick up? Every time it is asked, it is counted."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any
+
+from msgspec import Struct
+
+from moorage.core.delegation import Delegation
+from moorage.core.errors import InvalidField, NotFound, SessionCorrupt
+from moorage.core.ids import check_label
+from moorage.core.policy import Verdict, verdict_on, verdict_without
+from moorage.core.query import SessionQuery, check_limit
+from moorage.core.session import Phase, Session
+from moorage.service.deps import Caller, Deps, shown
+
+NEWEST = 20  # how many of one place are looked at
+
+
+class Place(Struct, frozen=True, kw_only=True):
+    """Where earlier work may be: the same task, under the same host, or in the same folder."""
+
+    agent: str | None = None
+    task_id: str | None = None
+    host: str | None = None  # the id of the session that delegates
+    project_dir: str | None = None
+
+
+async def should_resume(
+    deps: Deps, caller: Caller, ref: str | None = None, *, place: Place | None = None, holder: str | None = None
+) -> Verdict:
+    """May this work be picked up?
+
+    Without a ref it looks for the newest fitting session of that agent and task, else of that
+    agent under that host, else of that agent and folder, and judges the newest if none fits.
+    """
+    who = caller.holder if holder is None else holder
+    if ref is None:
+        return await _verdict_on_newest(deps, caller, place or Place(), who)
+    try:
+        session = await deps.store.get(caller.owner, ref)
+    except (NotFound, SessionCorrupt) as error:
+        return verdict_without(error, ref)
+    return verdict_on(session, deps.settings.resume, deps.clock.now(), who)
+
+
+async def _verdict_on_newest(deps: Deps, caller: Caller, place: Place, holder: str) -> Verdict:
+    newest: Verdict | None = None
+    for filters in _where_to_look(place):
+        for found in _ready, _ready_for_approval, _latest:
+            fitting = [each for each in await found(deps, caller, place, filters) if _is_of_this_task(each, place)]
+            verdicts = [verdict_on(each, deps.settings.resume, deps.clock.now(), holder) for each in fitting]
+            if resumable := next((verdict for verdict in verdicts if verdict.decision), None):
+                return resumable
+        if newest is None and verdicts:
+            newest = verdicts[0]  # none fits: what is wrong with the newest is the reason
+    return verdict_without(None, None) if newest is None else newest
+
+
+def _where_to_look(place: Place) -> list[dict[str, Any]]:
+    places = [("task", place.task_id), ("parent", place.host), ("project_dir", place.project_dir)]
+    given: list[dict[str, Any]] = [{name: value} for name, value in places if value is not None]
+    return given or ([{}] if place.agent is not None else [])
+
+
+async def _ready(deps: Deps, caller: Caller, place: Place, filters: dict[str, Any]) -> list[Session]:
+    query = SessionQuery(agent=place.agent, active_only=True, resume_ready=True, limit=NEWEST, **filters)
+    return (await deps.store.find(caller.owner, query)).items
+
+
+async def _ready_for_approval(deps: Deps, caller: Caller, place: Place, filters: dict[str, Any]) -> list[Session]:
+    """Those that wait for a person: they stay fresh for days, and newer ones may have gone stale in front of them."""
+    return await _ready(deps, caller, place, {"phase": Phase.APPROVAL.value, **filters})
+
+
+async def _latest(deps: Deps, caller: Caller, place: Place, filters: dict[str, Any]) -> list[Session]:
+    """The newest of any agent and state, for want of better: looking for more would be a walk through the store."""
+    query = SessionQuery(limit=NEWEST, **(filters or {"agent": place.agent}))
+    found = (await deps.store.find(caller.owner, query)).items
+    return [each for each in found if not each.is_final and place.agent in (None, each.agent_name)]
+
+
+def _is_of_this_task(session: Session, place: Place) -> bool:
+    """Whether it is not somebody's work for another task: its own id, or its family's, names no task."""
+    return place.task_id in (None, session.task_id) or session.task_id in (session.session_id, session.root_session_id)
+
+
+async def resumable_sessions(deps: Deps, caller: Caller, *, agent: str | None = None, limit: int = 20) -> list[Session]:
+    """What could be picked up, newest first: suspended sessions, and idle ones whose phase says so."""
+    check_limit(limit)
+    suspended = SessionQuery(agent=agent, state="suspended", limit=limit)
+    ready = SessionQuery(agent=agent, state="active", resume_ready=True, limit=limit)
+    found = [session for query in (suspended, ready) for session in (await deps.store.find(caller.owner, query)).items]
+    now = deps.clock.now()
+    free = [session for session in found if not _held(session, now, caller.holder)]
+    return [shown(session) for session in sorted(free, key=lambda each: each.created_at, reverse=True)[:limit]]
+
+
+def _held(session: Session, at: datetime, holder: str) -> bool:
+    return session.hold is not None and session.hold.lives(at) and session.hold.holder != holder
+
+
+# Delegating -------------------------------------------------------------------------------------
+
+
+class Delegated(Struct, frozen=True, kw_only=True):
+    """What came of asking: the verdict, what was recorded, and the session to go on with."""
+
+    verdict: Verdict
+    delegation: Delegation
+    session: Session | None = None  # picked up, or opened because nothing could be
+    created: bool = False
+
+
+class Question(Struct, frozen=True, kw_only=True):
+    """What is asked before delegating: which work, where to look for it, and what if there is none."""
+
+    place: Place
+    session_id: str | None = None  # the one in question, if it is known
+    holder: str | None = None  # who would pick it up
+    delegation_id: str | None = None  # told twice, it is counted once
+    create: bool = False  # open a session if there is none to pick up,
+    parent: str | None = None  # under this one, or else under the place's host,
+    new_id: str | None = None  # with this id,
+    purpose: str | None = None
+    metadata: dict[str, Any] | None = None
+
+
+async def delegate(deps: Deps, caller: Caller, question: Question) -> Delegated:
+    """Ask whether earlier work may be picked up, and record that it was asked."""
+    decided = await decide(deps, caller, question)
+    await deps.store.record_delegation(caller.owner, decided.delegation)
+    return decided
+
+
+async def decide(deps: Deps, caller: Caller, question: Question) -> Delegated:
+    """What `delegate` answers, and still has to record."""
+    place = question.place
+    check_place(question.session_id, place)
+    verdict = await should_resume(deps, caller, question.session_id, place=place, holder=question.holder)
+    session = await deps.store.get(caller.owner, str(verdict.session_id)) if verdict.decision else None
+    created = session is None and question.create
+    if created:
+        session = await _opened(deps, caller, question)
+    judged = session.session_id if session is not None else verdict.session_id
+    return Delegated(
+        verdict=verdict,
+        delegation=_as_delegation(deps, place, verdict, judged, question.delegation_id),
+        session=None if session is None else shown(session),
+        created=created,
+    )
+
+
+def check_place(session_id: object, place: Place) -> None:
+    """Raise InvalidField unless something is said that a session can be found by."""
+    for name in ("agent", "task_id", "host", "project_dir"):
+        if (value := getattr(place, name)) is not None:
+            check_label("agent_name" if name == "agent" else name, value, 4096)
+    if session_id is None and place.agent is None:
+        raise InvalidField("agent_name", "is missing, and so is agent_id; say which agent is to work")
+
+
+async def _opened(deps: Deps, caller: Caller, question: Question) -> Session:
+    from moorage.service.sessions import SessionRequest, create_session  # most calls create nothing: faster without
+
+    place = question.place
+    request = SessionRequest(
+        agent=place.agent,
+        purpose=question.purpose,
+        metadata=question.metadata,
+        task_id=place.task_id,
+        session_id=question.new_id,
+        project_dir=place.project_dir,
+    )
+    return await create_session(
+        deps, caller, request, parent=place.host if question.parent is None else question.parent
+    )
+
+
+def _as_delegation(
+    deps: Deps, place: Place, verdict: Verdict, session_id: str | None, delegation_id: str | None
+) -> Delegation:
+    return Delegation(
+        delegation_id=deps.new_id() if delegation_id is None else check_label("delegation_id", delegation_id),
+        at=deps.clock.now(),
+        resumed=verdict.decision,
+        reason=verdict.reason,
+        agent_name=place.agent,
+        task_id=place.task_id,
+        project_dir=place.project_dir,
+        session_id=session_id,
+        host_session_id=place.host,
+    )

@@ -1,0 +1,162 @@
+"""What every service function is given: the store, time, chance, settings, and who is calling."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import datetime, timedelta
+from functools import cached_property
+
+from msgspec import UNSET, Struct, field
+from msgspec.structs import replace
+
+from moorage.core.errors import AgentNotFound, InvalidDefinition
+from moorage.core.family import FamilyLimits
+from moorage.core.ids import uuid7
+from moorage.core.policy import ResumePolicy, RetentionPolicy
+from moorage.core.redact import SECRET_WORDS, Redactor
+from moorage.core.session import Change, Session, Stamp, View
+from moorage.core.window import TokenCounter, WindowSize, rough_tokens
+from moorage.ports import Clock, Entropy, Store
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from moorage.core.agent import AgentDefinition
+    from moorage.core.key import Key
+    from moorage.core.token import SigningSecret
+    from moorage.service.registered import Registered
+
+
+class HookSettings(Struct, frozen=True, kw_only=True):
+    """What hooks may do to their host."""
+
+    deny_if_resumable: bool = False  # refuse to delegate what could be picked up instead
+
+
+class ServerSettings(Struct, frozen=True, kw_only=True):
+    """What a server allows."""
+
+    rate: int = 500  # requests a second of one key or token
+    burst: int = 1000
+    streams: int = 10_000
+    streams_per_visitor: int = 2_000
+    graphql_depth: int = 20
+    graphql_cost: int = 20_000
+
+
+class MemorySettings(Struct, frozen=True, kw_only=True):
+    """What is kept of calls with a session id."""
+
+    context_ttl: timedelta | None = None  # how long what agents want remembered is; None: as long as the session
+
+
+class Settings(Struct, frozen=True, kw_only=True):
+    """What an installation may set."""
+
+    resume: ResumePolicy = field(default_factory=ResumePolicy)
+    family: FamilyLimits = field(default_factory=FamilyLimits)
+    secret_words: tuple[str, ...] = SECRET_WORDS
+    window: WindowSize = field(default_factory=lambda: WindowSize(last=50))  # of an agent that goes on
+    count_tokens: TokenCounter = rough_tokens
+    retention: RetentionPolicy = field(default_factory=RetentionPolicy)
+    hooks: HookSettings = field(default_factory=HookSettings)
+    server: ServerSettings = field(default_factory=ServerSettings)
+    memory: MemorySettings = field(default_factory=MemorySettings)
+
+
+class Deps:
+    """The outside world, as service functions see it."""
+
+    def __init__(
+        self,
+        store: Store,
+        clock: Clock,
+        entropy: Entropy,
+        settings: Settings | None = None,
+        find_agent: Callable[[str], AgentDefinition | None] | None = None,
+        registered: Registered | None = None,
+    ) -> None:
+        """`find_agent` finds those that are defined; those that are registered are found besides."""
+        self.store, self.clock, self.entropy = store, clock, entropy
+        self.find_agent = find_agent
+        self.settings = settings or Settings()
+        self.redactor = Redactor(self.settings.secret_words)
+        self.known_keys: dict[str, tuple[datetime, tuple[Key, str]]] = {}  # seen a moment ago; see keys.authenticate
+        self.signing_secret: SigningSecret | None = None  # once it was needed; see tokens
+        if registered is not None:
+            self.registered = registered
+        self.look_again_at = clock.now()  # for what has run out of time; see retention.expire_due
+
+    @cached_property
+    def registered(self) -> Registered:
+        """What is registered in the store, for those who ask: hooks do not."""
+        from moorage.service.registered import Registered
+
+        return Registered(self.store, self.clock)
+
+    def agent(self, name: str) -> AgentDefinition:
+        """An agent that can be started. Raises AgentNotFound, InvalidDefinition."""
+        found = None if self.find_agent is None else self.find_agent(name) or self.registered.agents().get(name)
+        if found is None or not found.enabled:
+            raise AgentNotFound(name)
+        return found
+
+    async def look_for(self, name: str | None, *, unless_younger: timedelta = timedelta(0)) -> None:
+        """Learn what has registered meanwhile, at whatever server, if no agent of that name is known.
+
+        Not if that was done a moment ago: for those who do not mean to ask that agent.
+        """
+        if name is not None and self.find_agent is not None and not self.can_start(name):
+            await self.registered.look(unless_younger=unless_younger)
+
+    def can_start(self, name: str | None) -> bool:
+        """Whether an agent is known and switched on; one whose file is wrong is known, and whoever asks it is told."""
+        try:
+            self.agent(name or "")
+        except AgentNotFound:
+            return False
+        except InvalidDefinition:
+            pass
+        return True
+
+    def expect_end(self, at: datetime | None) -> None:
+        """Look again when this ends, if not before."""
+        if at is not None and at < self.look_again_at:
+            self.look_again_at = at
+
+    def new_id(self) -> str:
+        """A new UUIDv7."""
+        return uuid7(int(self.clock.now().timestamp() * 1000), self.entropy(10))
+
+    def new_token(self) -> str:
+        """A secret nobody can guess."""
+        return self.entropy(16).hex()
+
+
+class Caller(Struct, frozen=True, kw_only=True):
+    """Who is asking, for whom, and by which door."""
+
+    owner: str = "local"
+    by: str | None = None
+    interface: str = "python"
+    holder: str = "local"
+
+
+def stamp_of(deps: Deps, caller: Caller) -> Stamp:
+    """Now, by this caller, by this door."""
+    return Stamp(deps.clock.now(), caller.by, caller.interface)
+
+
+def with_what_follows(view: View, change: Change, stamp: Stamp) -> Change:
+    """A change with what it means for runs, turns and what waits, if the session has any."""
+    if not change.session.launched and not view.work.items:
+        return change
+    from moorage.core import work  # only whoever starts agents needs it
+
+    return work.after(view, change, stamp)
+
+
+def shown(session: Session) -> Session:
+    """A session as anybody may see it: the hold without its token."""
+    if session.hold is None:
+        return session
+    return replace(session, hold=replace(session.hold, token=UNSET))

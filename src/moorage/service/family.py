@@ -1,0 +1,121 @@
+"""Families: children, ancestors, trees, and deleting them."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+
+from msgspec import Struct, field
+from msgspec.structs import replace
+
+from moorage.core.errors import InvalidField, SessionCorrupt
+from moorage.core.family import Deletion, Member, Tombstone, TombstoneQuery, check_deletion
+from moorage.core.ids import check_label
+from moorage.core.query import Page, SessionQuery, check_limit
+from moorage.core.session import Session
+from moorage.core.turn import LEASE, name_of
+from moorage.service.deps import Caller, Deps, shown, stamp_of
+from moorage.service.sessions import list_sessions
+
+MAX_TREE = 100_000
+ENDED_WITHIN = timedelta(seconds=8)  # its launcher tells an agent within a second or two, and gives it five
+LOOK_AGAIN = 0.25  # seconds
+
+
+class TreeNode(Struct, kw_only=True):
+    """A session with its children."""
+
+    session: Session
+    children: list[TreeNode] = field(default_factory=list)
+
+
+async def children_of(
+    deps: Deps, caller: Caller, ref: str, *, limit: int = 50, cursor: str | None = None
+) -> Page[Session]:
+    """The session's children, oldest first."""
+    return await list_sessions(deps, caller, SessionQuery(parent=ref, sort="created", limit=limit, cursor=cursor))
+
+
+async def count_children(deps: Deps, caller: Caller, ref: str) -> int:
+    """How many children a session has."""
+    return await deps.store.count_children(caller.owner, ref)
+
+
+async def ancestors_of(deps: Deps, caller: Caller, ref: str) -> list[Session]:
+    """Parent, grandparent … up to the root."""
+    return [shown(session) for session in await deps.store.ancestors(caller.owner, ref)]
+
+
+async def tree_of(deps: Deps, caller: Caller, ref: str) -> TreeNode:
+    """The session with all that hangs on it."""
+    sessions = await deps.store.tree(caller.owner, ref, MAX_TREE)
+    nodes: dict[str, TreeNode] = {}
+    for session in sessions:  # parents come before their children
+        node = nodes[session.session_id] = TreeNode(session=shown(session))
+        if session.parent_session_id in nodes:
+            nodes[session.parent_session_id].children.append(node)
+    return nodes[sessions[0].session_id]
+
+
+async def delete_session(
+    deps: Deps,
+    caller: Caller,
+    ref: str,
+    *,
+    cascade: bool = True,
+    force: bool = False,
+    dry_run: bool = False,
+    reason: str = "deleted",
+) -> Deletion:
+    """Delete a session with its tree, or say what would go.
+
+    With force, agents at work in it are ended after that; those of which nobody confirms it in time are named.
+    Raises HasChildren without cascade, SessionRunning without force.
+    """
+    why, at_work = check_label("reason", reason), list[str]()
+
+    def decide(members: list[Member]) -> None:
+        check_deletion(root, members, cascade=cascade, force=force)
+        at_work[:] = [member.session_id for member in members if member.is_running]
+
+    try:
+        root = (await deps.store.get(caller.owner, ref)).session_id
+    except SessionCorrupt as corrupt:  # what cannot be read can still be thrown away
+        root = corrupt.session_id
+    gone = await deps.store.delete_tree(caller.owner, root, decide, stamp_of(deps, caller), reason=why, dry_run=dry_run)
+    if dry_run or not at_work:
+        return gone
+    return replace(gone, unconfirmed=await _unconfirmed(deps, caller.owner, at_work))
+
+
+async def _unconfirmed(deps: Deps, owner: str, at_work: list[str]) -> list[str]:
+    """Of sessions that are gone, those whose agents no launcher has seen end, after as long as that should take."""
+    ends = deps.clock.now() + ENDED_WITHIN
+    while True:
+        seen, now = deps.store.pulse(), deps.clock.now()
+        launchers = await deps.store.launchers()
+        ended = {name for launcher in launchers for name in launcher.seen_off}
+        left = [session_id for session_id in at_work if name_of(owner, session_id) not in ended]
+        is_anybody_there = any(now - launcher.seen_at < LEASE for launcher in launchers)
+        if not left or now >= ends or not is_anybody_there:
+            return left
+        await deps.store.wait(seen, LOOK_AGAIN)
+
+
+async def deleted_sessions(
+    deps: Deps,
+    caller: Caller,
+    *,
+    reason: str | None = None,
+    since: datetime | None = None,
+    limit: int = 100,
+    cursor: str | None = None,
+) -> Page[Tombstone]:
+    """What was deleted, when, by whom and why; newest first."""
+    query = TombstoneQuery(reason=None if reason is None else check_label("reason", reason), since=_check_since(since))
+    return await deps.store.tombstones(caller.owner, check_limit(limit), cursor, query)
+
+
+def _check_since(since: object) -> datetime | None:
+    if since is None or (isinstance(since, datetime) and since.tzinfo is not None):
+        return since
+    raise InvalidField("since", "must be an instant with its time zone")

@@ -1,0 +1,124 @@
+"""Blocks: what one message of a transcript is made of, as parts of ours.
+
+Thoughts are left out, pictures and files are referred to, everything else is kept. What no
+message may hold is cut where everybody sees it.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import Any
+
+from moorage.core.entry import check_message
+from moorage.core.errors import TooLarge
+from moorage.service.histories.ledger import Content
+from moorage.service.importing import Notes
+
+Block = dict[str, Any]
+Part = dict[str, Any]
+
+THOUGHTS = ("thinking", "redacted_thinking")
+MEDIA = ("image", "document", "audio")
+TIES = ("type", "id", "name", "call_id")
+CUTS = (256 * 1024, 32 * 1024, 1024, 64)  # how much of each text stays, tried until the message fits
+
+
+class NotOurs(ValueError):
+    """Something that the host does not write."""
+
+
+def parts_of(content: str | list[Block] | None, uuid: str | None, notes: Notes) -> list[Part]:
+    """A message's blocks as parts; NotOurs if they are no such thing."""
+    blocks = [{"type": "text", "text": content}] if isinstance(content, str) else content or []
+    parts = [_part(block, uuid, notes) for block in blocks]
+    return [part for part in parts if part is not None]
+
+
+def _part(block: Block, uuid: str | None, notes: Notes) -> Part | None:
+    kind = _text(block, "type")
+    if kind in THOUGHTS:
+        notes.pass_over("thinking")
+        return None
+    if kind in MEDIA:
+        notes.pass_over(kind)
+        return _reference(kind, block, uuid)
+    if kind == "text":
+        return {"type": "text", "text": block["text"]} if _text(block, "text") else None
+    if kind == "tool_use":
+        call = {"id": _text(block, "id"), "name": _text(block, "name"), "input": block.get("input", {})}
+        return {"type": "tool_call", **call}
+    if kind == "tool_result":
+        output = output_of(block.get("content"), uuid, notes)
+        failed = block.get("is_error") is True
+        return {"type": "tool_result", "call_id": _text(block, "tool_use_id"), "output": output, "is_error": failed}
+    if kind == "tool_call":
+        raise NotOurs("a block of the type 'tool_call', which is a word of ours")
+    return block
+
+
+def _text(block: Block, name: str) -> str:
+    value = block.get(name)
+    if not isinstance(value, str):
+        raise NotOurs(f"a block has no {name!r} that is text")
+    return value
+
+
+def _reference(kind: str, block: Block, uuid: str | None) -> Part:
+    """What a picture or file is and where it can be found, without the thing itself."""
+    source = block.get("source")
+    known = source if isinstance(source, dict) else {}
+    data = known.get("data")
+    facts = {name: known.get(name) for name in ("media_type", "url", "file_id")}
+    facts["size"] = len(data) * 3 // 4 if isinstance(data, str) else None  # as bytes; in the transcript it is base64
+    facts["transcript_uuid"] = uuid
+    return {"type": kind, **{name: value for name, value in facts.items() if value is not None}}
+
+
+def output_of(content: object, uuid: str | None, notes: Notes) -> Any:
+    """What a tool gave: its text, or parts where it is more than text."""
+    if not isinstance(content, list):
+        return "" if content is None else content
+    if not all(isinstance(block, dict) for block in content):
+        raise NotOurs("the result of a tool is no list of blocks")
+    parts = parts_of(content, uuid, notes)
+    if all(part["type"] == "text" for part in parts):
+        return "\n".join(part["text"] for part in parts)
+    return parts
+
+
+# What fits --------------------------------------------------------------------------------------
+
+
+def plain(parts: list[Part]) -> Content:
+    """A text, where parts are nothing more."""
+    return parts[0]["text"] if [part["type"] for part in parts] == ["text"] else parts
+
+
+def fitting(role: str, parts: list[Part]) -> tuple[Content, bool]:
+    """The parts as a message holds them, and whether something had to be cut. Raises InvalidRequest."""
+    with suppress(TooLarge):
+        return check_message({"role": role, "content": plain(parts)}).content, False
+    for limit in CUTS[:-1]:
+        with suppress(TooLarge):
+            return check_message({"role": role, "content": _shortened(parts, limit)}).content, True
+    return check_message({"role": role, "content": _shortened(parts, CUTS[-1])}).content, True
+
+
+def _shortened(parts: list[Part], limit: int) -> Content:
+    """The parts with their long texts cut; what ties them together stays whole."""
+    return plain([{key: item if key in TIES else _cut(item, limit) for key, item in part.items()} for part in parts])
+
+
+def cut_text(text: str, limit: int) -> str:
+    """The beginning of a long text, and a sign that there was more."""
+    if len(text) <= limit:
+        return text
+    return f"{text[:limit]} … [{len(text) - limit} of {len(text)} characters left out]"
+
+
+def _cut(value: Any, limit: int) -> Any:
+    if isinstance(value, str):
+        return cut_text(value, limit)
+    if isinstance(value, dict):
+        return {key: _cut(item, limit) for key, item in value.items()}
+    return [_cut(item, limit) for item in value] if isinstance(value, list) else value

@@ -1,0 +1,105 @@
+"""Conversations: what one agent says in a transcript, collected line by line.
+
+The blocks of one reply stand on several lines, other lines between them, so nothing is
+numbered before the transcript ends; `scribe` makes a session of it then.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from msgspec import Struct, field
+
+from moorage.service.histories.blocks import Part
+
+MAX_COUNT = 1 << 53
+
+
+class Draft(Struct, kw_only=True):
+    """Something that is to become an entry: a message, an error or a summary."""
+
+    line: int | None
+    at: datetime | None
+    role: str | None = None
+    parts: list[Part] = field(default_factory=list)
+    stop: str | None = None  # why the model stopped here, if the line says so
+    error: str | None = None
+    summary: str | None = None
+    keeps_from: int | None = None  # of a summary: the first of the drafts before it that it does not stand for
+
+
+class Call(Struct, frozen=True, kw_only=True):
+    """A call that hands work to a sub-agent."""
+
+    call_id: str
+    agent: str | None = None
+    description: str | None = None
+    prompt: str | None = None
+
+
+class Conversation:
+    """One agent's part of a transcript, as it is read."""
+
+    def __init__(self, session_id: str | None = None) -> None:
+        self.session_id = session_id
+        self.drafts: list[Draft] = []
+        self.calls: list[Call] = []
+        self.project_dir: str | None = None
+        self.version: str | None = None
+        self._replies: dict[str, int] = {}  # where the reply of an id stands among the drafts
+        self._places: dict[str, int] = {}  # where the line of a uuid ended up
+        self._usage: dict[str, dict[str, int]] = {}
+        self._keeps_from: int | None = None
+
+    def add(self, draft: Draft, uuid: str | None) -> None:
+        """One more, after all others."""
+        self._remember(uuid, len(self.drafts))
+        self.drafts.append(draft)
+
+    def reply(self, draft: Draft, uuid: str | None, reply_id: str | None) -> None:
+        """Blocks of a reply: they join those that came before them under the same id."""
+        if reply_id is None:
+            self.add(draft, uuid)
+            return
+        place = self._replies.setdefault(reply_id, len(self.drafts))
+        if place == len(self.drafts):
+            self.add(draft, uuid)
+            return
+        known = self.drafts[place]
+        known.parts += draft.parts
+        known.stop = draft.stop or known.stop
+        self._remember(uuid, place)
+
+    def count(self, reply_id: str, usage: dict[str, object]) -> None:
+        """What a reply cost. Each of its lines says it; the last one is right."""
+        self._usage[reply_id] = {
+            name: count for name, count in usage.items() if type(count) is int and 0 < count < MAX_COUNT
+        }
+
+    def keep_from(self, uuid: str | None) -> None:
+        """The summary to come does not stand for what begins with this line."""
+        self._keeps_from = self._places.get(uuid) if uuid is not None else None
+
+    def sum_up(self, draft: Draft, uuid: str | None) -> None:
+        """A summary of what came before."""
+        draft.keeps_from, self._keeps_from = self._keeps_from, None
+        self.add(draft, uuid)
+
+    @property
+    def asked(self) -> str | None:
+        """What it was asked first, if that was a text."""
+        first = self.drafts[0] if self.drafts else None
+        return first.parts[0].get("text") if first is not None and first.parts else None
+
+    @property
+    def usage(self) -> dict[str, int]:
+        """What all replies cost together."""
+        total = {"input_tokens": 0, "output_tokens": 0}
+        for usage in self._usage.values():
+            for name, count in usage.items():
+                total[name] = total.get(name, 0) + count
+        return total
+
+    def _remember(self, uuid: str | None, place: int) -> None:
+        if uuid is not None:
+            self._places[uuid] = place

@@ -1,0 +1,162 @@
+"""Lines of a transcript, as the host writes them.
+
+One JSON object each. Most of what a line says is the host's own and is not even decoded; what
+a host of another day adds is passed over the same way.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from datetime import datetime
+from typing import Any
+
+import msgspec
+from msgspec import Raw, Struct, field
+
+from moorage.core.codec import decode
+from moorage.service.histories.blocks import Block, NotOurs
+from moorage.service.histories.ledger import as_utc
+from moorage.service.histories.letters import decoded
+from moorage.service.importing import Notes
+
+MAX_LINE = 64 * 1024 * 1024
+TALK = ("user", "assistant")
+BOUNDARY = "compact_boundary"
+TITLES = {"summary": "summary", "ai-title": "ai_title", "custom-title": "custom_title"}  # the later, the better
+
+
+class Line(Struct, rename="camel"):
+    """What of a line is of use to us."""
+
+    type: str | None = None
+    subtype: str | None = None
+    uuid: str | None = None
+    parent_uuid: str | None = None
+    session_id: str | None = None
+    agent_id: str | None = None
+    timestamp: datetime | None = None
+    is_sidechain: bool | None = None
+    is_meta: bool | None = None
+    is_compact_summary: bool | None = None
+    is_api_error_message: bool | None = None
+    cwd: str | None = None
+    version: str | None = None
+    summary: Any = None
+    ai_title: Any = None
+    custom_title: Any = None
+    message: Raw = field(default_factory=Raw)
+    tool_use_result: Raw = field(default_factory=Raw)
+    compact_metadata: Raw = field(default_factory=Raw)
+
+    @property
+    def is_talk(self) -> bool:
+        """Whether somebody says something here that is part of the conversation."""
+        return self.type in TALK and not (self.is_meta and not self.is_compact_summary)
+
+    @property
+    def is_boundary(self) -> bool:
+        """Whether the host compacted the conversation here."""
+        return self.type == "system" and self.subtype == BOUNDARY
+
+    @property
+    def title(self) -> str | None:
+        """What the conversation is called, if the line says so."""
+        name = TITLES.get(self.type or "")
+        title = getattr(self, name) if name else None
+        return title if isinstance(title, str) and title.strip() else None
+
+
+class Message(Struct):
+    """What is said."""
+
+    content: str | list[Block] | None = None
+    id: str | None = None
+    stop_reason: str | None = None
+    usage: dict[str, Any] | None = None
+
+
+class _Segment(Struct, rename="camel"):
+    head_uuid: str | None = None
+
+
+class _Compaction(Struct, rename="camel"):
+    preserved_segment: _Segment | None = None
+
+
+class _Launch(Struct, rename="camel"):
+    agent_id: str | None = None
+
+
+_lines = msgspec.json.Decoder(Line)
+_messages = msgspec.json.Decoder(Message)
+_compactions = msgspec.json.Decoder(_Compaction)
+_launches = msgspec.json.Decoder(_Launch)
+UNREADABLE = (msgspec.DecodeError, UnicodeError, RecursionError, OverflowError, NotOurs)
+
+
+def read_lines(lines: Iterable[str | bytes], file: str, notes: Notes) -> Iterator[tuple[int, Line]]:
+    """The lines that can be read, with their numbers; the others are left out and told."""
+    broken: tuple[int, str] | None = None
+    for number, text in enumerate(lines, 1):
+        if not text.strip():
+            continue
+        if broken is not None:
+            notes.leave_out(file, broken[1], broken[0])
+            broken = None
+        try:
+            yield number, _line(text)
+        except UNREADABLE as error:
+            broken = number, f"not a line of a transcript ({error})"
+    if broken is not None:
+        notes.leave_out(file, f"the last line was cut short: {broken[1]}", broken[0])
+
+
+def _line(text: str | bytes) -> Line:
+    data = text.encode() if isinstance(text, str) else text
+    if len(data) > MAX_LINE:
+        raise NotOurs(f"longer than {MAX_LINE >> 20} MiB")
+    try:
+        line = decoded(_lines, data)
+    except msgspec.ValidationError:
+        if _is_of_no_use(data):
+            return Line()
+        raise
+    if line.timestamp is not None:
+        line.timestamp = as_utc(line.timestamp)
+        if not 1970 <= line.timestamp.year < 2242:
+            raise NotOurs(f"its time is {line.timestamp.isoformat()}")
+    return line
+
+
+def _is_of_no_use(data: bytes) -> bool:
+    """Whether a line that we cannot read in full is none that we would take."""
+    value = decode(data)
+    kind = value.get("type") if isinstance(value, dict) else None
+    return isinstance(kind, str) and kind not in TALK and kind != "system"
+
+
+def message_of(line: Line) -> Message:
+    """What the line says; raises one of UNREADABLE."""
+    said = bytes(line.message)
+    if not said:
+        raise NotOurs("it has no message")
+    return decoded(_messages, said)
+
+
+def preserved_from(line: Line) -> str | None:
+    """The line from which on a compaction kept everything, if it says so."""
+    try:
+        segment = _compactions.decode(line.compact_metadata).preserved_segment
+    except UNREADABLE:
+        return None
+    return segment.head_uuid if segment is not None else None
+
+
+def launched_agent(line: Line) -> str | None:
+    """The sub-agent that the tool whose result this is has started."""
+    if b'"agentId"' not in bytes(line.tool_use_result):
+        return None
+    try:
+        return _launches.decode(line.tool_use_result).agent_id
+    except UNREADABLE:
+        return None

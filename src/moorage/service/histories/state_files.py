@@ -1,0 +1,190 @@
+"""state.json: sessions of scripts that kept each one in a file of its own.
+
+The file says where the session stands and how its phase changed. It is taken whole or not at
+all: one that contradicts itself may be half of what two processes wrote at once.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+from itertools import chain
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+
+from moorage.core.bundle import Bundle, check_bundle
+from moorage.core.codec import decode
+from moorage.core.entry import Kind
+from moorage.core.errors import MoorageError
+from moorage.core.ids import check_label, check_session_id
+from moorage.core.session import FINAL_PHASES, RESUMABLE_PHASES, Phase, Session, State
+from moorage.service.histories.ledger import Ledger, as_utc
+from moorage.service.importing import History
+
+INTERFACE = "state.json"
+KEPT = "imported"  # the key of the metadata under which stays what we have no field for
+
+
+class PhaseChange(Struct):
+    """One item of the history."""
+
+    to_phase: Phase
+    timestamp: datetime
+    from_phase: Phase | None = None
+
+
+class StateFile(Struct):
+    """What such a file says."""
+
+    agent_id: str
+    phase: Phase
+    created_at: datetime
+    agent_name: str | None = None
+    purpose: str | None = None
+    last_updated: datetime | None = None
+    metadata: dict[str, Any] | None = None
+    resume_ready: bool | None = None
+    history: list[PhaseChange] | None = None
+    error_count: int | None = None
+    last_error: str | None = None
+    finalized_at: datetime | None = None
+    duration_seconds: float | None = None
+    summary: str | None = None
+
+    @property
+    def is_final(self) -> bool:
+        """Whether the work was over."""
+        return self.phase in FINAL_PHASES
+
+
+def read_state(file: str, data: bytes | str, *, folder: str | None = None) -> History:
+    """The session of one file, or a note that says why not.
+
+    `folder` is the name of the folder the file lies in, where that has to be the session's id.
+    """
+    history = History(file=file)
+    try:
+        history.bundles.append(_read(data, folder))
+    except MoorageError as error:
+        history.notes.leave_out(file, error.message)
+    except msgspec.ValidationError as error:
+        history.notes.leave_out(file, f"not the state of a session ({error})")
+    except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
+        history.notes.leave_out(file, f"not JSON ({error})")
+    except OverflowError:
+        history.notes.leave_out(file, "has a time that no clock shows")
+    return history
+
+
+def _read(data: bytes | str, folder: str | None) -> Bundle:
+    value = decode(data)
+    state = msgspec.convert(value, StateFile)
+    check_session_id(state.agent_id)
+    if folder is not None and folder != state.agent_id:
+        raise msgspec.ValidationError(f"the agent_id is {state.agent_id!r}, but its folder is called {folder!r}")
+    bundle = _bundle(state, _unknown(value))
+    check_bundle(bundle)
+    return bundle
+
+
+def _unknown(value: dict[str, Any]) -> dict[str, Any]:
+    """What the file says beyond what we know, word for word."""
+    unknown = {key: item for key, item in value.items() if key not in StateFile.__struct_fields__}
+    if value["phase"] not in FINAL_PHASES:
+        ends = ("finalized_at", "duration_seconds")  # it was over, and somebody went on all the same
+        unknown |= {name: value[name] for name in ends if value.get(name) is not None}
+    more = [item for item in value.get("history") or () if item.keys() - set(PhaseChange.__struct_fields__)]
+    return unknown | ({"history": value["history"]} if more else {})
+
+
+def _bundle(state: StateFile, unknown: dict[str, Any]) -> Bundle:
+    ledger = _ledger(state)
+    finalized_at = _finalized_at(state)
+    metadata = state.metadata or {}
+    session = Session(
+        session_id=state.agent_id,
+        task_id=_task_of(state),
+        root_session_id=state.agent_id,
+        created_at=as_utc(state.created_at),
+        updated_at=as_utc(state.last_updated) if state.last_updated else _newest(state),
+        last_activity_at=_newest(state),
+        agent_name=state.agent_name or None,
+        purpose=state.purpose,
+        state=_state_of(state),
+        phase=state.phase,
+        resume_ready=state.resume_ready is not False and state.phase in RESUMABLE_PHASES,
+        interface=INTERFACE,
+        version=ledger.last,
+        last_entry=ledger.last,
+        error_count=state.error_count or 0,
+        last_error=state.last_error,
+        metadata=metadata | ({_free_key(metadata): unknown} if unknown else {}),
+        finalized_at=finalized_at,
+        duration_seconds=_duration(state, finalized_at),
+        summary=state.summary,
+    )
+    return Bundle(session=session, entries=ledger.entries)
+
+
+def _ledger(state: StateFile) -> Ledger:
+    """The log that this session would have: created, its phases, its last error, its end."""
+    ledger = Ledger(INTERFACE)
+    ledger.note(Kind.CREATED, as_utc(state.created_at), {"agent_name": state.agent_name, "purpose": state.purpose})
+    before, last = list(state.history or ()), None
+    if state.is_final and before and before[-1].to_phase is state.phase:
+        last = before.pop()
+    phase = Phase.INITIALIZING
+    for change in before:
+        data = {"from": (change.from_phase or phase).value, "to": change.to_phase.value}
+        ledger.note(Kind.PHASE, as_utc(change.timestamp), data)
+        phase = change.to_phase
+    if state.last_error is not None:
+        ledger.note(Kind.ERROR, as_utc(state.last_updated or state.created_at), {"error": state.last_error})
+    if state.is_final:
+        origin = (last.from_phase if last else None) or phase
+        end = {"outcome": state.phase.value, "summary": state.summary, "from": origin.value}
+        ledger.note(Kind.FINALIZED, as_utc(last.timestamp) if last else _newest(state), end)
+    return ledger
+
+
+def _state_of(state: StateFile) -> State:
+    if state.is_final:
+        return State(state.phase.value)
+    is_new = state.phase is Phase.INITIALIZING and not state.history
+    return State.CREATED if is_new else State.ACTIVE
+
+
+def _task_of(state: StateFile) -> str:
+    """The task its metadata names; else one of its own, as every session has."""
+    task = (state.metadata or {}).get("task_id")
+    return check_label("task_id", task) if isinstance(task, str) and task.strip() else state.agent_id
+
+
+def _newest(state: StateFile) -> datetime:
+    """When something was last done, rather than written down."""
+    times = [change.timestamp for change in state.history or ()]
+    if state.is_final:
+        times += [at for at in (state.finalized_at, state.last_updated) if at is not None][:1]
+    return max(map(as_utc, chain([state.created_at], times)))
+
+
+def _finalized_at(state: StateFile) -> datetime | None:
+    if not state.is_final:
+        return None
+    return _newest(state) if state.finalized_at is None else as_utc(state.finalized_at)
+
+
+def _duration(state: StateFile, finalized_at: datetime | None) -> float | None:
+    if finalized_at is None:
+        return None
+    if state.duration_seconds is not None and state.duration_seconds >= 0:
+        return state.duration_seconds
+    return round((finalized_at - as_utc(state.created_at)).total_seconds(), 3)
+
+
+def _free_key(metadata: dict[str, Any]) -> str:
+    key = KEPT
+    while key in metadata:
+        key += "_"
+    return key

@@ -1,0 +1,156 @@
+"""Transcripts of Claude Code: the host's conversation, and those of its sub-agents.
+
+A conversation is a file named after its session, and each sub-agent's is one beside it
+(`SESSION/subagents/agent-ID.jsonl`, with `agent-ID.meta.json`). Older hosts wrote what sub-agents
+said, as sidechains, into the file of the session. Either way the session becomes a session,
+and every sub-agent a child of the one that called it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import datetime
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+
+from moorage.core.errors import InvalidField, InvalidRequest
+from moorage.core.ids import check_label
+from moorage.service.histories.blocks import cut_text
+from moorage.service.histories.conversations import Call, Conversation
+from moorage.service.histories.reading import Reading
+from moorage.service.histories.scribe import INTERFACE, Birth, Scribe
+from moorage.service.importing import History, Notes
+
+AGENT = INTERFACE  # what the host's own sessions are called
+DEFAULT_AGENT = "general-purpose"  # what the host starts where no kind of sub-agent is named
+MAX_PURPOSE = 1000
+MAX_VERSION = 64
+
+
+class About(Struct, rename="camel"):
+    """What the host notes beside a sub-agent's transcript."""
+
+    agent_type: str | None = None
+    description: str | None = None
+    tool_use_id: str | None = None
+    spawn_depth: int | None = None
+
+
+class Delegated(Struct, frozen=True):
+    """A call that started a sub-agent, and the session that made it."""
+
+    session_id: str
+    call: Call
+
+
+class Transcripts:
+    """Reads transcripts, a host's before those of its sub-agents: it tells who called them."""
+
+    def __init__(self, now: datetime) -> None:
+        self._now = now
+        self._calls: dict[tuple[str, str], Delegated] = {}  # by host and call
+        self._launched: dict[tuple[str, str], str] = {}  # the call, by host and sub-agent
+        self._asked: dict[tuple[str, str], list[str]] = {}  # calls, by host and what they ask
+
+    def read(
+        self,
+        file: str,
+        lines: Iterable[str | bytes],
+        *,
+        session_id: str | None = None,
+        agent_id: str | None = None,
+        about: bytes | None = None,
+    ) -> History:
+        """The sessions of one file.
+
+        Its name and place promise the host's `session_id` and, if it is a sub-agent's, its `agent_id`;
+        `about` is what lies beside it.
+        """
+        history = History(file=file)
+        reading = Reading(file, history.notes, agent_id)
+        reading.read(lines)
+        host = reading.host(session_id)
+        if host is not None:
+            self._learn(reading, host)
+            facts = _about(about, file, history.notes)
+            for birth, conversation in self._births(reading, host, facts):
+                _write(history, birth, conversation, self._now)
+        return history
+
+    def _learn(self, reading: Reading, host: str) -> None:
+        """Remember who called whom."""
+        for conversation in (reading.main, *reading.sides.values()):
+            for call in conversation.calls:
+                self._calls[host, call.call_id] = Delegated(conversation.session_id or host, call)
+                if call.prompt is not None and call.call_id not in reading.launched.values():
+                    self._asked.setdefault((host, call.prompt), []).append(call.call_id)
+        for agent, call_id in reading.launched.items():
+            self._launched[host, agent] = call_id
+
+    def _births(self, reading: Reading, host: str, about: About) -> list[tuple[Birth, Conversation]]:
+        """Who talks in a file: the host, then its sub-agents."""
+        births = []
+        if reading.main.drafts:
+            purpose = None if reading.title is None else cut_text(reading.title, MAX_PURPOSE)
+            births.append((_birth(reading.main, host, host, agent=AGENT, purpose=purpose), reading.main))
+        for session_id, side in reading.sides.items():
+            if side.drafts:
+                births.append((self._child(session_id, side, host, about), side))
+        return births
+
+    def _child(self, session_id: str, side: Conversation, host: str, about: About) -> Birth:
+        call_id = about.tool_use_id or self._launched.get((host, session_id)) or self._call_for(side, host)
+        made = self._calls.get((host, call_id)) if call_id is not None else None
+        parent = made.session_id if made is not None and made.session_id != session_id else host
+        agent = _label(about.agent_type) or (_label(made.call.agent) or DEFAULT_AGENT if made else None)
+        description = about.description or (made.call.description if made else None)
+        purpose = None if description is None else cut_text(description, MAX_PURPOSE)
+        birth = _birth(side, session_id, host, parent=parent, agent=agent, purpose=purpose)
+        known = {"host_session_id": host, "tool_use_id": call_id, "description": purpose}
+        birth.metadata |= {name: value for name, value in known.items() if value is not None}
+        return birth
+
+    def _call_for(self, side: Conversation, host: str) -> str | None:
+        """The call that asked just this, where neither says so: older hosts did not write it down."""
+        same = self._asked.get((host, side.asked)) if side.asked is not None else None
+        return same.pop(0) if same else None
+
+
+def _about(data: bytes | None, file: str, notes: Notes) -> About:
+    if data is None:
+        return About()
+    try:
+        return msgspec.json.decode(data, type=About)
+    except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
+        notes.leave_out(file, f"what is noted about it cannot be read ({error})")
+        return About()
+
+
+def spawn_depth(about: bytes | None) -> int:
+    """How many sub-agents stand above this one; the callers of others are to be read first."""
+    return _about(about, "", Notes()).spawn_depth or 0
+
+
+def _birth(conversation: Conversation, session_id: str, host: str, **fields: Any) -> Birth:
+    metadata: dict[str, Any] = {"host": INTERFACE, "usage": conversation.usage}
+    if conversation.version is not None:
+        metadata["host_version"] = cut_text(conversation.version, MAX_VERSION)
+    return Birth(session_id=session_id, task_id=host, metadata=metadata, **fields)
+
+
+def _label(text: str | None) -> str | None:
+    try:
+        return None if text is None else check_label("agent_name", text)
+    except InvalidField:
+        return None
+
+
+def _write(history: History, birth: Birth, conversation: Conversation, now: datetime) -> None:
+    try:
+        bundle = Scribe(conversation, birth, history.file, history.notes).bundle(now)
+    except InvalidRequest as error:
+        history.notes.leave_out(history.file, f"session {birth.session_id}: {error.message}")
+    else:
+        history.bundles.append(bundle)

@@ -1,0 +1,305 @@
+"""Import: whole sessions coming in, from our own export or from what others kept.
+
+Each session comes in whole or not at all, and one that is there already stays as it is, so
+importing twice changes nothing. Our own lines are refused at the first thing that is wrong
+with them; of what others kept (`histories`), the sound sessions come in and the report says
+what was left out, where and why.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+
+import msgspec
+from msgspec import Struct, field
+from msgspec.structs import replace
+
+from moorage.core.approval import Approval
+from moorage.core.bundle import Bundle, check_bundle
+from moorage.core.context import ContextItem
+from moorage.core.entry import Entry
+from moorage.core.errors import (
+    ApprovalNotFound,
+    Conflict,
+    InvalidImport,
+    InvalidRequest,
+    NotFound,
+    ParentNotFound,
+    SessionNotFound,
+)
+from moorage.core.session import Session
+from moorage.service.deps import Caller, Deps
+from moorage.service.transfer import FORMAT
+
+MAX_TOLD = 100  # what was left out is listed up to here, and counted beyond
+
+
+class LeftOut(Struct, frozen=True, kw_only=True):
+    """Something that should have come in and did not, or not whole."""
+
+    file: str
+    line: int | None = None
+    reason: str
+
+
+class Notes(Struct, kw_only=True):
+    """What reading one file left out, and what it passed over because it is not part of a session."""
+
+    left_out: list[LeftOut] = field(default_factory=list)
+    left_out_total: int = 0
+    passed_over: dict[str, int] = field(default_factory=dict)
+
+    def leave_out(self, file: str, reason: str, line: int | None = None) -> None:
+        """Something is wrong here."""
+        self.left_out_total += 1
+        if len(self.left_out) < MAX_TOLD:
+            self.left_out.append(LeftOut(file=file, line=line, reason=reason))
+
+    def pass_over(self, kind: str, count: int = 1) -> None:
+        """So much of this is not taken, as it should be."""
+        if count:
+            self.passed_over[kind] = self.passed_over.get(kind, 0) + count
+
+
+class ImportReport(Struct, kw_only=True):
+    """What an import did."""
+
+    imported: list[str] = field(default_factory=list)
+    already_there: list[str] = field(default_factory=list)
+    entries: int = 0
+    left_out: list[LeftOut] = field(default_factory=list)
+    left_out_total: int = 0
+    passed_over: dict[str, int] = field(default_factory=dict)
+
+    def take(self, notes: Notes) -> None:
+        """Add what one file had to say."""
+        self.left_out += notes.left_out[: MAX_TOLD - len(self.left_out)]
+        self.left_out_total += notes.left_out_total
+        for kind, count in notes.passed_over.items():
+            self.passed_over[kind] = self.passed_over.get(kind, 0) + count
+
+    def add(self, other: ImportReport) -> None:
+        """Add what another import did."""
+        self.imported += other.imported
+        self.already_there += other.already_there
+        self.entries += other.entries
+        self.take(Notes(left_out=other.left_out, left_out_total=other.left_out_total, passed_over=other.passed_over))
+
+
+class History(Struct, kw_only=True):
+    """What one file of somebody else's gave: sessions, parents before children, and notes."""
+
+    file: str
+    bundles: list[Bundle] = field(default_factory=list)
+    notes: Notes = field(default_factory=Notes)
+
+
+# Bringing in ------------------------------------------------------------------------------------
+
+
+async def import_lines(
+    deps: Deps, caller: Caller, lines: Iterable[str | bytes], *, detach: bool = False, dry_run: bool = False
+) -> ImportReport:
+    """Bring exported sessions in, each whole or not at all. Importing twice changes nothing.
+
+    With `detach`, sessions whose parent is not there become roots instead of being refused.
+    """
+    report = ImportReport()
+    for bundle in exported(lines):
+        await bring_in(deps, caller, bundle, report, detach=detach, dry_run=dry_run)
+    return report
+
+
+async def bring_in(
+    deps: Deps, caller: Caller, bundle: Bundle, report: ImportReport, *, detach: bool = False, dry_run: bool = False
+) -> bool:
+    """Bring one session in and count it; False if it is there already."""
+    whole = replace(bundle, session=await _placed(deps, caller, bundle.session, detach=detach))
+    await _check_approvals_are_its_own(deps, caller, whole)
+    new = _would_come(deps, caller, whole, report) if dry_run else deps.store.restore(caller.owner, whole)
+    if not await new:
+        report.already_there.append(whole.session.session_id)
+        return False
+    report.imported.append(whole.session.session_id)
+    report.entries += len(whole.entries)
+    return True
+
+
+async def bring_in_history(
+    deps: Deps, caller: Caller, history: History, report: ImportReport, *, detach: bool = False, dry_run: bool = False
+) -> None:
+    """Bring in what one file gave. What is refused is left out and told; only a store that fails is an error.
+
+    Of a file whose sessions are all there already nothing is told: it was, when they came.
+    """
+    notes, is_news = history.notes, not history.bundles
+    for bundle in history.bundles:
+        try:
+            own = await _as_our_own(deps, caller, bundle, notes)
+            is_news |= await bring_in(deps, caller, own, report, detach=detach, dry_run=dry_run)
+        except ParentNotFound as error:
+            why = f"its parent {error.parent} is not there; detached, it can come in as a root"
+            notes.leave_out(history.file, f"session {bundle.session.session_id}: {why}")
+            is_news = True
+        except (InvalidRequest, NotFound, Conflict) as error:
+            notes.leave_out(history.file, f"session {bundle.session.session_id}: {error.message}")
+            is_news = True
+    if is_news:
+        report.take(notes)
+
+
+async def import_histories(
+    deps: Deps, caller: Caller, lines: Iterable[bytes], *, detach: bool = False, dry_run: bool = False
+) -> ImportReport:
+    """Bring in what was read from files elsewhere, one a line: what no rule of ours could have made is left out."""
+    report, decoder = ImportReport(), msgspec.json.Decoder(History)
+    for number, line in enumerate(lines, 1):
+        try:
+            history = decoder.decode(line)
+        except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
+            raise InvalidImport(f"not what a file held ({error})", line=number) from None
+        sound = replace(history, bundles=[bundle for bundle in history.bundles if _is_sound(bundle, history)])
+        await bring_in_history(deps, caller, sound, report, detach=detach, dry_run=dry_run)
+    return report
+
+
+def _is_sound(bundle: Bundle, history: History) -> bool:
+    try:
+        check_bundle(bundle)
+    except InvalidRequest as error:
+        history.notes.leave_out(history.file, f"session {bundle.session.session_id}: {error.message}")
+        return False
+    return True
+
+
+async def _as_our_own(deps: Deps, caller: Caller, bundle: Bundle, notes: Notes) -> Bundle:
+    """The session without secrets in its metadata and context, and with its parent's task, as if created here."""
+    session = bundle.session
+    metadata, redacted = deps.redactor.clean(session.metadata)
+    values, forgotten = deps.redactor.clean({key: item.value for key, item in bundle.context.items()})
+    context = {key: replace(item, value=values[key]) for key, item in bundle.context.items()}
+    notes.pass_over("secret", len(redacted) + len(forgotten))
+    task_id = session.task_id
+    if session.parent_session_id is not None:
+        with suppress(NotFound):
+            task_id = (await deps.store.get(caller.owner, session.parent_session_id)).task_id
+    return replace(bundle, session=replace(session, metadata=metadata, task_id=task_id), context=context)
+
+
+async def _placed(deps: Deps, caller: Caller, session: Session, *, detach: bool) -> Session:
+    """The session under its parent as that stands here, or as a root."""
+    own = replace(session, owner=caller.owner, hold=None)
+    if session.parent_session_id is None:
+        return own
+    try:
+        parent = await deps.store.get(caller.owner, session.parent_session_id)
+    except NotFound:
+        if detach:
+            return replace(
+                own, parent_session_id=None, parent_session_name=None, root_session_id=own.session_id, depth=0
+            )
+        return own
+    return replace(own, root_session_id=parent.root_session_id, depth=parent.depth + 1)
+
+
+async def _check_approvals_are_its_own(deps: Deps, caller: Caller, bundle: Bundle) -> None:
+    """A session that comes in does not take over what another one has asked."""
+    for approval in bundle.approvals:
+        with suppress(ApprovalNotFound):
+            known = await deps.store.approval(caller.owner, approval.approval_id)
+            if known.session_id != bundle.session.session_id:
+                raise InvalidImport(f"approval {approval.approval_id} belongs to session {known.session_id}")
+
+
+async def _would_come(deps: Deps, caller: Caller, bundle: Bundle, report: ImportReport) -> bool:
+    """What `restore` would answer, given what came before. Raises SessionGone, ParentNotFound as it would."""
+    new, parent = bundle.session.session_id, bundle.session.parent_session_id
+    with suppress(SessionNotFound):
+        if (await deps.store.get(caller.owner, new)).session_id == new:
+            return False
+    if parent is not None and parent not in report.imported:
+        try:
+            await deps.store.get(caller.owner, parent)
+        except NotFound:
+            raise ParentNotFound(parent) from None
+    return True
+
+
+# Our own lines -----------------------------------------------------------------------------------
+
+
+class _Line(Struct, kw_only=True):
+    type: str
+    format: int | None = None
+    session: Session | None = None
+    entry: Entry | None = None
+    key: str | None = None
+    item: ContextItem | None = None
+    approval: Approval | None = None
+    entries: int | None = None
+
+
+def exported(lines: Iterable[str | bytes]) -> Iterator[Bundle]:
+    """Sessions one after another; InvalidImport names the line where the file is not ours."""
+    current: Bundle | None = None
+    number = 0
+    for number, line in _parsed(lines):
+        if line.type == "session" and line.session is not None and current is None:
+            current = Bundle(session=line.session, entries=[])
+        elif current is None:
+            raise InvalidImport(f"a line of type {line.type!r} outside a session", line=number)
+        elif line.type == "end":
+            yield _checked(current, line, number)
+            current = None
+        else:
+            _add(current, line, number)
+    if current is not None:
+        raise InvalidImport(f"the file ends within session {current.session.session_id}: it was cut short", line=number)
+
+
+def _parsed(lines: Iterable[str | bytes]) -> Iterator[tuple[int, _Line]]:
+    decoder = msgspec.json.Decoder(_Line)
+    started = False
+    for number, text in enumerate(lines, 1):
+        if not text.strip():
+            continue
+        try:
+            line = decoder.decode(text)
+        except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
+            raise InvalidImport(f"not a line of an export ({error})", line=number) from None
+        if not started:
+            _check_header(line, number)
+            started = True
+        else:
+            yield number, line
+    if not started:
+        raise InvalidImport("the file is empty")
+
+
+def _check_header(line: _Line, number: int) -> None:
+    if line.type != "moorage" or line.format is None:
+        raise InvalidImport("not an export of Moorage", line=number)
+    if line.format > FORMAT:
+        raise InvalidImport(f"format {line.format} is newer than this release knows", line=number)
+
+
+def _add(bundle: Bundle, line: _Line, number: int) -> None:
+    if line.type == "entry" and line.entry is not None:
+        bundle.entries.append(line.entry)
+    elif line.type == "context" and line.key is not None and line.item is not None:
+        bundle.context[line.key] = line.item
+    elif line.type == "approval" and line.approval is not None:
+        bundle.approvals.append(line.approval)
+    else:
+        raise InvalidImport(f"a line of type {line.type!r} is not expected here", line=number)
+
+
+def _checked(bundle: Bundle, end: _Line, number: int) -> Bundle:
+    if not end.entries == len(bundle.entries) == bundle.session.last_entry:
+        raise InvalidImport(f"session {bundle.session.session_id} does not have all its entries", line=number)
+    try:
+        check_bundle(bundle)
+    except InvalidRequest as error:
+        raise InvalidImport(f"session {bundle.session.session_id}: {error.message}", line=number) from error
+    return bundle

@@ -1,0 +1,46 @@
+"""Without an event loop: coroutines of a store that never suspends, driven to their end."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import AsyncIterator, Coroutine, Iterator
+from typing import Any, TypeVar
+
+T = TypeVar("T")
+NEEDS_A_LOOP = "this store needs an event loop; use moorage.connect"
+
+
+def drive(coroutine: Coroutine[Any, Any, T]) -> T:
+    """Run a coroutine that never suspends."""
+    try:
+        coroutine.send(None)
+    except StopIteration as done:
+        result: T = done.value
+        return result
+    coroutine.close()
+    raise RuntimeError(NEEDS_A_LOOP)
+
+
+def drive_each(stream: AsyncIterator[T]) -> Iterator[T]:
+    """Walk an asynchronous stream that never suspends."""
+    while True:
+        try:
+            yield drive(stream.__anext__())  # type: ignore[arg-type]  # an async generator's step is a coroutine to us
+        except StopAsyncIteration:
+            return
+
+
+async def pause(seconds: float) -> None:
+    """Wait a moment: in an event loop for others to work meanwhile, without one as anybody would."""
+    if "asyncio" in sys.modules:
+        from asyncio import get_running_loop, sleep
+
+        try:
+            get_running_loop()
+        except RuntimeError:
+            pass
+        else:
+            await sleep(seconds)
+            return
+    time.sleep(seconds)  # noqa: ASYNC251  # there is no event loop to block

@@ -1,0 +1,194 @@
+"""Keys and session tokens: made, listed, revoked, and told from those that do not count.
+
+Whether the caller may do so is the door's to ask (`Key.check`): on the machine itself whoever can
+open the store may do everything.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from contextlib import suppress
+from datetime import datetime, timedelta
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from moorage.core.context import check_ttl
+from moorage.core.errors import InvalidField, NotFound, StoreError, Unauthorized
+from moorage.core.ids import check_label
+from moorage.core.key import (
+    ID_BYTES,
+    SECRET_BYTES,
+    Key,
+    Scope,
+    check_scopes,
+    is_secret_of,
+    key_text,
+    read_key,
+    secret_digest,
+)
+from moorage.core.token import SECRET_BYTES as SIGNING_BYTES
+from moorage.core.token import SECRET_ID_BYTES, SessionToken, SigningSecret, new_token, sign, verify
+from moorage.service.deps import Deps
+
+KNOWN_FOR = timedelta(milliseconds=500)  # a key that another process revokes stops working within a second
+NOTE_EVERY = timedelta(hours=1)
+TOKEN_LIFETIME = timedelta(hours=24)
+NOBODYS_DIGEST = secret_digest("")  # compared with when there is no such key, so that it takes as long
+
+
+class NewKey(Struct, frozen=True, kw_only=True):
+    """A key that was just made, and the text that nobody will see again."""
+
+    key: Key
+    text: str
+
+
+async def create_key(
+    deps: Deps,
+    *,
+    owner: str = "local",
+    scopes: Iterable[str] = (Scope.READ, Scope.WRITE),
+    name: str | None = None,
+    owners: Iterable[str] | None = None,
+    expires_in: object = None,
+    by: str | None = None,
+) -> NewKey:
+    """Make a key. A launcher's key works for `owners`, or for its own owner if none are named."""
+    checked = check_scopes(scopes)
+    lifetime, now = check_ttl(expires_in, "expires_in"), deps.clock.now()
+    whose = check_label("owner", owner)
+    key = Key(
+        key_id=deps.entropy(ID_BYTES).hex(),
+        owner=whose,
+        scopes=checked,
+        name=None if name is None else check_label("name", name),
+        owners=_check_owners(owners, whose, checked),
+        created_at=now,
+        created_by=by,
+        expires_at=None if lifetime is None else now + lifetime,
+    )
+    text = key_text(key.key_id, deps.entropy(SECRET_BYTES))
+    await deps.store.save_key(key, secret_digest(text.rpartition("_")[2]))
+    return NewKey(key=key, text=text)
+
+
+def _check_owners(owners: Iterable[str] | None, owner: str, scopes: tuple[Scope, ...]) -> tuple[str, ...]:
+    given = () if owners is None else tuple(dict.fromkeys(check_label("owners", each) for each in owners))
+    if given and Scope.LAUNCH not in scopes:
+        raise InvalidField("owners", "are for a launcher's key; give it the scope launch as well")
+    return given or ((owner,) if Scope.LAUNCH in scopes else ())
+
+
+async def list_keys(deps: Deps, *, owner: str | None = None) -> list[Key]:
+    """Keys of an owner, or of all, oldest first; revoked ones too."""
+    return await deps.store.keys(None if owner is None else check_label("owner", owner))
+
+
+async def revoke_key(deps: Deps, key_id: str, *, owner: str | None = None) -> Key:
+    """Let a key count no more, from now on and for ever; with `owner`, only one of theirs. Twice is harmless.
+
+    Raises KeyNotFound.
+    """
+    key = await deps.store.revoke_key(key_id, deps.clock.now(), owner=owner)
+    deps.known_keys.pop(key_id, None)
+    return key
+
+
+async def has_keys(deps: Deps) -> bool:
+    """Whether any key was ever made. Revoking the last one does not open the door."""
+    return await deps.store.has_keys()
+
+
+# Telling who asks -------------------------------------------------------------------------------
+
+
+async def authenticate(deps: Deps, text: object) -> Key:
+    """The key that a text is. Raises Unauthorized, in the same words whatever is wrong with it."""
+    now, read = deps.clock.now(), read_key(text)
+    if read is None:
+        raise Unauthorized
+    key_id, secret = read
+    found = await _known(deps, key_id, now)
+    digest = NOBODYS_DIGEST if found is None else found[1]
+    if not is_secret_of(digest, secret) or found is None or not found[0].counts(now):
+        raise Unauthorized
+    return await _noted(deps, *found, now)
+
+
+async def _known(deps: Deps, key_id: str, now: datetime) -> tuple[Key, str] | None:
+    """A key and its digest, as they were a moment ago. Unknown ones are not remembered: anybody can make up many."""
+    known = deps.known_keys.get(key_id)
+    if known is not None and timedelta() <= now - known[0] < KNOWN_FOR:
+        return known[1]
+    found = await deps.store.key(key_id)
+    if found is None:
+        deps.known_keys.pop(key_id, None)
+    else:
+        deps.known_keys[key_id] = (now, found)
+    return found
+
+
+async def _noted(deps: Deps, key: Key, digest: str, now: datetime) -> Key:
+    """Remember now and then that a key is in use, so that people see which are not. A store in trouble stops nobody."""
+    if key.last_used_at is not None and now - key.last_used_at < NOTE_EVERY:
+        return key
+    used = replace(key, last_used_at=now)
+    deps.known_keys[key.key_id] = (now, (used, digest))
+    with suppress(StoreError):
+        await deps.store.note_key_use(key.key_id, now)
+    return used
+
+
+# Session tokens ---------------------------------------------------------------------------------
+
+
+async def session_token(deps: Deps, owner: str, session_id: str, lifetime: object = TOKEN_LIFETIME) -> str:
+    """A text that lets its bearer reach this session and what hangs on it, for so long.
+
+    Raises SessionNotFound, SessionGone.
+    """
+    lives_for = check_ttl(lifetime, "lifetime") or TOKEN_LIFETIME
+    session = await deps.store.get(owner, session_id)
+    secret = await _signing_secret(deps)
+    return sign(new_token(owner, session.session_id, deps.clock.now() + lives_for, secret), secret)
+
+
+async def token_where_guarded(deps: Deps, owner: str, session_id: str) -> str | None:
+    """A token for a session's agent, where somebody has made keys; elsewhere it needs none."""
+    return await session_token(deps, owner, session_id) if await has_keys(deps) else None
+
+
+async def read_token(deps: Deps, text: object) -> SessionToken:
+    """What a session token says. Raises Unauthorized unless it is one of this store's and not past its time."""
+    secret = await _signing_secret(deps)
+    return verify(text, lambda secret_id: secret if secret_id == secret.secret_id else None, deps.clock.now())
+
+
+async def _signing_secret(deps: Deps) -> SigningSecret:
+    if deps.signing_secret is None:
+        proposed = SigningSecret(
+            secret_id=deps.entropy(SECRET_ID_BYTES).hex(),
+            value=deps.entropy(SIGNING_BYTES).hex(),
+            created_at=deps.clock.now(),
+        )
+        deps.signing_secret = await deps.store.signing_secret(proposed)
+    return deps.signing_secret
+
+
+async def reaches(deps: Deps, owner: str, token_session: str, ref: str) -> bool:
+    """Whether a token for one session reaches another: it is that session, or a descendant of it.
+
+    One that is not there is not reached, unless it was the token's own: nobody finds out what else there is. An id
+    that is spent may be another's name, so what counts is the id behind `ref`.
+    """
+    try:
+        session = await deps.store.get(owner, ref)
+    except NotFound:
+        return ref == token_session
+    if token_session in (session.session_id, session.parent_session_id, session.root_session_id):
+        return True
+    if session.depth < 3:  # its root and its parent are all its ancestors
+        return False
+    above = await deps.store.ancestors(owner, session.session_id)
+    return token_session in {ancestor.session_id for ancestor in above}

@@ -1,0 +1,79 @@
+"""What is registered in a store, as it was a moment ago.
+
+Agents are looked for all the time and by code that does not wait, so each process remembers what it read. A lease is
+judged by the store's clock whenever somebody looks: what has ended is not there, however long ago it was read. A name
+that is not known is looked for in the store once more.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from datetime import datetime, timedelta
+
+from moorage.core.errors import StoreError
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from moorage.core.agent import AgentDefinition
+    from moorage.core.registration import Registration
+    from moorage.core.tool import Tool
+    from moorage.ports import Clock, Store
+
+LOOK_EVERY = timedelta(seconds=1)
+
+
+class Registered:
+    """The registrations of one store."""
+
+    def __init__(self, store: Store, clock: Clock) -> None:
+        self._store, self._clock = store, clock
+        self._found: list[Registration] = []
+        self._looked_at: datetime | None = None
+
+    def live(self) -> list[Registration]:
+        """Those whose leases have not ended, as far as they are known here."""
+        if not self._found:
+            return []
+        now = self._clock.now()
+        return [each for each in self._found if each.lives(now)]
+
+    def agents(self) -> dict[str, AgentDefinition]:
+        """Registered agents and workers, by name."""
+        if not (live := self.live()):
+            return {}
+        from moorage.core.registration import agents_of
+
+        return agents_of(live)
+
+    def tools(self) -> dict[str, Tool]:
+        """Registered tools, by name."""
+        if not (live := self.live()):
+            return {}
+        from moorage.core.registration import tools_of
+
+        return tools_of(live)
+
+    async def look(self, *, unless_younger: timedelta = timedelta(0)) -> None:
+        """Read the store, unless that was done a moment ago."""
+        now = self._clock.now()
+        if self._looked_at is None or now - self._looked_at >= unless_younger:
+            self._found = await self._store.registrations(now)
+            self._looked_at = now
+
+    async def add(self, registration: Registration) -> None:
+        """Begin or renew a registration. Raises InvalidField if there are too many."""
+        from moorage.core.registration import check_room
+
+        await self.look()
+        check_room(registration, self._found)
+        await self._store.save_registration(registration, self._clock.now())
+        await self.look()
+
+    async def keep_looking(self) -> None:
+        """Look again and again, for a launcher: it has to know whose turns it may take."""
+        from asyncio import sleep
+
+        while True:
+            with suppress(StoreError):  # it is away; what is known ends with its lease
+                await self.look()
+            await sleep(LOOK_EVERY.total_seconds())

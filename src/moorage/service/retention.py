@@ -1,0 +1,213 @@
+"""Retention: what is old enough goes, tree by tree, and leaves a trace.
+
+How old that is the policy says, by state, or the hours that a caller names in its place. The
+store looks for what is past the shortest limit; each member of a tree is judged by its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Callable
+from datetime import datetime, timedelta
+
+from msgspec import Struct
+from msgspec.structs import asdict
+
+from moorage.core.errors import InvalidField
+from moorage.core.family import Tombstone
+from moorage.core.policy import NOT_BY_AGE, Limit, ResumePolicy, Retention, why_removable
+from moorage.core.session import OPEN_STATES, Phase, Session, State
+from moorage.ports import SweepDecision
+from moorage.service.approvals import expire_approvals
+from moorage.service.deps import Caller, Deps, Settings, stamp_of
+
+STEP = 50
+EXPIRED = "expired"
+BY_TTL = Limit(None, "ttl")
+States = tuple[str, ...] | list[str] | None
+
+
+class Removal(Tombstone, frozen=True, kw_only=True):
+    """A session that went or would go, and the limit it was past."""
+
+    last_activity_at: datetime
+    limit_seconds: float | None  # how long it was to be kept; None if a TTL ended: its own, or its root's
+    limit_from: str  # the setting that says so; `hours` if the caller did, `ttl` if a TTL ended
+
+
+class Cleanup(Struct, frozen=True, kw_only=True):
+    """What a cleanup took, or would take."""
+
+    removed: int
+    session_ids: list[str]
+    sessions: list[Removal]
+    dry_run: bool = False
+
+
+async def cleanup(
+    deps: Deps,
+    caller: Caller,
+    *,
+    hours: object = None,
+    states: States = None,
+    dry_run: bool = False,
+    progress: Callable[[int], None] | None = None,
+) -> Cleanup:
+    """Delete sessions untouched for as long as the policy says, or for so many hours, and those past their TTL.
+
+    A tree goes only when every member may: none that runs, is held or has an open approval.
+    """
+    gone: list[Removal] = []
+    async for some in cleanup_steps(deps, caller, hours=hours, states=states, dry_run=dry_run):
+        gone += some
+        if progress is not None:
+            progress(len(gone))
+    return Cleanup(removed=len(gone), session_ids=[each.session_id for each in gone], sessions=gone, dry_run=dry_run)
+
+
+async def cleanup_steps(
+    deps: Deps,
+    caller: Caller,
+    *,
+    hours: object = None,
+    states: States = None,
+    dry_run: bool = False,
+    by_itself: bool = False,
+) -> AsyncGenerator[list[Removal], None]:
+    """The same, telling after each step what it took: who stops in between knows what went.
+
+    A server that does so `by_itself`, without a person who asked, leaves open sessions alone in any state that the
+    policy does not name: nobody may lose suspended work because of a default.
+    """
+    stamp = stamp_of(deps, caller)
+    retention = _retention(deps.settings, hours, states, by_itself=by_itself)
+    before = retention.before(stamp.at)
+    await expire_approvals(deps, caller)  # as before every call: who waited for those is no longer in use
+    known: set[str] = set()
+    position: int | None = 0
+    while position is not None:
+        judge = _Judge(retention, stamp.at)
+        step = await deps.store.sweep(
+            caller.owner, judge, stamp, before=before, position=position, limit=STEP, dry_run=dry_run
+        )
+        yield [judge.removal(stone) for stone in step.gone if stone.session_id not in known]
+        if dry_run:
+            known.update(stone.session_id for stone in step.gone)  # children are met again after their parent
+        position = step.next
+
+
+def _retention(settings: Settings, hours: object, states: States, *, by_itself: bool) -> Retention:
+    """What the policy says; these hours in its place, if they are given."""
+    policy = settings.retention
+    by_hours = None if hours is None else Limit(_check_hours(hours), "hours")
+    kept: dict[str, Limit] = {state.value: NOT_BY_AGE for state in OPEN_STATES} if by_itself else {}
+    by_state = kept | {state: Limit(age, f"retention.ages.{state}") for state, age in policy.ages.items()}
+    return Retention(
+        limit=by_hours or Limit(policy.age, "retention.age"),
+        limits={} if by_hours else by_state,
+        states=_check_states(states),
+        waiting=_waiting_limit(settings.resume),
+    )
+
+
+def _waiting_limit(policy: ResumePolicy) -> Limit:
+    """How long work that waits for a person stays fresh: nothing younger is thrown away."""
+    if Phase.APPROVAL in policy.idle_limits:
+        return Limit(policy.idle_limits[Phase.APPROVAL], "resume.idle_limits.approval")
+    return Limit(policy.idle_limit, "resume.idle_limit")
+
+
+def _check_hours(hours: object) -> timedelta:
+    if isinstance(hours, bool) or not isinstance(hours, (int, float)) or not 0 <= hours <= 24 * 3650:
+        raise InvalidField("hours", f"is {hours!r}; give a number from 0")
+    return timedelta(hours=hours)
+
+
+def _check_states(states: States) -> frozenset[str] | None:
+    if states is None:
+        return None
+    unknown = [str(state) for state in states if state not in tuple(State)]
+    if unknown:
+        raise InvalidField("states", f"has {', '.join(unknown)}; use some of {', '.join(State)}")
+    return frozenset(states)
+
+
+# Judging ----------------------------------------------------------------------------------------
+
+
+def _whole_trees(retention: Retention, at: datetime) -> SweepDecision:
+    def decide(members: list[Session]) -> str | None:
+        if _is_past_ttl(members[0], at):
+            # An expired session takes its tree along, unless something in it is in use.
+            return None if any(member.is_in_use(at) for member in members) else EXPIRED
+        reasons = [why_removable(member, retention, at) for member in members]
+        return None if None in reasons else reasons[0]
+
+    return decide
+
+
+def _is_past_ttl(session: Session, at: datetime) -> bool:
+    return session.expires_at is not None and session.expires_at <= at
+
+
+class _Judge:
+    """The decision about whole trees, remembering those that it let go.
+
+    It may be asked again about a tree; the last word is the one that counted.
+    """
+
+    def __init__(self, retention: Retention, at: datetime) -> None:
+        self._decide, self._retention, self._at = _whole_trees(retention, at), retention, at
+        self._let_go: dict[str, Session] = {}
+
+    def __call__(self, members: list[Session]) -> str | None:
+        reason = self._decide(members)
+        if reason is not None:
+            self._let_go.update((member.session_id, member) for member in members)
+        return reason
+
+    def removal(self, stone: Tombstone) -> Removal:
+        """What went, with the limit it was past."""
+        session = self._let_go[stone.session_id]
+        limit = self._limit_passed(session, stone.reason)
+        return Removal(
+            **asdict(stone),
+            last_activity_at=session.last_activity_at,
+            limit_seconds=None if limit.age is None else limit.age.total_seconds(),
+            limit_from=limit.setting,
+        )
+
+    def _limit_passed(self, session: Session, reason: str) -> Limit:
+        return BY_TTL if reason == EXPIRED or _is_past_ttl(session, self._at) else self._retention.limit_on(session)
+
+
+# Times to live ----------------------------------------------------------------------------------
+
+LOOK_AGAIN = timedelta(seconds=1)  # another process may have set a TTL meanwhile
+
+
+async def expire_due(deps: Deps, caller: Caller) -> None:
+    """Delete what is past its TTL and close approvals whose time has run out, if it is time to look.
+
+    Every door calls this before it does anything else, so that nothing has to be running
+    for time to pass; it costs a comparison unless something is due.
+    """
+    now = deps.clock.now()
+    if now < deps.look_again_at:
+        return
+    due = await deps.store.next_expiry(caller.owner)
+    if due is not None and due <= now:
+        await _sweep_expired(deps, caller)
+        await expire_approvals(deps, caller)
+        due = await deps.store.next_expiry(caller.owner)
+    deps.look_again_at = now + LOOK_AGAIN
+    if due is not None and due > now:  # what is in use stays though it is due: who ends its use calls `expect_end` too
+        deps.expect_end(due)
+
+
+async def _sweep_expired(deps: Deps, caller: Caller) -> None:
+    stamp = stamp_of(deps, caller)
+    decide = _whole_trees(Retention(), stamp.at)
+    position: int | None = 0
+    while position is not None:
+        step = await deps.store.sweep(caller.owner, decide, stamp, before=None, position=position, limit=STEP)
+        position = step.next

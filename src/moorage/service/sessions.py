@@ -1,0 +1,392 @@
+"""Sessions: create, read, change, pause, pick up, close."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from datetime import datetime
+from typing import Any
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from moorage.core.context import check_ttl
+from moorage.core.entry import Entry, Kind
+from moorage.core.errors import (
+    AmbiguousReference,
+    EntryNotFound,
+    InvalidField,
+    OwnAncestor,
+    SessionCorrupt,
+    SessionNotFound,
+)
+from moorage.core.family import NewSession, born, forked
+from moorage.core.ids import MIN_PREFIX, check_label, check_session_id, check_session_name, looks_like_ref
+from moorage.core.query import Page, SessionQuery, check_numbers
+from moorage.core.session import (
+    BY_AGENT,
+    BY_PERSON,
+    Birth,
+    Change,
+    Hold,
+    Session,
+    Update,
+    View,
+    check_checkpoint,
+    check_metadata,
+    check_phase,
+    check_said,
+    check_text,
+)
+from moorage.core.window import WindowSize
+from moorage.service.context import read_context
+from moorage.service.conversation import add_entry, read_log, repair, session_with_window, window
+from moorage.service.deps import Caller, Deps, shown, stamp_of, with_what_follows
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from moorage.core.inbox import Item
+    from moorage.core.once import OnceKey
+
+MAX_PURPOSE = 4096
+MOST_HANDED_OVER = 1000  # as many as a family has open sessions
+WAITING = ("held", "waiting")  # of inbox items; whoever resumes most sessions need not load the rest about them
+
+
+class SessionRequest(Struct, frozen=True, kw_only=True):
+    """What whoever opens a session may choose, not yet checked."""
+
+    agent: str | None = None
+    name: str | None = None
+    purpose: str | None = None
+    metadata: dict[str, Any] | None = None
+    task_id: str | None = None
+    session_id: str | None = None
+    project_dir: str | None = None
+    ttl: object = None
+
+
+async def create_session(
+    deps: Deps, caller: Caller, request: SessionRequest, *, parent: str | None = None, once: OnceKey | None = None
+) -> Session:
+    """Open a new session, under `parent` if given; with `once`, unless that request was made before.
+
+    Raises ParentNotFound, IdTaken, NameTaken, FamilyLimit, or InvalidRequest; nothing is written then.
+    """
+    new, redacted = new_session(deps, caller, request)
+    if parent is not None and parent == new.session_id:
+        raise OwnAncestor(new.session_id)
+    stamp, limits = stamp_of(deps, caller), deps.settings.family
+
+    def decide(birth: Birth) -> Change:
+        change = born(new, birth, stamp, limits)
+        return change if once is None else once.on(change, new.session_id, stamp.at)
+
+    if once is None:
+        session = await deps.store.create(caller.owner, decide, parent=parent)
+    else:
+        session = await _made_once(deps, caller, once, lambda: deps.store.create(caller.owner, decide, parent=parent))
+    deps.expect_end(session.expires_at)
+    return replace(session, redacted=redacted) if redacted else session
+
+
+async def _made_once(deps: Deps, caller: Caller, once: OnceKey, make: Callable[[], Awaitable[Session]]) -> Session:
+    from moorage.service.once import done_once  # few requests come under a key
+
+    return await done_once(deps, caller, once, make, lambda ref: get_session(deps, caller, ref))
+
+
+def new_session(deps: Deps, caller: Caller, request: SessionRequest) -> tuple[NewSession, tuple[str, ...]]:
+    """A request for a session, checked; and the paths of secrets that were taken out of its metadata."""
+    name, purpose, metadata, task_id = request.name, request.purpose, request.metadata, request.task_id
+    agent, session_id, project_dir = request.agent, request.session_id, request.project_dir
+    lifetime = check_ttl(request.ttl)
+    cleaned, redacted = deps.redactor.clean(check_metadata(metadata)) if metadata is not None else ({}, ())
+    made = deps.new_id() if session_id is None else check_session_id(session_id)
+    new = NewSession(
+        session_id=made,
+        session_name=None if name is None else check_session_name(name),
+        task_id=None if task_id is None else check_label("task_id", task_id),
+        spare_task_id=made,
+        agent_name=None if agent is None else check_label("agent_name", agent),
+        purpose=None if purpose is None else check_text("purpose", purpose, MAX_PURPOSE),
+        project_dir=None if project_dir is None else check_label("project_dir", project_dir, 4096),
+        owner=caller.owner,
+        metadata=cleaned,
+        expires_at=None if lifetime is None else deps.clock.now() + lifetime,
+    )
+    return new, redacted
+
+
+async def get_session(deps: Deps, caller: Caller, ref: str, messages: int | None = None) -> Session:
+    """The session as it is, with so many of its last messages. Raises SessionNotFound, SessionGone, SessionCorrupt."""
+    if messages is not None:
+        if type(messages) is not int or messages < 1:
+            raise InvalidField("messages", f"is {messages!r}; give a whole number above 0")
+        return await session_with_window(deps, caller, ref, WindowSize(last=messages))
+    return shown(await deps.store.get(caller.owner, ref))
+
+
+async def resolve(deps: Deps, caller: Caller, ref: str) -> str:
+    """The id behind an id, a name, or a prefix of an id that fits only one session."""
+    try:
+        return (await deps.store.get(caller.owner, ref)).session_id
+    except SessionCorrupt:
+        return ref
+    except SessionNotFound:
+        found = await deps.store.match(caller.owner, ref, 11) if _may_be_prefix(ref) else []
+    if len(found) > 1:
+        raise AmbiguousReference(ref, found[:10], cut=len(found) > 10)
+    if not found:
+        raise SessionNotFound(ref)
+    return found[0]
+
+
+def _may_be_prefix(ref: str) -> bool:
+    return len(ref) >= MIN_PREFIX and looks_like_ref(ref)
+
+
+async def list_sessions(deps: Deps, caller: Caller, query: SessionQuery) -> Page[Session]:
+    """A page of sessions."""
+    page = await deps.store.find(caller.owner, await _with_ids(deps, caller, query))
+    return Page([shown(session) for session in page.items], page.next)
+
+
+async def _with_ids(deps: Deps, caller: Caller, query: SessionQuery) -> SessionQuery:
+    for name in ("parent", "root"):
+        if (ref := getattr(query, name)) is not None:
+            session = await deps.store.get(caller.owner, ref)
+            query = replace(query, **{name: session.session_id})
+    return query
+
+
+async def update_session(
+    deps: Deps,
+    caller: Caller,
+    ref: str,
+    *,
+    phase: str | None = None,
+    metadata: dict[str, Any] | None = None,
+    error: str | None = None,
+    resume_ready: bool | None = None,
+    version: int | None = None,
+    token: str | None = None,
+) -> Session:
+    """Change phase, metadata or readiness, or count an error; all of it or nothing."""
+    cleaned, redacted = deps.redactor.clean(check_metadata(metadata)) if metadata is not None else (None, ())
+    if resume_ready is not None and not isinstance(resume_ready, bool):
+        raise InvalidField("resume_ready", "must be true or false")
+    update = Update(
+        phase=None if phase is None else check_phase(phase),
+        metadata=cleaned,
+        error=None if error is None else check_said("error", error),
+        resume_ready=resume_ready,
+    )
+    stamp = stamp_of(deps, caller)
+    session = await _changed(deps, caller, ref, lambda view: view.session.update(update, stamp, token=token), version)
+    return replace(session, redacted=redacted) if redacted else session
+
+
+async def suspend_session(
+    deps: Deps,
+    caller: Caller,
+    ref: str,
+    *,
+    checkpoint: dict[str, Any] | None = None,
+    reason: str | None = None,
+    version: int | None = None,
+    token: str | None = None,
+) -> Session:
+    """Pause a session, keeping what its agent hands over. With the hold's token it is its agent who pauses."""
+    by = BY_PERSON if token is None else BY_AGENT
+    kept = None if checkpoint is None else check_checkpoint(checkpoint)
+    why = None if reason is None else check_text("reason", reason)
+    stamp = stamp_of(deps, caller)
+    return await _changed(
+        deps,
+        caller,
+        ref,
+        lambda view: view.session.suspend(stamp, checkpoint=kept, reason=why, by=by, token=token),
+        version,
+    )
+
+
+class ResumePacket(Struct, frozen=True, kw_only=True):
+    """All that whoever resumes a session needs to go on."""
+
+    session: Session
+    hold: Hold
+    checkpoint: dict[str, Any] | None
+    context: dict[str, Any]
+    messages: list[Entry]
+    inbox: list[Item]  # what waits for its next turn
+
+
+async def resume_session(
+    deps: Deps, caller: Caller, ref: str, *, holder: str | None = None, version: int | None = None
+) -> ResumePacket:
+    """Give the caller the session to drive, with all it needs to go on.
+
+    A tool call that a crash left without its result gets one that says so. What waits for a session
+    whose agent nobody can start is the caller's with this, and waits no more.
+    Raises SessionClosed if it is final, HeldByAnother if somebody else is driving it.
+    """
+    who = caller.holder if holder is None else check_label("holder", holder)
+    token, stamp = deps.new_token(), stamp_of(deps, caller)
+    change = await deps.store.apply(
+        caller.owner, ref, lambda view: view.session.resume(who, token, stamp), expected=version
+    )
+    session = change.session
+    assert session.hold is not None
+    if change.entries:  # somebody new: what the one before left undone is told; a holder asking again is at it still
+        await repair(deps, caller, session.session_id)
+    return ResumePacket(
+        session=shown(await deps.store.get(caller.owner, session.session_id)),
+        hold=session.hold,
+        checkpoint=await checkpoint_of(deps, caller, session),
+        context=await read_context(deps, caller, session.session_id),
+        messages=(await window(deps, caller, session.session_id, deps.settings.window)).items,
+        inbox=await _hand_over(deps, caller, session),
+    )
+
+
+async def _hand_over(deps: Deps, caller: Caller, session: Session) -> list[Item]:
+    """What waits for a session; its own turns get it, if it can have any."""
+    page = await deps.store.inbox(caller.owner, ref=session.session_id, states=WAITING, limit=MOST_HANDED_OVER)
+    if not page.items or session.launched or deps.can_start(session.agent_name):
+        return page.items
+    from moorage.core import work  # only whoever is called back needs it
+
+    ids, stamp = {item.item_id for item in page.items}, stamp_of(deps, caller)
+    await deps.store.apply(caller.owner, session.session_id, lambda view: work.handed_over(view, ids, stamp))
+    return page.items
+
+
+async def release_session(deps: Deps, caller: Caller, ref: str, *, token: str | None = None) -> Session:
+    """Give the hold up, so that others may resume."""
+    stamp = stamp_of(deps, caller)
+
+    def decide(view: View) -> Change:
+        return with_what_follows(view, view.session.release(stamp, token=token), stamp)
+
+    return await _changed(deps, caller, ref, decide)
+
+
+async def finalize_session(
+    deps: Deps,
+    caller: Caller,
+    ref: str,
+    outcome: str,
+    *,
+    summary: str | None = None,
+    version: int | None = None,
+    token: str | None = None,
+) -> Session:
+    """Close a session: completed, failed or abandoned."""
+    text = None if summary is None else check_text("summary", summary)
+    stamp = stamp_of(deps, caller)
+
+    def decide(view: View) -> Change:
+        change = view.session.finalize(outcome, stamp, summary=text, pending=view.pending, token=token)
+        return with_what_follows(view, change, stamp)
+
+    return await _changed(deps, caller, ref, decide, version)
+
+
+async def _changed(
+    deps: Deps, caller: Caller, ref: str, decide: Callable[[View], Change], version: int | None = None
+) -> Session:
+    session = (await deps.store.apply(caller.owner, ref, decide, expected=version)).session
+    if session.expires_at is not None and session.expires_at <= deps.clock.now():
+        deps.expect_end(session.expires_at)  # it was kept while in use; that may have ended now
+    return shown(session)
+
+
+# Forks and checkpoints --------------------------------------------------------------------------
+
+
+async def fork_session(
+    deps: Deps,
+    caller: Caller,
+    ref: str,
+    request: SessionRequest,
+    *,
+    at: int | None = None,
+    once: OnceKey | None = None,
+) -> Session:
+    """Start a new session from entry `at` of another, without copying what came before."""
+    if at is not None and (type(at) is not int or at < 1):
+        raise InvalidField("at", f"is {at!r}; give an entry's number, from 1")
+    new, redacted = new_session(deps, caller, request)
+    stamp = stamp_of(deps, caller)
+
+    def decide(source: Session, upto: int, checkpoint: int | None) -> Change:
+        change = forked(source, upto, checkpoint, new, stamp)
+        return change if once is None else once.on(change, new.session_id, stamp.at)
+
+    if once is None:
+        session = await deps.store.fork(caller.owner, ref, at, decide)
+    else:
+        session = await _made_once(deps, caller, once, lambda: deps.store.fork(caller.owner, ref, at, decide))
+    deps.expect_end(session.expires_at)
+    return replace(session, redacted=redacted) if redacted else session
+
+
+class Checkpoint(Struct, frozen=True, kw_only=True):
+    """State an agent handed over."""
+
+    number: int
+    at: datetime
+    by: str | None
+    checkpoint: dict[str, Any]
+
+
+async def save_checkpoint(
+    deps: Deps,
+    caller: Caller,
+    ref: str,
+    checkpoint: dict[str, Any],
+    *,
+    token: str | None = None,
+    once: OnceKey | None = None,
+) -> Checkpoint:
+    """Keep a checkpoint without pausing."""
+    kept, stamp = check_checkpoint(checkpoint), stamp_of(deps, caller)
+    entry = await add_entry(
+        deps, caller, ref, lambda view: view.session.save_checkpoint(kept, stamp, token=token), once, stamp.at
+    )
+    return _as_checkpoint(entry)
+
+
+async def checkpoint_of(deps: Deps, caller: Caller, session: Session) -> dict[str, Any] | None:
+    """The newest checkpoint's state, or None."""
+    if session.last_checkpoint is None:
+        return None
+    return (await get_checkpoint(deps, caller, session.session_id, session.last_checkpoint)).checkpoint
+
+
+async def get_checkpoint(deps: Deps, caller: Caller, ref: str, number: int | None = None) -> Checkpoint:
+    """One checkpoint by its entry's number, or the newest. Raises EntryNotFound."""
+    check_numbers(number)
+    session = await deps.store.get(caller.owner, ref)
+    wanted = session.last_checkpoint if number is None else number
+    entries: list[Entry] = []
+    if wanted is not None:
+        entries = await deps.store.log(caller.owner, ref, after=wanted - 1, before=wanted + 1, limit=1)
+    if not entries or entries[0].kind != Kind.CHECKPOINT:
+        raise EntryNotFound(session.session_id, wanted, session.last_entry, "checkpoint")
+    return _as_checkpoint(entries[0])
+
+
+async def list_checkpoints(
+    deps: Deps, caller: Caller, ref: str, *, before: int | None = None, limit: int = 100
+) -> Page[Checkpoint]:
+    """Checkpoints, newest first; `next` goes into `before`."""
+    page = await read_log(
+        deps, caller, ref, before=before, limit=limit, kinds=(Kind.CHECKPOINT.value,), newest_first=True
+    )
+    return Page([_as_checkpoint(entry) for entry in page.items], page.next)
+
+
+def _as_checkpoint(entry: Entry) -> Checkpoint:
+    data = entry.data or {}
+    return Checkpoint(number=entry.number, at=entry.at, by=entry.by, checkpoint=data.get("checkpoint", {}))

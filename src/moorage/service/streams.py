@@ -1,0 +1,270 @@
+"""Streams for many readers: what is stored after each one's cursor, then what comes.
+
+A hub for each owner reads the feed once for all of them, and hands every reader what concerns it. What
+is handed over is a hint: a reader goes by the numbers, and reads from the store whatever is missing. So
+a wake-up that is lost or late costs a read, never an event; and a slow reader keeps a page, not more.
+
+A module of its own, because it needs an event loop: commands and hooks never load it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from math import ceil
+
+from msgspec.structs import replace
+
+from moorage.core.event import SESSION_DELETED, Event
+from moorage.core.query import check_numbers
+from moorage.service.conversation import LOOK_AGAIN, PAGE, check_feed_cursor, session_page
+from moorage.service.deps import Caller, Deps
+from moorage.service.retention import expire_due
+
+log = logging.getLogger(__name__)
+
+GRID = 0.25  # seconds: timers of many quiet streams end together, so that the loop wakes up less often
+SPACING = 0.01  # seconds between two looks at a busy store: what comes in between is handed over together
+
+Render = Callable[[Event], bytes]
+ReadPage = Callable[[int], Awaitable[list[Event]]]
+Wants = Callable[[Event], bool]
+
+
+class Told:
+    """An event on its way to its readers. Each rendering is made once, however many there are."""
+
+    __slots__ = ("_rendered", "event", "follows")
+
+    def __init__(self, event: Event, follows: int) -> None:
+        """`follows` is the newest number before it: who has not come that far misses something."""
+        self.event, self.follows = event, follows
+        self._rendered: dict[Render, bytes] = {}
+
+    def rendered(self, render: Render) -> bytes:
+        """The event in somebody's words."""
+        known = self._rendered.get(render)
+        if known is None:
+            known = self._rendered[render] = render(self.event)
+        return known
+
+
+class Stream:
+    """One reader's way through the events: read what is stored after the cursor, wait to be woken, repeat."""
+
+    __slots__ = ("__weakref__", "_handed", "_is_behind", "_read", "_waiter", "_wants", "after", "ended", "session_id")
+
+    def __init__(
+        self, read: ReadPage, after: int, *, session_id: str | None = None, wants: Wants | None = None
+    ) -> None:
+        self.after, self.session_id = after, session_id
+        self.ended = False  # nothing more will come
+        self._read, self._wants = read, wants
+        self._handed: list[Told] = []
+        self._is_behind = True  # the store may have what was not handed over
+        self._waiter: asyncio.Future[None] | None = None
+
+    async def next(self, within: float) -> list[Told]:
+        """What comes next, a page at most; nothing if time is up or the stream has ended."""
+        loop = asyncio.get_running_loop()
+        until = loop.time() + within
+        while not self.ended and (left := until - loop.time()) > 0:
+            is_current = not self._is_behind and not self._handed
+            if is_current and not await self._is_woken(left):
+                return []
+            told, wants = await self._more(), self._wants
+            if wanted := told if wants is None else [each for each in told if wants(each.event)]:
+                return wanted
+        return []
+
+    def hand(self, told: list[Told]) -> None:
+        """Here is what came; whoever does not take it in time reads it from the store."""
+        if len(self._handed) + len(told) <= PAGE:
+            self._handed += told
+        else:
+            self._handed, self._is_behind = [], True
+        self._wake()
+
+    def look(self) -> None:
+        """Read the store: something has happened."""
+        self._is_behind = True
+        self._wake()
+
+    def stop(self) -> None:
+        """Nobody reads any more, or nothing more is to be told."""
+        self.ended = True
+        self._wake()
+
+    async def _more(self) -> list[Told]:
+        handed, self._handed = self._handed, []
+        if not self._is_behind and (fresh := self._following(handed)):
+            return fresh
+        if not self._is_behind:
+            return []
+        self._is_behind = False  # before reading: what is missed meanwhile counts again
+        events = await self._read(self.after)
+        self._is_behind = self._is_behind or len(events) >= PAGE
+        told = [Told(event, 0) for event in events]
+        if events:
+            self.after = events[-1].id
+            self.ended = self.ended or (self.session_id is not None and events[-1].type == SESSION_DELETED)
+        return told
+
+    def _following(self, handed: list[Told]) -> list[Told]:
+        """Of what was handed over, what comes right after the cursor; a gap makes us look into the store."""
+        fresh: list[Told] = []
+        for told in handed:
+            if told.follows > self.after:
+                self._is_behind = True
+                break
+            if told.event.id > self.after:
+                self.after = told.event.id
+                fresh.append(told)
+        return fresh
+
+    async def _is_woken(self, within: float) -> bool:
+        loop = asyncio.get_running_loop()
+        self._waiter = loop.create_future()
+        timer = loop.call_at(ceil((loop.time() + within) / GRID) * GRID, self._wake)
+        try:
+            await self._waiter
+        finally:
+            timer.cancel()
+            self._waiter = None
+        return self._is_behind or bool(self._handed) or self.ended
+
+    def _wake(self) -> None:
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(None)
+
+
+class Hub:
+    """Reads the feed of one owner for all who follow it. At work as long as anybody does."""
+
+    def __init__(self, deps: Deps, owner: str) -> None:
+        self._deps, self._owner = deps, owner
+        self._by_session: dict[str, set[Stream]] = {}
+        self._of_all: set[Stream] = set()
+        self._cursor: int | None = None  # everything up to here was handed over
+        self._task: asyncio.Task[None] | None = None
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether nobody follows."""
+        return not self._of_all and not self._by_session
+
+    async def session(self, caller: Caller, ref: str, after: int | None, wants: Wants | None = None) -> Stream:
+        """Follow one session; from its end, if no cursor is given."""
+        check_numbers(after)
+        deps, session = self._deps, await self._deps.store.get(caller.owner, ref)
+        session_id = session.session_id
+
+        async def read(after: int) -> list[Event]:
+            return await session_page(deps, caller, session_id, after)
+
+        cursor = session.last_entry if after is None else after
+        return await self._joined(Stream(read, cursor, session_id=session_id, wants=wants))
+
+    async def everything(self, caller: Caller, after: int | None, wants: Wants | None = None) -> Stream:
+        """Follow all sessions of the owner."""
+        deps = self._deps
+        cursor = await deps.store.feed_end(caller.owner) if after is None else after
+        check_feed_cursor(cursor)
+
+        async def read(after: int) -> list[Event]:
+            return await deps.store.feed(caller.owner, after, PAGE)
+
+        return await self._joined(Stream(read, cursor, wants=wants))
+
+    async def _joined(self, stream: Stream) -> Stream:
+        """From now on nothing goes unnoticed: what came before, the stream finds in the store."""
+        self._place(stream).add(stream)
+        if self._cursor is None:
+            try:
+                end = await self._deps.store.feed_end(self._owner)
+            except BaseException:
+                self.leave(stream)
+                raise
+            if self._cursor is None:
+                self._cursor = end
+                self._task = asyncio.create_task(self._run(), name=f"moorage-hub-{self._owner}")
+        return stream
+
+    def _place(self, stream: Stream) -> set[Stream]:
+        if stream.session_id is None:
+            return self._of_all
+        return self._by_session.setdefault(stream.session_id, set())
+
+    def leave(self, stream: Stream) -> None:
+        """Follow no longer."""
+        place = self._place(stream)
+        place.discard(stream)
+        if not place and stream.session_id is not None:
+            del self._by_session[stream.session_id]
+        if self.is_idle:
+            self.close()
+
+    def close(self) -> None:
+        """End all streams, and the work for them."""
+        for stream in (*self._of_all, *(each for some in self._by_session.values() for each in some)):
+            stream.stop()
+        task, self._task, self._cursor = self._task, None, None
+        if task is not None:
+            task.cancel()
+
+    async def _run(self) -> None:
+        loop = asyncio.get_running_loop()
+        while True:
+            began = loop.time()
+            try:
+                await self._look_and_wait()
+            except Exception:
+                log.exception("the events of %s cannot be read; trying again", self._owner)
+                await asyncio.sleep(LOOK_AGAIN)
+            await asyncio.sleep(max(0.0, SPACING - (loop.time() - began)))
+
+    async def _look_and_wait(self) -> None:
+        """Look; wait for the store's pulse, for a second at most: it may get lost. Time passes meanwhile."""
+        seen = self._deps.store.pulse()
+        if await self._look():
+            return
+        await expire_due(self._deps, Caller(owner=self._owner, by="moorage", interface="rest"))
+        await self._deps.store.wait(seen, LOOK_AGAIN)
+
+    async def _look(self) -> bool:
+        """Hand over what has come; whether there is more."""
+        assert self._cursor is not None
+        before = self._cursor
+        events = await self._deps.store.feed(self._owner, before, PAGE)
+        if events:
+            self._cursor = events[-1].id
+            self._tell_followers_of_all(events, before)
+            self._tell_followers_of_one(events)
+        return len(events) >= PAGE
+
+    def _tell_followers_of_all(self, events: list[Event], before: int) -> None:
+        if not self._of_all:
+            return
+        told = []
+        for event in events:
+            told.append(Told(event, before))
+            before = event.id
+        for stream in self._of_all:
+            stream.hand(told)
+
+    def _tell_followers_of_one(self, events: list[Event]) -> None:
+        concerned: dict[str, list[Told]] = {}
+        for event in events:
+            if event.session_id not in self._by_session:
+                continue
+            told = concerned.setdefault(event.session_id, [])
+            if event.type == SESSION_DELETED:
+                for stream in self._by_session[event.session_id]:
+                    stream.look()  # its last event, by the number each has come to
+            else:
+                number = event.data["number"]
+                told.append(Told(replace(event, id=number), number - 1))
+        for session_id, told in concerned.items():
+            for stream in self._by_session[session_id]:
+                stream.hand(told)

@@ -1,0 +1,153 @@
+"""Export: whole sessions as JSON lines, and as Markdown for people.
+
+One line says what the file is, then for each session its head, its entries, context and
+approvals, and a line that counts them: a file that was cut short is noticed. Secrets in
+tool inputs are redacted on the way out. `importing` reads these lines.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterator
+from datetime import datetime
+from typing import Any
+
+import msgspec
+from msgspec.structs import replace
+
+from moorage.core.bundle import Bundle, as_restored
+from moorage.core.codec import encode_text
+from moorage.core.entry import Entry, Kind
+from moorage.core.errors import utc_text
+from moorage.core.session import Session
+from moorage.service.deps import Caller, Deps
+from moorage.service.family import MAX_TREE
+
+FORMAT = 1
+PAGE = 500
+
+
+async def export_lines(deps: Deps, caller: Caller, ref: str, *, tree: bool = False) -> AsyncIterator[str]:
+    """A session (with its tree) as JSON lines; importing them gives the same again."""
+    root = await deps.store.get(caller.owner, ref)
+    sessions = await deps.store.tree(caller.owner, root.session_id, MAX_TREE) if tree else [root]
+    yield first_line()
+    for session in sessions:
+        async for line in _session_lines(deps, caller, session):
+            yield line
+
+
+def first_line() -> str:
+    """What says that these are lines of ours."""
+    return encode_text({"type": "moorage", "format": FORMAT})
+
+
+def bundle_lines(bundle: Bundle) -> Iterator[str]:
+    """A session that was read from lines, as lines again."""
+    yield _head_line(bundle.session)
+    for entry in bundle.entries:
+        yield encode_text({"type": "entry", "entry": entry})
+    yield from _last_lines(bundle, len(bundle.entries))
+
+
+def _head_line(session: Session) -> str:
+    """The head as it will come in: without what a launcher has to do with it here."""
+    head = replace(as_restored(session, session.owner), hold=None, redacted=())
+    return encode_text({"type": "session", "session": msgspec.to_builtins(head)})
+
+
+def _last_lines(bundle: Bundle, entries: int) -> Iterator[str]:
+    for key, item in sorted(bundle.context.items()):  # stores keep them in orders of their own
+        yield encode_text({"type": "context", "key": key, "item": item})
+    for approval in bundle.approvals:
+        yield encode_text({"type": "approval", "approval": approval})
+    yield encode_text({"type": "end", "session_id": bundle.session.session_id, "entries": entries})
+
+
+async def _session_lines(deps: Deps, caller: Caller, session: Session) -> AsyncIterator[str]:
+    whole = await _without_entries(deps, caller, session.session_id)
+    yield _head_line(whole.session)
+    count = 0
+    async for entry in _entries(deps, caller, whole.session):
+        yield encode_text({"type": "entry", "entry": _without_secrets(deps, entry)})
+        count += 1
+    for line in _last_lines(whole, count):
+        yield line
+
+
+async def _without_entries(deps: Deps, caller: Caller, session_id: str) -> Bundle:
+    """Head, context and approvals of one instant: read again if something changed meanwhile."""
+    store, owner = deps.store, caller.owner
+    head = await store.get(owner, session_id)
+    while True:
+        context = await store.context(owner, session_id, deps.clock.now())
+        approvals = await store.approvals(owner, ref=session_id, pending_only=False, limit=MAX_TREE)
+        before, head = head, await store.get(owner, session_id)
+        if (head.version, head.context_version) == (before.version, before.context_version):
+            return Bundle(session=head, entries=[], context=context, approvals=approvals)
+
+
+async def _entries(deps: Deps, caller: Caller, session: Session) -> AsyncIterator[Entry]:
+    after = 0
+    while after < session.last_entry:  # the head was read first: what is appended meanwhile is left out
+        page = await deps.store.log(
+            caller.owner, session.session_id, after=after, before=session.last_entry + 1, limit=PAGE
+        )
+        if not page:
+            return
+        for entry in page:
+            yield entry
+        after = page[-1].number
+
+
+def _without_secrets(deps: Deps, entry: Entry) -> Entry:
+    if not isinstance(entry.content, list):
+        return entry
+    return replace(entry, content=deps.redactor.clean({"parts": entry.content})[0]["parts"])
+
+
+# Markdown ---------------------------------------------------------------------------------------
+
+
+async def export_markdown(deps: Deps, caller: Caller, ref: str, *, tree: bool = False) -> AsyncIterator[str]:
+    """A session (with its tree) as pages to read."""
+    root = await deps.store.get(caller.owner, ref)
+    for session in await deps.store.tree(caller.owner, root.session_id, MAX_TREE) if tree else [root]:
+        async for part in _page(deps, caller, session):
+            yield part
+
+
+async def _page(deps: Deps, caller: Caller, session: Session) -> AsyncIterator[str]:
+    yield f"# {session.session_name or session.session_id}\n"
+    facts = (
+        ("Session", session.session_id),
+        ("Agent", session.agent_name),
+        ("Task", session.task_id),
+        ("State", session.state.value),
+        ("Phase", session.phase.value),
+        ("Created", utc_text(session.created_at)),
+        ("Summary", session.summary),
+    )
+    yield "\n".join(f"- **{name}**: {value}" for name, value in facts if value) + "\n"
+    async for entry in _entries(deps, caller, session):
+        yield _markdown(_without_secrets(deps, entry))
+
+
+def _markdown(entry: Entry) -> str:
+    when = _minutes(entry.at)
+    if entry.kind != Kind.MESSAGE:
+        return f"*{entry.number} · {when} · {entry.kind}: {encode_text(entry.data or {})}*\n"
+    parts = entry.content if isinstance(entry.content, list) else [{"type": "text", "text": entry.content}]
+    return f"## {entry.number} · {entry.role} · {when}\n\n" + "\n\n".join(map(_markdown_part, parts)) + "\n"
+
+
+def _markdown_part(part: dict[str, Any]) -> str:
+    if part.get("type") == "text":
+        return str(part["text"])
+    return f"```json\n{encode_text(part)}\n```"
+
+
+def _minutes(at: datetime) -> str:
+    return utc_text(at.replace(microsecond=0))
+
+
+FORMATS = {"jsonl": export_lines, "markdown": export_markdown}

@@ -1,0 +1,301 @@
+"""Turns: what a launcher asks and reports. The same object whether it speaks to the store or to a server.
+
+Every report carries the turn and its epoch, and is refused with TurnLost once somebody else
+has the turn. Each may be repeated: an answer that got lost on the way is asked for again.
+"""
+
+from __future__ import annotations
+
+import logging
+from datetime import datetime, timedelta
+from functools import partial
+from hashlib import sha256
+from itertools import takewhile
+from typing import Any
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from moorage.core import work
+from moorage.core.approval import Approval
+from moorage.core.entry import Kind, check_messages
+from moorage.core.errors import NotFound, SessionCorrupt, StoreError
+from moorage.core.ids import uuid8
+from moorage.core.session import (
+    Change,
+    Session,
+    Stamp,
+    Update,
+    check_checkpoint,
+    check_metadata,
+    check_phase,
+    check_said,
+)
+from moorage.core.turn import LEASE, LOST_AFTER, Launcher, Retry, Turn
+from moorage.core.work import Claim, TurnEnd, fence
+from moorage.ports import Claimed, Decision
+from moorage.service.context import read_context
+from moorage.service.conversation import repair, window
+from moorage.service.deps import Caller, Deps, stamp_of
+from moorage.service.sessions import checkpoint_of
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from moorage.service.words import Words
+
+log = logging.getLogger(__name__)
+
+EXPIRE_EVERY = timedelta(milliseconds=200)
+LOOK_FOR_OWNERS = timedelta(milliseconds=50)
+EXPIRE_AT_ONCE = 50  # sessions a claim looks at for what time has done
+DOUBTFUL = 100  # entries to look through for a report of which nobody knows whether it was taken
+
+
+class Given(Struct, frozen=True, kw_only=True):
+    """A turn with all that an agent needs to go on."""
+
+    claimed: Claimed
+    history: list[dict[str, Any]]
+    checkpoint: dict[str, Any] | None
+    context: dict[str, Any]
+    token: str | None = None  # with which the agent may act for its session, where access is guarded
+
+
+class TurnDesk:
+    """A launcher's way to turns, on a store of its own."""
+
+    def __init__(
+        self,
+        deps: Deps,
+        *,
+        lease: timedelta = LEASE,
+        lost_after: timedelta = LOST_AFTER,
+        tokens: bool = False,
+        words: Words | None = None,
+    ) -> None:
+        """With `tokens`, agents get one for their session if there are keys: they speak to a server.
+
+        `words` is where others hear what agents are just saying.
+        """
+        self._deps, self._lease, self._lost_after, self._tokens = deps, lease, lost_after, tokens
+        self._words = words
+        self._expire_at = self._owners_at = deps.clock.now()
+        self._owners: tuple[str, ...] = ()
+
+    async def register(self, launcher: Launcher) -> bool:
+        """Say that this launcher is there, or still there; whether it is to drain."""
+        kept = await self._deps.store.save_launcher(replace(launcher, seen_at=self._deps.clock.now()))
+        return kept.drain
+
+    async def claim(
+        self,
+        launcher_id: str,
+        owners: tuple[str, ...],
+        agents: dict[str, Retry],
+        *,
+        full: tuple[str, ...] = (),
+        root: str | None = None,
+    ) -> Claimed | None:
+        """The next turn, if there is one: of these owners, or of all if none is named.
+
+        Now and then, what time has done meanwhile is seen to first.
+        """
+        now = self._deps.clock.now()
+        if now >= self._expire_at:
+            self._expire_at = now + EXPIRE_EVERY
+            await self.expire()
+        wish = Claim(launcher_id=launcher_id, lease=self._lease, lost_after=self._lost_after, retries=agents)
+        stamp = stamp_of(self._deps, Caller(by=f"launcher:{launcher_id}", interface="launcher"))
+        whose = owners or await self._all_owners(now)
+        return await self._deps.store.claim(whose, tuple(agents), wish, stamp, full=full, root=root)
+
+    async def _all_owners(self, now: datetime) -> tuple[str, ...]:
+        """Every owner there is, as of a moment ago."""
+        if now >= self._owners_at:
+            self._owners_at = now + LOOK_FOR_OWNERS
+            self._owners = tuple(await self._deps.store.owners())
+        return self._owners
+
+    async def given(self, claimed: Claimed) -> Given:
+        """All that the agent of a claimed turn needs to go on."""
+        caller, session_id = _caller(claimed.owner, claimed.turn), claimed.session.session_id
+        if claimed.turn.cut_off:
+            await repair(self._deps, caller, session_id)
+        return Given(
+            claimed=claimed,
+            history=[] if _is_first_word(claimed) else await self._history(caller, claimed),
+            checkpoint=await checkpoint_of(self._deps, caller, claimed.session),
+            context=await read_context(self._deps, caller, session_id) if claimed.session.context_version else {},
+            token=await self._token(claimed) if self._tokens else None,
+        )
+
+    async def _token(self, claimed: Claimed) -> str | None:
+        from moorage.service.keys import token_where_guarded
+
+        return await token_where_guarded(self._deps, claimed.owner, claimed.session.session_id)
+
+    async def _history(self, caller: Caller, claimed: Claimed) -> list[dict[str, Any]]:
+        """What was said before, apart from what the turn is about."""
+        messages = await window(self._deps, caller, claimed.session.session_id, self._deps.settings.window)
+        new = {item.entry for item in claimed.items}
+        return [{"role": each.role, "content": each.content} for each in messages.items if each.number not in new]
+
+    async def expire(self) -> int:
+        """Give out again what was not started, give up what fell silent; how many sessions that concerned."""
+        now = self._deps.clock.now()
+        due = await self._deps.store.overdue(now, EXPIRE_AT_ONCE)
+        for owner, session_id in due:
+            stamp = stamp_of(self._deps, Caller(owner=owner, by="moorage", interface="launcher"))
+            try:
+                await self._deps.store.apply(owner, session_id, partial(work.expired, stamp=stamp))
+            except NotFound:
+                continue
+            except SessionCorrupt as error:  # one that cannot be read must not keep the others waiting
+                log.warning("%s", error.message)
+        return len(due)
+
+    async def started(self, owner: str, turn: Turn) -> None:
+        """The agent is about to be started."""
+        stamp = self._stamp(owner, turn)
+        await self._apply(owner, turn, lambda view: work.started(view, turn.turn_id, turn.epoch, stamp))
+        self._is_kept_now(owner, turn)  # what a turn before was cut off in
+
+    async def renew(self, owner: str, turn: Turn) -> Turn:
+        """The launcher is at it; the turn as it is now: somebody may want it stopped."""
+        stamp = self._stamp(owner, turn)
+        change = await self._apply(owner, turn, lambda view: work.renewed(view, turn.turn_id, turn.epoch, stamp))
+        return change.turns[0]
+
+    async def is_unwanted(self, owner: str, turn: Turn) -> bool:
+        """Whether somebody wants the turn to stop, or it is gone; False if that cannot be told now."""
+        try:
+            return (await self._deps.store.find_turn(owner, turn.turn_id)).stop_requested
+        except NotFound:
+            return True
+        except StoreError:
+            return False
+
+    async def adopt(self, owner: str, turn: Turn, launcher_id: str) -> Turn:
+        """Go on with a turn of a former life of this launcher, under a new epoch."""
+        stamp, former = self._stamp(owner, turn), turn.launcher_id
+        change = await self._apply(
+            owner, turn, lambda view: work.adopted(view, turn.turn_id, turn.epoch, launcher_id, stamp, former=former)
+        )
+        return change.turns[0]
+
+    async def speak(self, owner: str, turn: Turn, text: str) -> None:
+        """Show what the agent is just saying to whoever watches; it is not kept."""
+        if self._words is not None:
+            self._words.add(owner, turn.session_id, text)
+
+    def _is_kept_now(self, owner: str, turn: Turn) -> None:
+        if self._words is not None:
+            self._words.over(owner, turn.session_id)
+
+    async def say(self, owner: str, turn: Turn, messages: object) -> None:
+        """Keep what the agent said."""
+        await self._deps.store.append(
+            owner, turn.session_id, check_messages(messages), self._stamp(owner, turn), token=fence(turn)
+        )
+        self._is_kept_now(owner, turn)
+
+    async def update(
+        self,
+        owner: str,
+        turn: Turn,
+        *,
+        phase: object = None,
+        metadata: dict[str, Any] | None = None,
+        error: str | None = None,
+        since: int | None = None,
+    ) -> Session:
+        """Keep what the agent says of itself; with `since`, unless the log has it after that entry already."""
+        cleaned = None if metadata is None else self._deps.redactor.clean(check_metadata(metadata))[0]
+        update = Update(
+            phase=None if phase is None else check_phase(phase),
+            metadata=cleaned,
+            error=None if error is None else check_said("error", error),
+        )
+        stamp = self._stamp(owner, turn)
+        kind, told = (Kind.METADATA, {"metadata": cleaned}) if cleaned else (Kind.ERROR, {"error": update.error})
+        if since is not None and await self._is_kept(owner, turn, kind, told, since):
+            return await self._deps.store.get(owner, turn.session_id)
+        change = await self._apply(owner, turn, lambda view: view.session.update(update, stamp, token=fence(turn)))
+        return change.session
+
+    async def checkpoint(self, owner: str, turn: Turn, state: object, *, since: int | None = None) -> Session:
+        """Keep a checkpoint of the agent's; with `since`, unless the log has it after that entry already."""
+        kept, stamp = check_checkpoint(state), self._stamp(owner, turn)
+        if since is not None and await self._is_kept(owner, turn, Kind.CHECKPOINT, {"checkpoint": kept}, since):
+            return await self._deps.store.get(owner, turn.session_id)
+        change = await self._apply(
+            owner, turn, lambda view: view.session.save_checkpoint(kept, stamp, token=fence(turn))
+        )
+        return change.session
+
+    async def _is_kept(self, owner: str, turn: Turn, kind: Kind, data: dict[str, Any], since: int) -> bool:
+        """Whether something of this turn is in the log after an entry: its answer may have got lost on the way."""
+        kinds = (Kind.TURN_STARTED.value, kind.value)
+        log = await self._deps.store.log(
+            owner, turn.session_id, after=since, kinds=kinds, newest_first=True, limit=DOUBTFUL
+        )
+        of_turn = takewhile(lambda entry: entry.kind == kind, log)
+        return any(entry.data == data for entry in of_turn)
+
+    async def request_approval(
+        self, owner: str, turn: Turn, question: str, *, key: str | None = None, **options: Any
+    ) -> Approval:
+        """Ask a person in the agent's name; asked again with the same key, the same approval answers."""
+        from moorage.service.approvals import request_approval
+
+        approval_id = None if key is None else uuid8(sha256(f"{turn.turn_id} {key}".encode()).digest())
+        caller = _caller(owner, turn)
+        return await request_approval(
+            self._deps, caller, turn.session_id, question, approval_id=approval_id, token=fence(turn), **options
+        )
+
+    async def approval(self, owner: str, approval_id: str) -> Approval:
+        """An approval as it stands."""
+        return await self._deps.store.approval(owner, approval_id)
+
+    async def finish(self, owner: str, turn: Turn, end: TurnEnd) -> Session:
+        """The turn is over: all of it is kept, settled and called back at once."""
+        stamp = self._stamp(owner, turn)
+        change = await self._apply(owner, turn, lambda view: work.finished(view, turn.turn_id, turn.epoch, end, stamp))
+        self._is_kept_now(owner, turn)
+        return change.session
+
+    async def release(self, owner: str, turn: Turn) -> None:
+        """Give a turn back unfinished, for whoever comes next."""
+        stamp = self._stamp(owner, turn)
+        await self._apply(owner, turn, lambda view: work.released(view, turn.turn_id, turn.epoch, stamp))
+        self._is_kept_now(owner, turn)
+
+    async def waiting(self, launcher_id: str) -> set[str]:
+        """Turns that wait for a sync child, and need no slot meanwhile."""
+        return set(await self._deps.store.waiting_turns(launcher_id))
+
+    def pulse(self) -> int:
+        """Changes when there may be something new."""
+        return self._deps.store.pulse()
+
+    async def wait(self, seen: int, timeout: float) -> None:
+        """Until there may be something new, or time is up."""
+        await self._deps.store.wait(seen, timeout)
+
+    async def _apply(self, owner: str, turn: Turn, decide: Decision) -> Change:
+        return await self._deps.store.apply(owner, turn.session_id, decide, turn=turn.turn_id)
+
+    def _stamp(self, owner: str, turn: Turn) -> Stamp:
+        return stamp_of(self._deps, _caller(owner, turn))
+
+
+def _is_first_word(claimed: Claimed) -> bool:
+    """Whether the session was opened with what the turn is about, and its log has nothing else."""
+    session, items = claimed.session, claimed.items
+    born_with_it = bool(items) and items[0].created_at == session.created_at
+    return born_with_it and session.last_entry == len(items) + 1
+
+
+def _caller(owner: str, turn: Turn) -> Caller:
+    return Caller(owner=owner, by=turn.agent_name, interface="launcher", holder=f"launcher:{turn.launcher_id}")

@@ -1,0 +1,1292 @@
+"""Sessions in memory: gone with the process, and the model every other store is compared with.
+
+Everything is kept as JSON and read back anew for every answer, so nobody reaches into
+the store through a value given in or handed out. One lock guards it all. A method
+first decides and checks, then writes, so an error leaves everything as it was. No
+coroutine suspends, except `wait` inside a running event loop.
+
+Entries live in segments, one for each session, named by the session's serial number. A
+fork reads (segment, up to) of those before it, then its own; an entry goes when no
+session reads it any more.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
+from datetime import datetime, timedelta
+from itertools import chain, dropwhile, islice
+
+from msgspec.json import Decoder
+from msgspec.structs import replace
+
+from moorage.core.approval import Approval, ApprovalState
+from moorage.core.bundle import Bundle, as_restored
+from moorage.core.codec import encode
+from moorage.core.context import ContextChange, ContextItem
+from moorage.core.delegation import Delegation, Span
+from moorage.core.entry import Entry, Kind, Message, searchable_text
+from moorage.core.errors import (
+    ApprovalNotFound,
+    EntryNotFound,
+    IdTaken,
+    ItemNotFound,
+    KeyNotFound,
+    KeyReused,
+    LauncherNotFound,
+    NameTaken,
+    ParentNotFound,
+    SessionGone,
+    SessionNotFound,
+    VersionConflict,
+)
+from moorage.core.event import Event, Hit, deletion_event, event_of, search_words, snippet_of
+from moorage.core.fact import Backlog, CallbackCounts, Fate, SessionFact, Size, callback_counts, tokens_of
+from moorage.core.family import EVERY_TOMBSTONE, Deletion, Member, Tombstone, TombstoneQuery
+from moorage.core.ids import looks_like_ref
+from moorage.core.inbox import OPEN_ITEMS, Item, ItemKind, ItemState, inbox_fingerprint
+from moorage.core.key import Key
+from moorage.core.once import Once
+from moorage.core.query import MAX_POSITION, Page, SessionQuery, make_cursor, read_cursor
+from moorage.core.record import KeyRecord, LauncherRecord, Record, SecretRecord, SessionRecord
+from moorage.core.registration import Registration
+from moorage.core.run import Run, RunQuery, RunState
+from moorage.core.session import Birth, Callback, Change, Session, Stamp, State, View
+from moorage.core.token import SigningSecret
+from moorage.core.turn import FORGOTTEN_AFTER, Launcher, Turn, TurnState
+from moorage.core.work import DELIVERED, Claim, callbacks_of_deleted, claim, deliver, fate_with
+from moorage.ports import (
+    BirthDecision,
+    Capability,
+    Claimed,
+    CommitWatcher,
+    ContextDecision,
+    Decision,
+    DeletionDecision,
+    ForkDecision,
+    Sweep,
+    SweepDecision,
+    Tail,
+)
+from moorage.stores.memory.records import put, records_of
+from moorage.stores.memory.work import Desk, Numbers
+from moorage.stores.one_by_one import OneByOne
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    import asyncio
+
+Part = tuple[int, int]  # a segment, and the last number read from it
+
+_ALL = sys.maxsize  # no entry has a higher number
+
+_read_session = Decoder(Session).decode
+_read_entry = Decoder(Entry).decode
+_read_item = Decoder(ContextItem).decode
+_read_approval = Decoder(Approval).decode
+_read_delegation = Decoder(Delegation).decode
+_read_key = Decoder(Key).decode
+_read_launcher = Decoder(Launcher).decode
+_words = re.compile(r"[^\W_]+").findall
+
+
+class MemoryStore(OneByOne):
+    """Keeps sessions in this process, for any number of its threads and event loops."""
+
+    capabilities = frozenset({Capability.SEARCH, Capability.PUSH})
+
+    def __init__(self) -> None:
+        self._lock = threading.RLock()
+        self._committed = threading.Condition(self._lock)
+        self._shelves: dict[str, Shelf] = {}
+        self._launchers: dict[str, bytes] = {}  # in the order they came
+        self._keys: dict[str, tuple[bytes, str]] = {}  # with the digests of their secrets, in the order they came
+        self._signing_secret: SigningSecret | None = None
+        self._beats: dict[str, datetime] = {}  # when each server was last heard of
+        self._registrations: dict[tuple[str, str, str], Registration] = {}
+        self._numbers = Numbers()  # of runs, turns and items
+        self._serials = Numbers()  # of sessions
+        self._load_mark: str | None = None
+        self._wakers: set[Callable[[], object]] = set()
+        self._pulse = 0
+
+    @contextmanager
+    def _opened(self, owner: str) -> Iterator[Shelf]:
+        """The owner's shelf, with nobody else near it; who waits is told if something was written."""
+        with self._lock:
+            if owner not in self._shelves:
+                self._shelves[owner] = Shelf(owner, Desk(self._numbers), self._serials)
+            shelf = self._shelves[owner]
+            before = shelf.writes
+            yield shelf
+            if shelf.writes != before:
+                self._tell()
+
+    # Sessions -----------------------------------------------------------------------------------
+
+    async def create(self, owner: str, decide: BirthDecision, *, parent: str | None = None) -> Session:
+        """Create what `decide` makes of the parent."""
+        with self._opened(owner) as shelf:
+            change = decide(shelf.birth_under(parent))
+            shelf.check_once(change)
+            shelf.check_free(change.session)
+            shelf.desk.check(change)
+            record = shelf.add(change.session, change.entries)
+            shelf.write_work(record, change)
+            shelf.note_once(change)
+            return record.head
+
+    async def fork(self, owner: str, ref: str, at: int | None, decide: ForkDecision) -> Session:
+        """Create what `decide` makes of a session up to an entry, sharing what came before."""
+        with self._opened(owner) as shelf:
+            return shelf.fork(shelf.find(ref), at, decide).head
+
+    async def get(self, owner: str, ref: str) -> Session:
+        """The session as it is."""
+        with self._opened(owner) as shelf:
+            return shelf.find(ref).head
+
+    async def match(self, owner: str, prefix: str, limit: int) -> list[str]:
+        """Ids that begin with `prefix`, in order."""
+        with self._opened(owner) as shelf:
+            return sorted(session_id for session_id in shelf.by_id if session_id.startswith(prefix))[:limit]
+
+    async def find(self, owner: str, query: SessionQuery) -> Page[Session]:
+        """Sessions by filters, in the order that the query names, a page at a time."""
+        with self._opened(owner) as shelf:
+            found = list(islice(shelf.admitted(query), query.limit + 1))
+        items = found[: query.limit]
+        more = len(found) > query.limit
+        return Page([head for _, head in items], query.cursor_at(items[-1][0]) if more else None)
+
+    async def apply(
+        self,
+        owner: str,
+        ref: str,
+        decide: Decision,
+        *,
+        expected: int | None = None,
+        approval: str | None = None,
+        turn: str | None = None,
+        item: str | None = None,
+    ) -> Change:
+        """Load the head, let `decide` choose, and commit its whole change or nothing."""
+        with self._opened(owner) as shelf:
+            record = shelf.find(ref)
+            head, name = record.head, record.session_id
+            if expected is not None and expected != head.version:
+                raise VersionConflict(head.session_id, expected, head.version)
+            view = replace(
+                shelf.view_of(record, with_work=True),
+                approval=None if approval is None else record.approval(approval),
+                turn=None if turn is None else shelf.desk.turn(turn, name),
+                item=None if item is None else shelf.desk.item(item, name),
+            )
+            return shelf.commit(record, decide(view))
+
+    async def once(self, owner: str, operation: str, key: str, at: datetime) -> Once | None:
+        """The request that was made under a key in the 24 hours before."""
+        with self._opened(owner) as shelf:
+            kept = shelf.requests.get((operation, key))
+            return kept if kept is not None and kept.lives(at) else None
+
+    async def purge(self, at: datetime, limit: int) -> int:
+        """Forget some of what no longer counts, the oldest requests first."""
+        with self._lock:
+            old = [(kept.at, shelf, kept) for shelf in self._shelves.values() for kept in shelf.old_requests(at)]
+            for _, shelf, kept in sorted(old, key=lambda one: one[0])[:limit]:
+                del shelf.requests[kept.operation, kept.key]
+            gone = [name for name, beat in self._beats.items() if at - beat > FORGOTTEN_AFTER]
+            for name in gone[:limit]:
+                del self._beats[name]
+            return len(old[:limit]) + len(gone[:limit])
+
+    # The log ------------------------------------------------------------------------------------
+
+    async def append(
+        self, owner: str, ref: str, messages: list[Message], stamp: Stamp, *, token: str | None = None
+    ) -> list[Entry]:
+        """Add messages; those whose client key was seen come back as the entries they became."""
+        with self._opened(owner) as shelf:
+            return shelf.append(shelf.find(ref), messages, stamp, token)
+
+    async def log(
+        self,
+        owner: str,
+        ref: str,
+        *,
+        after: int = 0,
+        before: int | None = None,
+        limit: int = 100,
+        kinds: tuple[str, ...] | None = None,
+        newest_first: bool = False,
+    ) -> list[Entry]:
+        """Entries with after < number < before, of these kinds, from one end."""
+        with self._opened(owner) as shelf:
+            entries = shelf.entries(shelf.find(ref), after, before, newest_first=newest_first)
+            return list(islice((entry for entry in entries if kinds is None or entry.kind in kinds), limit))
+
+    async def tail(self, owner: str, ref: str, limit: int, pins: int = 100, *, with_session: bool = False) -> Tail:
+        """The newest messages since the newest summary, and what every window keeps."""
+        with self._opened(owner) as shelf:
+            record = shelf.find(ref)
+            session = record.head if with_session else None
+            newest = list(shelf.entries(record, newest_first=True))
+        summary = [entry for entry in newest if entry.kind == Kind.SUMMARY][:1]
+        messages = [entry for entry in newest if entry.is_message]
+        systems = [entry for entry in messages if entry.role == "system"][:pins]
+        upto = max((entry.data["upto"] for entry in summary if entry.data), default=0)
+        pinned = sorted(summary + systems, key=lambda entry: entry.number)
+        return Tail(pinned, [entry for entry in messages if entry.number > upto][:limit], session)
+
+    async def feed(self, owner: str, after: int, limit: int) -> list[Event]:
+        """Events of all the owner's sessions after a cursor, in order of commits."""
+        with self._opened(owner) as shelf:
+            return list(islice(shelf.events(after), limit))
+
+    async def feed_end(self, owner: str) -> int:
+        """The cursor of the newest event; 0 if there is none."""
+        with self._opened(owner) as shelf:
+            return shelf.feed_end
+
+    # Families -----------------------------------------------------------------------------------
+
+    async def ancestors(self, owner: str, ref: str) -> list[Session]:
+        """Parent, grandparent … up to the root."""
+        with self._opened(owner) as shelf:
+            return [record.head for record in shelf.find(ref).ancestors()]
+
+    async def tree(self, owner: str, ref: str, limit: int) -> list[Session]:
+        """The session and its descendants, generation by generation, each in order of creation."""
+        with self._opened(owner) as shelf:
+            return [record.head for record in shelf.find(ref).tree()[:limit]]
+
+    async def count_children(self, owner: str, ref: str) -> int:
+        """How many children the session has."""
+        with self._opened(owner) as shelf:
+            return len(shelf.find(ref).children)
+
+    async def delete_tree(
+        self, owner: str, ref: str, decide: DeletionDecision, stamp: Stamp, *, reason: str, dry_run: bool = False
+    ) -> Deletion:
+        """Delete a session with its descendants unless `decide` refuses; deepest first, then newest first."""
+        with self._opened(owner) as shelf:
+            tree = shelf.find(ref).tree()
+            decide([record.as_member() for record in reversed(tree)])
+            deletion = shelf.deletion_of(tree, dry_run)
+            if not dry_run:
+                shelf.call_back_for(tree[::-1], stamp)
+                shelf.bury(tree, _stones(tree, stamp, reason))
+            return deletion
+
+    async def sweep(
+        self,
+        owner: str,
+        decide: SweepDecision,
+        stamp: Stamp,
+        *,
+        before: datetime | None,
+        position: int = 0,
+        limit: int = 50,
+        dry_run: bool = False,
+    ) -> Sweep:
+        """Look at the next sessions idle or past their TTL, and delete the trees that may go."""
+        with self._opened(owner) as shelf:
+            due = list(islice(shelf.due(before, stamp.at, position), limit))
+            doomed = [(tree, _stones(tree, stamp, reason)) for tree, reason in _condemned(due, decide)]
+            if not dry_run:
+                shelf.call_back_for(list(chain.from_iterable(tree[::-1] for tree, _ in doomed)), stamp)
+                for tree, stones in doomed:
+                    shelf.bury(tree, stones)
+            gone = [stone for _, stones in doomed for stone in stones]
+            return Sweep(gone, due[-1].serial if len(due) == limit else None)
+
+    async def next_expiry(self, owner: str) -> datetime | None:
+        """When the next TTL or pending approval ends, or ended."""
+        with self._opened(owner) as shelf:
+            ends = [record.head.expires_at for record in shelf.records.values()]
+            ends += [approval.expires_at for record in shelf.records.values() for approval in record.pending()]
+            return min((end for end in ends if end is not None), default=None)
+
+    async def tombstones(
+        self, owner: str, limit: int, cursor: str | None = None, query: TombstoneQuery = EVERY_TOMBSTONE
+    ) -> Page[Tombstone]:
+        """What was deleted, newest first. The cursor says how many older ones are left."""
+        with self._opened(owner) as shelf:
+            stones = [stone for stone in shelf.stones.values() if query.admits(stone)]
+        left = stones if cursor is None else stones[: read_cursor(cursor, query.fingerprint())]
+        rest = max(0, len(left) - limit)
+        return Page(left[rest:][::-1], make_cursor(rest, query.fingerprint()) if rest else None)
+
+    # Context and approvals ----------------------------------------------------------------------
+
+    async def context(self, owner: str, ref: str, at: datetime, key: str | None = None) -> dict[str, ContextItem]:
+        """The context, or one key of it, without what has expired at that time."""
+        with self._opened(owner) as shelf:
+            return shelf.find(ref).remembered(at, key)
+
+    async def write_context(
+        self, owner: str, ref: str, decide: ContextDecision, at: datetime, key: str | None = None
+    ) -> ContextChange:
+        """Load the head and the context (or one key), let `decide` choose, and commit."""
+        with self._opened(owner) as shelf:
+            record = shelf.find(ref)
+            change = decide(record.head, record.remembered(at, key))
+            if change.session != record.head or change.put or change.drop:
+                kept = {name: item for name, item in record.remembered(at).items() if name not in change.drop}
+                record.context = {name: encode(item) for name, item in {**kept, **change.put}.items()}
+                shelf.save(record, change.session)
+            return change
+
+    async def approval(self, owner: str, approval_id: str) -> Approval:
+        """One approval. Raises ApprovalNotFound."""
+        with self._opened(owner) as shelf:
+            if approval_id not in shelf.asked:
+                raise ApprovalNotFound(approval_id)
+            return shelf.asked[approval_id].approval(approval_id)
+
+    async def approvals(
+        self, owner: str, *, ref: str | None = None, pending_only: bool = True, limit: int = 100
+    ) -> list[Approval]:
+        """Approvals in the order they were asked."""
+        with self._opened(owner) as shelf:
+            one = None if ref is None else shelf.find(ref)
+            asked = [record.approval(name) for name, record in shelf.asked.items() if one in (None, record)]
+        return [approval for approval in asked if _is_pending(approval) or not pending_only][:limit]
+
+    async def due_approvals(self, owner: str, at: datetime, limit: int = 100) -> list[Approval]:
+        """Pending approvals whose time has run out."""
+        with self._opened(owner) as shelf:
+            asked = [record.approval(name) for name, record in shelf.asked.items()]
+        return [approval for approval in asked if approval.is_due(at)][:limit]
+
+    # Runs, turns, inboxes -----------------------------------------------------------------------
+
+    async def run(self, owner: str, run_id: str) -> Run:
+        """One run. Raises RunNotFound."""
+        with self._opened(owner) as shelf:
+            return shelf.desk.run(run_id)
+
+    async def run_by_key(self, owner: str, key: str) -> Run | None:
+        """The run that was asked for with an idempotency key."""
+        with self._opened(owner) as shelf:
+            return shelf.desk.run_by_key(key)
+
+    async def runs(self, owner: str, query: RunQuery) -> Page[Run]:
+        """Runs by filters, newest first."""
+        below = MAX_POSITION if query.cursor is None else read_cursor(query.cursor, query.fingerprint())
+        with self._opened(owner) as shelf:
+            found = [(number, run) for number, run in shelf.desk.runs() if number < below and query.admits(run)]
+        page = found[: query.limit]
+        more = len(found) > query.limit
+        return Page([run for _, run in page], make_cursor(page[-1][0], query.fingerprint()) if more else None)
+
+    async def inbox(
+        self, owner: str, *, ref: str | None = None, states: tuple[str, ...], limit: int, cursor: str | None = None
+    ) -> Page[Item]:
+        """Items in these states, oldest first."""
+        with self._opened(owner) as shelf:
+            session_id = None if ref is None else shelf.find(ref).session_id
+            items = shelf.desk.items(session_id)
+        mark = inbox_fingerprint(session_id, states)
+        above = 0 if cursor is None else read_cursor(cursor, mark)
+        found = [(number, item) for number, item in items if number > above and item.state in states]
+        page = found[:limit]
+        return Page([item for _, item in page], make_cursor(page[-1][0], mark) if len(found) > limit else None)
+
+    async def item(self, owner: str, item_id: str) -> Item:
+        """One item that is not consumed, of whatever session. Raises ItemNotFound."""
+        with self._opened(owner) as shelf:
+            for _, item in shelf.desk.items(None):
+                if item.item_id == item_id and item.state is not ItemState.CONSUMED:
+                    return item
+        raise ItemNotFound(item_id)
+
+    async def find_turn(self, owner: str, turn_id: str) -> Turn:
+        """One turn. Raises TurnNotFound."""
+        with self._opened(owner) as shelf:
+            return shelf.desk.turn(turn_id)
+
+    async def claim(
+        self,
+        owners: tuple[str, ...],
+        agents: tuple[str, ...],
+        wish: Claim,
+        stamp: Stamp,
+        *,
+        full: tuple[str, ...] = (),
+        root: str | None = None,
+    ) -> Claimed | None:
+        """Give the oldest queued turn that is due, and that somebody may take now, to a launcher."""
+        with self._lock:
+            if self._is_to_drain(wish.launcher_id):
+                return None
+            wanted = [agent for agent in agents if agent not in full]
+            shelves = {owner: self._shelves[owner] for owner in owners if owner in self._shelves}
+            due = [
+                (number, owner, session_id)
+                for owner, shelf in shelves.items()
+                for number, session_id in shelf.desk.due(wanted, stamp.at)
+                if root in (None, shelf.by_id[session_id].head.root_session_id)
+            ]
+            for _, owner, session_id in sorted(due):
+                with self._opened(owner) as shelf:
+                    if (claimed := shelf.claim(shelf.by_id[session_id], wish, stamp)) is not None:
+                        return claimed
+            return None
+
+    async def overdue(self, at: datetime, limit: int) -> list[tuple[str, str]]:
+        """Sessions with a turn whose lease has run out, or a run that nobody took in time."""
+        with self._lock:
+            shelves = self._shelves.items()
+            silent = sorted((due, owner, name) for owner, shelf in shelves for due, name in shelf.desk.silent(at))
+            untaken = sorted((due, owner, name) for owner, shelf in shelves for due, name in shelf.desk.untaken(at))
+        return list(dict.fromkeys((owner, name) for _, owner, name in silent + untaken))[:limit]
+
+    async def waiting_turns(self, launcher_id: str) -> list[str]:
+        """Ids of the launcher's live turns whose session waits for a sync child."""
+        with self._lock:
+            found = [one for shelf in self._shelves.values() for one in shelf.desk.waiting_turns(launcher_id)]
+        return [turn_id for _, turn_id in sorted(found)]
+
+    async def unstarted_turns(self, launcher_id: str) -> list[tuple[str, Turn]]:
+        """(owner, turn) of what the launcher has claimed and not started yet, oldest first."""
+        with self._lock:
+            shelves = self._shelves.items()
+            live = [(n, owner, turn) for owner, shelf in shelves for n, turn in shelf.desk.turns(TurnState.RUNNING)]
+        mine = [one for one in live if one[2].launcher_id == launcher_id and one[2].started_at is None]
+        return [(owner, turn) for _, owner, turn in sorted(mine, key=lambda one: one[0])]
+
+    async def save_launcher(self, launcher: Launcher) -> Launcher:
+        """Remember a launcher, or that it lives."""
+        with self._lock:
+            if launcher.launcher_id not in self._launchers:
+                kept = {name: _read_launcher(one) for name, one in self._launchers.items()}
+                gone = [name for name, one in kept.items() if one.is_forgotten(launcher.seen_at)]
+                for name in gone:
+                    del self._launchers[name]
+            launcher = replace(launcher, drain=self._is_to_drain(launcher.launcher_id))
+            return self._keep(launcher)
+
+    async def drain_launcher(self, launcher_id: str, drain: bool) -> Launcher:
+        """Have a launcher take no more turns, or take them again."""
+        with self._lock:
+            if launcher_id not in self._launchers:
+                raise LauncherNotFound(launcher_id)
+            return self._keep(replace(_read_launcher(self._launchers[launcher_id]), drain=drain))
+
+    def _keep(self, launcher: Launcher) -> Launcher:
+        self._launchers[launcher.launcher_id] = encode(launcher)
+        self._tell()
+        return launcher
+
+    def _is_to_drain(self, launcher_id: str) -> bool:
+        return launcher_id in self._launchers and _read_launcher(self._launchers[launcher_id]).drain
+
+    async def launchers(self) -> list[Launcher]:
+        """All launchers that are not forgotten, newest first."""
+        with self._lock:
+            return [_read_launcher(kept) for kept in reversed(self._launchers.values())]
+
+    # Servers ------------------------------------------------------------------------------------
+
+    async def owners(self) -> list[str]:
+        """Owners that have sessions."""
+        with self._lock:
+            return [owner for owner, shelf in self._shelves.items() if shelf.records]
+
+    async def beat(self, server_id: str, at: datetime) -> datetime | None:
+        """Remember that a server lives; when one last did so before."""
+        with self._lock:
+            before = await self.last_beat()
+            self._beats[server_id] = at
+            self._tell()
+            return before
+
+    async def last_beat(self) -> datetime | None:
+        """When a server last lived."""
+        with self._lock:
+            return max(self._beats.values(), default=None)
+
+    async def count_servers(self, since: datetime) -> int:
+        """How many servers have lived since then."""
+        with self._lock:
+            return sum(beat >= since for beat in self._beats.values())
+
+    async def extend_leases(self, at: datetime, by: timedelta) -> int:
+        """Let every running turn have until then, and its session's hold."""
+        with self._lock:
+            helped = sum(shelf.extend_leases(at + by) for shelf in self._shelves.values())
+            if helped:
+                self._tell()
+            return helped
+
+    async def save_registration(self, registration: Registration, at: datetime) -> None:
+        """Begin or renew a registration; those that have ended go."""
+        with self._lock:
+            kept = {place: one for place, one in self._registrations.items() if one.lives(at)}
+            self._registrations = {**kept, registration.place: registration}
+            self._tell()
+
+    async def registrations(self, at: datetime) -> list[Registration]:
+        """Those whose leases have not ended, by name and endpoint."""
+        with self._lock:
+            live = [one for one in self._registrations.values() if one.lives(at)]
+            return sorted(live, key=lambda one: (one.name, one.role, one.endpoint))
+
+    # Access -------------------------------------------------------------------------------------
+
+    async def save_key(self, key: Key, digest: str) -> None:
+        """Keep a new key with the digest of its secret."""
+        with self._lock:
+            self._keys[key.key_id] = (encode(key), digest)
+            self._tell()
+
+    async def key(self, key_id: str) -> tuple[Key, str] | None:
+        """A key and the digest of its secret."""
+        with self._lock:
+            body, digest = self._keys.get(key_id, (None, ""))
+            return None if body is None else (_read_key(body), digest)
+
+    async def keys(self, owner: str | None = None) -> list[Key]:
+        """All keys, or an owner's, oldest first."""
+        with self._lock:
+            keys = [_read_key(body) for body, _ in self._keys.values()]
+        return [key for key in keys if owner in (None, key.owner)]
+
+    async def has_keys(self) -> bool:
+        """Whether any key was ever kept."""
+        return bool(self._keys)
+
+    async def revoke_key(self, key_id: str, at: datetime, *, owner: str | None = None) -> Key:
+        """Let a key count no more."""
+        with self._lock:
+            found = await self.key(key_id)
+            if found is None or owner not in (None, found[0].owner):
+                raise KeyNotFound(key_id)
+            key, digest = found
+            if key.revoked_at is None:
+                key = replace(key, revoked_at=at)
+                await self.save_key(key, digest)
+            return key
+
+    async def note_key_use(self, key_id: str, at: datetime) -> None:
+        """Remember when a key was last used."""
+        with self._lock:
+            if (found := await self.key(key_id)) is not None:
+                await self.save_key(replace(found[0], last_used_at=at), found[1])
+
+    async def signing_secret(self, proposed: SigningSecret) -> SigningSecret:
+        """What all servers of this store sign with: the first that was ever proposed."""
+        with self._lock:
+            self._signing_secret = self._signing_secret or proposed
+            return self._signing_secret
+
+    # What is counted ----------------------------------------------------------------------------
+
+    async def record_delegation(self, owner: str, delegation: Delegation) -> bool:
+        """Remember that work was delegated; False if that delegation is known already."""
+        with self._opened(owner) as shelf:
+            if delegation.delegation_id in shelf.delegated:
+                return False
+            shelf.delegated[delegation.delegation_id] = encode(delegation)
+            return True
+
+    async def delegations(self, owner: str, span: Span, limit: int, cursor: str | None = None) -> Page[Delegation]:
+        """Delegations of a span, oldest first. The cursor names the last one seen by when it was recorded."""
+        mark = span.fingerprint("delegations")
+        seen = None if cursor is None else read_cursor(cursor, mark)
+        with self._opened(owner) as shelf:
+            known = enumerate(map(_read_delegation, shelf.delegated.values()))
+            ordered = sorted(known, key=lambda one: (one[1].at, one[0]))
+        if seen is not None:
+            ordered = list(dropwhile(lambda one: one[0] != seen, ordered))[1:]
+        rest = [(place, one) for place, one in ordered if span.has(one.at, one.agent_name, one.task_id)]
+        page = rest[:limit]
+        return Page([one for _, one in page], make_cursor(page[-1][0], mark) if len(rest) > limit else None)
+
+    async def facts(self, owner: str, span: Span, limit: int, cursor: str | None = None) -> Page[SessionFact]:
+        """What is counted of the sessions created in a span, in order of creation."""
+        mark = span.fingerprint("facts")
+        seen = 0 if cursor is None else read_cursor(cursor, mark)
+        with self._opened(owner) as shelf:
+            found = list(islice(shelf.counted(span, seen), limit + 1))
+        items = found[:limit]
+        return Page([fact for _, fact in items], make_cursor(items[-1][0], mark) if len(found) > limit else None)
+
+    async def fates(self, owner: str, session_ids: list[str]) -> list[Fate]:
+        """What became of these sessions, deleted ones too."""
+        with self._opened(owner) as shelf:
+            return [fate for session_id in dict.fromkeys(session_ids) if (fate := shelf.fate_of(session_id))]
+
+    async def size(self) -> Size | None:
+        """Nobody can tell: it is shared with the rest of the process."""
+        return None
+
+    async def backlog(self) -> Backlog:
+        """What waits, of all owners."""
+        with self._lock:
+            desks = [shelf.desk for shelf in self._shelves.values()]
+            queued = [turn for desk in desks for _, turn in desk.turns(TurnState.QUEUED)]
+            items = [item for desk in desks for _, item in desk.items(None)]
+            return Backlog(
+                queued=len(queued),
+                running=sum(len(desk.turns(TurnState.RUNNING)) for desk in desks),
+                oldest_queued_at=min((turn.queued_at for turn in queued), default=None),
+                callbacks=sum(item.kind is ItemKind.CALLBACK and item.state in OPEN_ITEMS for item in items),
+                set_aside=sum(item.state is ItemState.SET_ASIDE for item in items),
+            )
+
+    def on_commit(self, watcher: CommitWatcher) -> None:
+        """There are none to tell of."""
+
+    # Search, transfer, care ---------------------------------------------------------------------
+
+    async def search(self, owner: str, text: str, limit: int) -> list[Hit]:
+        """Messages and summaries with all these words, newest first.
+
+        Words are runs of letters and digits, whatever their case; everything else parts
+        them. Each word of `text` must be there as a whole, or, if a `*` follows it, as the
+        beginning of a word. No words find nothing. An entry is found once: in the session
+        that wrote it or, when that is deleted, in the oldest one that still reads it.
+        """
+        words = search_words(text)
+        if not words:
+            return []
+        with self._opened(owner) as shelf:
+            return shelf.hits(words)[:limit]
+
+    async def restore(self, owner: str, bundle: Bundle) -> bool:
+        """Bring a whole session in; False if that id is there already."""
+        with self._opened(owner) as shelf:
+            if bundle.session.session_id in shelf.by_id:
+                return False
+            shelf.restore(bundle)
+            return True
+
+    async def dump(self, kind: str, limit: int, cursor: str | None = None) -> Page[Record]:
+        """Records of a kind, of all owners, a page at a time."""
+        seen = int(cursor or 0)
+        with self._lock:
+            found = self._records(kind)
+        page = found[seen : seen + limit]
+        return Page(page, str(seen + limit) if len(found) > seen + limit else None)
+
+    def _records(self, kind: str) -> list[Record]:
+        if kind == "launcher":
+            return [LauncherRecord(_read_launcher(kept)) for kept in self._launchers.values()]
+        if kind == "key":
+            return [KeyRecord(_read_key(body), digest) for body, digest in self._keys.values()]
+        if kind == "secret":
+            return [] if self._signing_secret is None else [SecretRecord(self._signing_secret)]
+        return records_of(list(self._shelves.values()), kind)
+
+    async def load(self, records: list[Record], mark: str | None) -> None:
+        """Take records in as they are, and remember how far this has come."""
+        with self._lock:
+            for record in records:
+                if isinstance(record, SessionRecord):
+                    with self._opened(record.session.owner) as shelf:
+                        shelf.check_free(record.session)
+            for record in records:
+                self._load(record)
+            self._load_mark = mark
+            self._tell()
+
+    def _load(self, record: Record) -> None:
+        if isinstance(record, LauncherRecord):
+            self._launchers[record.launcher.launcher_id] = encode(record.launcher)
+        elif isinstance(record, KeyRecord):
+            self._keys[record.key.key_id] = (encode(record.key), record.digest)
+        elif isinstance(record, SecretRecord):
+            self._signing_secret = record.secret
+        else:
+            owner = record.session.owner if isinstance(record, SessionRecord) else record.owner
+            with self._opened(owner) as shelf:
+                put(shelf, record)
+
+    async def load_mark(self) -> str | None:
+        """How far taking in has come, if it has begun and is not done."""
+        return self._load_mark
+
+    async def check(self) -> list[str]:
+        """Nothing can be wrong with values that nobody else can reach."""
+        return []
+
+    # Telling others -----------------------------------------------------------------------------
+
+    def pulse(self) -> int:
+        """A number that changes whenever something was committed."""
+        return self._pulse
+
+    def _tell(self) -> None:
+        self._pulse += 1
+        self._committed.notify_all()
+        for wake in self._wakers:
+            with suppress(RuntimeError):  # its event loop has been closed meanwhile
+                wake()
+
+    async def wait(self, seen: int, timeout: float) -> int:
+        """The pulse, as soon as it differs from `seen` or when time is up."""
+        loop = _running_loop()
+        if loop is None:
+            with self._committed:
+                self._committed.wait_for(lambda: self._pulse != seen, timeout)
+        else:
+            await self._wait_on(loop, seen, timeout)
+        return self._pulse
+
+    async def _wait_on(self, loop: asyncio.AbstractEventLoop, seen: int, timeout: float) -> None:
+        from asyncio import Event, wait_for
+
+        woken = Event()
+
+        def wake() -> None:
+            loop.call_soon_threadsafe(woken.set)
+
+        with self._lock:
+            if self._pulse != seen:
+                return
+            self._wakers.add(wake)
+        try:
+            with suppress(TimeoutError):
+                await wait_for(woken.wait(), timeout)
+        finally:
+            with self._lock:
+                self._wakers.discard(wake)
+
+    async def close(self) -> None:
+        """Nothing to let go of: what is kept lives as long as this object."""
+
+
+def _running_loop() -> asyncio.AbstractEventLoop | None:
+    """The event loop this thread runs in; without one, asyncio need not even be imported."""
+    if "asyncio" not in sys.modules:
+        return None
+    from asyncio import get_running_loop
+
+    try:
+        return get_running_loop()
+    except RuntimeError:
+        return None
+
+
+class _Record:
+    """One session as it is kept, and what hangs on it."""
+
+    def __init__(self, serial: int, head: Session, inherited: tuple[Part, ...], parent: _Record | None) -> None:
+        self.serial = serial
+        self.session_id, self.name, self.depth = head.session_id, head.session_name, head.depth
+        self.head = head
+        self.parts = (*inherited, (serial, _ALL))
+        self.parent = parent
+        self.children: list[_Record] = []
+        self.keys: dict[str, int] = {}  # client keys, and the number of the newest entry with each
+        self.context: dict[str, bytes] = {}
+        self.approvals: dict[str, bytes] = {}
+        self.cursors: list[int] = []  # where the feed tells of it
+
+    @property
+    def head(self) -> Session:
+        """The head, read back anew."""
+        return _read_session(self._head)
+
+    @head.setter
+    def head(self, head: Session) -> None:
+        self._head = encode(replace(head, redacted=(), messages=None))
+
+    def parts_upto(self, at: int) -> tuple[Part, ...]:
+        """Where the entries up to a number are."""
+        parts: list[Part] = []
+        for segment, upto in self.parts:
+            parts.append((segment, min(upto, at)))
+            if at <= upto:
+                break
+        return tuple(parts)
+
+    def segment_of(self, number: int) -> int:
+        """The segment an entry is in."""
+        return next(segment for segment, upto in self.parts if number <= upto)
+
+    def reads(self, segment: int, number: int) -> bool:
+        """Whether an entry of that segment is part of this session's log."""
+        return any(part == segment and number <= upto for part, upto in self.parts)
+
+    def ancestors(self) -> Iterator[_Record]:
+        """Parent, grandparent … up to the root."""
+        above = self.parent
+        while above is not None:
+            yield above
+            above = above.parent
+
+    def tree(self) -> list[_Record]:
+        """This and all below it, generation by generation, each in order of creation."""
+        members = [self]
+        for member in members:  # grows while it is walked
+            members += member.children
+        return sorted(members, key=lambda record: (record.depth, record.serial))
+
+    def remembered(self, at: datetime, key: str | None = None) -> dict[str, ContextItem]:
+        """The context, or one key of it, without what has expired."""
+        items = {name: _read_item(kept) for name, kept in self.context.items() if key in (None, name)}
+        return {name: item for name, item in items.items() if item.lives(at)}
+
+    def pending(self) -> tuple[Approval, ...]:
+        """Approvals nobody has settled yet."""
+        return tuple(approval for approval in map(_read_approval, self.approvals.values()) if _is_pending(approval))
+
+    def as_member(self) -> Member:
+        """What a decision about deleting it has to know."""
+        return Member(self.session_id, self.depth, self.head.live_turn is not None)
+
+    def approval(self, approval_id: str) -> Approval:
+        """One approval of this session. Raises ApprovalNotFound."""
+        if approval_id not in self.approvals:
+            raise ApprovalNotFound(approval_id)
+        return _read_approval(self.approvals[approval_id])
+
+
+class Shelf:
+    """All that one owner has. Whoever uses it holds the store's lock."""
+
+    def __init__(self, owner: str, desk: Desk, serials: Numbers) -> None:
+        self.owner, self.desk, self.serials = owner, desk, serials
+        self.writes = 0  # grows with every change
+        self.records: dict[int, _Record] = {}  # by serial number, in order of creation
+        self.by_id: dict[str, _Record] = {}
+        self.by_name: dict[str, list[_Record]] = {}  # in order of creation
+        self.stones: dict[str, Tombstone] = {}  # in order of deletion
+        self.segments: dict[int, dict[int, bytes]] = {}  # entries by segment and number
+        self.asked: dict[str, _Record] = {}  # whose approval it is, in the order they were asked
+        self.feed: dict[int, tuple[_Record, int] | Tombstone] = {}  # by cursor: an entry's number, or a deletion
+        self.feed_end = 0
+        self.delegated: dict[str, bytes] = {}  # delegations by id, in the order they were recorded
+        self.requests: dict[tuple[str, str], Once] = {}  # made under a key, by operation and key
+
+    # Finding ------------------------------------------------------------------------------------
+
+    def find(self, ref: str) -> _Record:
+        """The session with that id, else the open one of that name, else the newest that had it."""
+        if not looks_like_ref(ref):
+            raise SessionNotFound(ref)
+        named = self.by_name.get(ref)
+        found = self.by_id.get(ref) or self.open_named(ref) or (named[-1] if named else None)
+        if found is not None:
+            return found
+        if stone := self.stones.get(ref):
+            raise SessionGone(ref, at=stone.deleted_at, by=stone.deleted_by, why=stone.reason)
+        raise SessionNotFound(ref)
+
+    def open_named(self, name: str) -> _Record | None:
+        """The session that has this name now."""
+        return next((record for record in self.by_name.get(name, ()) if not record.head.is_final), None)
+
+    def admitted(self, query: SessionQuery) -> Iterator[tuple[int, Session]]:
+        """Serial numbers and heads of what a query asks for, from where its cursor stands."""
+        position = query.position()
+        for place, record in self._ordered(query):
+            seen = position is not None and (place >= position if query.newest_first else place <= position)
+            if not seen and query.admits(head := record.head):
+                yield place, head
+
+    def _ordered(self, query: SessionQuery) -> Iterator[tuple[int, _Record]]:
+        """All sessions in the order of a query, each with its place in it."""
+        if query.by_update:
+            places = [(record.cursors[-1], record) for record in self.records.values()]
+            yield from sorted(places, key=lambda each: each[0], reverse=query.newest_first)
+            return
+        for record in reversed(self.records.values()) if query.newest_first else self.records.values():
+            yield record.serial, record
+
+    def counted(self, span: Span, seen: int) -> Iterator[tuple[int, SessionFact]]:
+        """Serial numbers and facts of the sessions of a span, from the one seen last on."""
+        for record in self.records.values():
+            head = record.head
+            if record.serial > seen and span.has(head.created_at, head.agent_name, head.task_id):
+                yield record.serial, self._fact_of(record, head)
+
+    def _fact_of(self, record: _Record, head: Session) -> SessionFact:
+        own = map(_read_entry, self.segments[record.serial].values())
+        return SessionFact(
+            head.session_id,
+            head.agent_name,
+            head.task_id,
+            head.created_at,
+            head.state,
+            head.duration_seconds,
+            any(entry.kind == Kind.ERROR for entry in own),
+            *tokens_of(head.metadata.get("usage")),
+            self._callbacks_of(head.session_id),
+        )
+
+    def _callbacks_of(self, session_id: str) -> CallbackCounts | None:
+        items = [item for _, item in self.desk.items(session_id) if item.kind is ItemKind.CALLBACK]
+        return callback_counts((item.state.value, 1) for item in items) if items else None
+
+    def fate_of(self, session_id: str) -> Fate | None:
+        """What became of a session; None if it never was."""
+        if record := self.by_id.get(session_id):
+            return Fate(session_id, record.head.state)
+        stone = self.stones.get(session_id)
+        return None if stone is None else Fate(session_id, State(stone.state), is_deleted=True)
+
+    def due(self, before: datetime | None, at: datetime, position: int) -> Iterator[_Record]:
+        """Sessions idle since `before` or past their time to live, in order of creation."""
+        for record in self.records.values():
+            head = record.head
+            is_past = head.expires_at is not None and head.expires_at <= at
+            is_idle = before is not None and head.last_activity_at < before
+            if record.serial > position and (is_past or is_idle):
+                yield record
+
+    # Creating -----------------------------------------------------------------------------------
+
+    def birth_under(self, parent: str | None) -> Birth:
+        """What a new session is told of its parent. Raises ParentNotFound."""
+        if parent is None:
+            return Birth()
+        try:
+            record = self.find(parent)
+        except (SessionNotFound, SessionGone):
+            raise ParentNotFound(parent) from None
+        root = [record, *record.ancestors()][-1]
+        below = [member for member in root.tree() if member is not root]
+        return Birth(parent=record.head, open_descendants=sum(not member.head.is_final for member in below))
+
+    def check_free(self, head: Session) -> None:
+        """Raise IdTaken or NameTaken if a new session may not be called so."""
+        new_id, name = head.session_id, head.session_name
+        if new_id in self.by_id or new_id in self.stones or self.open_named(new_id):
+            raise IdTaken(new_id, spent=new_id in self.stones)
+        if name is None or head.is_final:
+            return
+        if holder := self.open_named(name) or self.by_id.get(name):
+            raise NameTaken(name, holder.session_id)
+
+    def add(self, head: Session, entries: Iterable[Entry], inherited: tuple[Part, ...] = ()) -> _Record:
+        """Put a new session on the shelf."""
+        record = self.shelve(head, inherited, self.serials.next())
+        self.save(record, head, entries)
+        return record
+
+    def shelve(self, head: Session, inherited: tuple[Part, ...], serial: int) -> _Record:
+        """Put a session in its place, without its entries."""
+        self.serials.reach(serial)
+        parent = None if head.parent_session_id is None else self.by_id[head.parent_session_id]
+        record = _Record(serial, head, inherited, parent)
+        self.records[record.serial] = self.by_id[record.session_id] = record
+        self.segments[record.serial] = {}
+        if record.name is not None:
+            self.by_name.setdefault(record.name, []).append(record)
+        if parent is not None:
+            parent.children.append(record)
+        return record
+
+    def fork(self, source: _Record, at: int | None, decide: ForkDecision) -> _Record:
+        """Put on the shelf what `decide` makes of a session up to an entry."""
+        head = source.head
+        upto = head.last_entry if at is None else at
+        if not 1 <= upto <= head.last_entry:
+            raise EntryNotFound(head.session_id, upto, head.last_entry)
+        change = decide(head, upto, self._checkpoint_upto(source, upto))
+        self.check_once(change)
+        self.check_free(change.session)
+        self.desk.check(change)
+        record = self.add(change.session, change.entries, source.parts_upto(upto))
+        record.context = dict(source.context)
+        self.write_work(record, change)
+        self.note_once(change)
+        return record
+
+    def _checkpoint_upto(self, record: _Record, upto: int) -> int | None:
+        newest = self.entries(record, before=upto + 1, newest_first=True)
+        return next((entry.number for entry in newest if entry.kind == Kind.CHECKPOINT), None)
+
+    def restore(self, bundle: Bundle) -> None:
+        """Put a whole session on the shelf, its id being new here."""
+        head = as_restored(bundle.session, self.owner)
+        if stone := self.stones.get(head.session_id):
+            raise SessionGone(head.session_id, at=stone.deleted_at, by=stone.deleted_by, why=stone.reason)
+        self.check_free(head)
+        if head.parent_session_id is not None and head.parent_session_id not in self.by_id:
+            raise ParentNotFound(head.parent_session_id)
+        record = self.add(head, bundle.entries)
+        record.context = {key: encode(item) for key, item in bundle.context.items()}
+        self.save(record, head, approvals=bundle.approvals)
+
+    # Changing -----------------------------------------------------------------------------------
+
+    def view_of(self, record: _Record, *, with_work: bool) -> View:
+        """A session with its pending approvals, and with what is going on in it."""
+        view = View(record.head, record.pending())
+        return replace(view, work=self.desk.work_of(record.session_id)) if with_work else view
+
+    def commit(self, record: _Record, change: Change) -> Change:
+        """Write a whole change; the change with what became of its callbacks."""
+        self.check_once(change)
+        self.desk.check(change)
+        self.note_once(change)
+        if change != Change(session=record.head):
+            self.save(record, change.session, change.entries, change.approvals)
+        return self.write_work(record, change)
+
+    def check_once(self, change: Change) -> None:
+        """Raise AlreadyDone or KeyReused if a request was made under the key of this one."""
+        once = change.once
+        kept = None if once is None else self.requests.get((once.operation, once.key))
+        if once is not None and kept is not None and kept.lives(once.at):
+            kept.check_repeats(once)
+
+    def note_once(self, change: Change) -> None:
+        """What a request became."""
+        if change.once is not None:
+            self.requests[change.once.operation, change.once.key] = change.once
+
+    def old_requests(self, at: datetime) -> list[Once]:
+        """Requests whose keys are free again."""
+        return [kept for kept in self.requests.values() if not kept.lives(at)]
+
+    def write_work(self, record: _Record, change: Change) -> Change:
+        """The runs, turns and items of a change, then its callbacks delivered: settled runs count as such by then."""
+        fates = {callback.child_run_id: self._fate(callback) for callback in change.callbacks}
+        runs = tuple(replace(run, callback=fates.get(run.run_id, run.callback)) for run in change.runs)
+        told = replace(change, runs=runs)
+        self.desk.write(record.session_id, told)
+        for callback in change.callbacks:
+            if fates[callback.child_run_id] == DELIVERED:
+                self._deliver(callback)
+        return told
+
+    def _fate(self, callback: Callback) -> str:
+        parent = self.by_id.get(callback.parent_session_id)
+        return fate_with(None if parent is None else parent.head)
+
+    def _deliver(self, callback: Callback) -> None:
+        parent = self.by_id[callback.parent_session_id]
+        view = replace(self.view_of(parent, with_work=True), run=self.desk.over(callback.run_id))
+        self.commit(parent, deliver(view, callback, callback.stamp))
+
+    def claim(self, record: _Record, wish: Claim, stamp: Stamp) -> Claimed | None:
+        """Give a session's queued turn to a launcher, if its rule lets anybody have it now."""
+        change = self.commit(record, claim(self.view_of(record, with_work=True), wish, stamp))
+        if not (change.turns and change.turns[0].state is TurnState.RUNNING):
+            return None
+        given = [item for _, item in self.desk.items(record.session_id) if item.state is ItemState.GIVEN]
+        return Claimed(self.owner, record.head, change.turns[0], tuple(given), change.runs)
+
+    def extend_leases(self, until: datetime) -> int:
+        """Let every running turn have until then; how many it helped."""
+        helped = 0
+        for _, turn in self.desk.turns(TurnState.RUNNING):
+            record = self.by_id[turn.session_id]
+            head, extended = record.head, turn.extended(until)
+            if extended != turn:
+                self.desk.write(turn.session_id, Change(session=head, turns=(extended,)))
+                helped += 1
+            if head.hold is not None and head.hold.until < until:
+                record.head = replace(head, hold=replace(head.hold, until=until))
+        return helped
+
+    # The log ------------------------------------------------------------------------------------
+
+    def save(
+        self, record: _Record, head: Session, entries: Iterable[Entry] = (), approvals: Iterable[Approval] = ()
+    ) -> None:
+        """Write a session's new head, with its entries and approvals."""
+        self.writes += 1
+        record.head = replace(head, owner=self.owner)
+        for entry in entries:
+            self._write_entry(record, entry)
+        for approval in approvals:
+            self.asked[approval.approval_id] = record
+            record.approvals[approval.approval_id] = encode(approval)
+
+    def _write_entry(self, record: _Record, entry: Entry) -> None:
+        self.segments[record.serial][entry.number] = encode(entry)
+        if entry.client_key is not None:
+            record.keys[entry.client_key] = entry.number
+        record.cursors.append(self._tell((record, entry.number)))
+
+    def _tell(self, news: tuple[_Record, int] | Tombstone) -> int:
+        self.feed_end += 1
+        self.feed[self.feed_end] = news
+        return self.feed_end
+
+    def append(self, record: _Record, messages: list[Message], stamp: Stamp, token: str | None) -> list[Entry]:
+        """Add the messages whose client keys are new; all of them come back as entries."""
+        head = record.head
+        head.check_open()
+        head.driven(token, stamp.at)
+        seen = [self._seen(record, message) for message in messages]
+        fresh = [message for message, entry in zip(messages, seen, strict=True) if entry is None]
+        change = head.append(fresh, stamp, token=token)
+        if fresh:
+            self.save(record, change.session, change.entries)
+        added = iter(change.entries)
+        return [entry or next(added) for entry in seen]
+
+    def _seen(self, record: _Record, message: Message) -> Entry | None:
+        """The entry that this message became before. Raises KeyReused if that one says something else."""
+        if message.client_key is None or message.client_key not in record.keys:
+            return None
+        number = record.keys[message.client_key]
+        (entry,) = self.entries(record, after=number - 1, before=number + 1)
+        if (entry.role, entry.content) != (message.role, message.content):
+            raise KeyReused(message.client_key)
+        return entry
+
+    def entries(
+        self, record: _Record, after: int = 0, before: int | None = None, *, newest_first: bool = False
+    ) -> Iterator[Entry]:
+        """A session's entries with after < number < before. Whoever wrote them, they carry its ids."""
+        head = record.head
+        end = head.last_entry + 1 if before is None else min(before, head.last_entry + 1)
+        numbers = range(max(after, 0) + 1, end)
+        for number in reversed(numbers) if newest_first else numbers:
+            kept = self.segments[record.segment_of(number)][number]
+            yield replace(_read_entry(kept), session_id=head.session_id, task_id=head.task_id)
+
+    def events(self, after: int) -> Iterator[Event]:
+        """What the feed tells after a cursor."""
+        for cursor in range(max(after, 0) + 1, self.feed_end + 1):
+            news = self.feed.get(cursor)
+            if isinstance(news, Tombstone):
+                yield deletion_event(news, cursor)
+            elif news is not None:
+                record, number = news
+                yield event_of(_read_entry(self.segments[record.serial][number]), record.session_id, cursor)
+
+    def hits(self, words: list[str]) -> list[Hit]:
+        """Messages and summaries with all these words, newest first."""
+        found = [
+            (entry.at, reader.serial, entry.number, _hit(reader, entry, words))
+            for segment, entries in self.segments.items()
+            for entry in map(_read_entry, entries.values())
+            if entry.kind in (Kind.MESSAGE, Kind.SUMMARY) and _says(entry, words)
+            for reader in [self._reader_of(segment, entry.number)]
+        ]
+        found.sort(key=lambda hit: hit[:3], reverse=True)
+        return [hit for *_, hit in found]
+
+    def _reader_of(self, segment: int, number: int) -> _Record:
+        writer = self.records.get(segment)
+        return writer or next(record for record in self.records.values() if record.reads(segment, number))
+
+    # Deleting -----------------------------------------------------------------------------------
+
+    def deletion_of(self, tree: list[_Record], dry_run: bool) -> Deletion:
+        """What deleting these takes, counting what each wrote itself."""
+        kinds = [_read_entry(kept).kind for record in tree for kept in self.segments[record.serial].values()]
+        return Deletion(
+            session_id=tree[0].session_id,
+            deleted_sessions=len(tree),
+            cascaded_children=len(tree) - 1,
+            messages=kinds.count(Kind.MESSAGE),
+            entries=len(kinds),
+            runs=sum(len(self.desk.case(record.session_id).runs.all()) for record in tree),
+            checkpoints=kinds.count(Kind.CHECKPOINT),
+            session_ids=[record.session_id for record in reversed(tree)],
+            dry_run=dry_run,
+        )
+
+    def call_back_for(self, doomed: list[_Record], stamp: Stamp) -> None:
+        """Tell parents that stay what became of the open runs of sessions that go."""
+        names = {record.session_id: record for record in doomed}
+        runs = [run for name in names for run in self.desk.work_of(name).runs]
+        for callback in callbacks_of_deleted(runs, set(names), stamp):
+            run = self.desk.run(callback.child_run_id)
+            over = replace(run, state=RunState.STOPPED)
+            self.desk.write(run.session_id, Change(session=names[run.session_id].head, runs=(over,)))
+            if self._fate(callback) == DELIVERED:
+                self._deliver(callback)
+
+    def bury(self, tree: list[_Record], stones: list[Tombstone]) -> None:
+        """Take a tree off the shelf, leaves first; what forks still read stays."""
+        for record, stone in zip(reversed(tree), stones, strict=True):
+            self._forget(record)
+            self.stones[record.session_id] = stone
+            self._tell(stone)
+        self._drop_unread()
+        self.writes += 1
+
+    def _forget(self, record: _Record) -> None:
+        del self.records[record.serial], self.by_id[record.session_id]
+        if record.name is not None:
+            self.by_name[record.name].remove(record)
+        if record.parent is not None:
+            record.parent.children.remove(record)
+        for cursor in record.cursors:
+            del self.feed[cursor]
+        for approval_id in record.approvals:
+            del self.asked[approval_id]
+        self.desk.forget(record.session_id)
+
+    def _drop_unread(self) -> None:
+        """Drop entries of deleted sessions that no other session reads."""
+        for segment in self.segments.keys() - self.records.keys():
+            parts = [part for record in self.records.values() for part in record.parts if part[0] == segment]
+            last = max((upto for _, upto in parts), default=0)
+            read = {number: kept for number, kept in self.segments[segment].items() if number <= last}
+            if read:
+                self.segments[segment] = read
+            else:
+                del self.segments[segment]
+
+
+def _is_pending(approval: Approval) -> bool:
+    return approval.state is ApprovalState.PENDING
+
+
+def _condemned(due: list[_Record], decide: SweepDecision) -> Iterator[tuple[list[_Record], str]]:
+    """The trees that may go, and why; each member once."""
+    gone: set[int] = set()
+    for record in due:
+        tree = record.tree()
+        if record.serial in gone or (reason := decide([member.head for member in tree])) is None:
+            continue
+        gone.update(member.serial for member in tree)
+        yield tree, reason
+
+
+def _stones(tree: list[_Record], stamp: Stamp, reason: str) -> list[Tombstone]:
+    """What stays of a tree, leaves first."""
+    heads = [record.head for record in reversed(tree)]
+    return [
+        Tombstone(
+            session_id=head.session_id,
+            session_name=head.session_name,
+            agent_name=head.agent_name,
+            task_id=head.task_id,
+            state=head.state.value,
+            root_of_deletion=tree[0].session_id,
+            deleted_at=stamp.at,
+            deleted_by=stamp.by,
+            reason=reason,
+        )
+        for head in heads
+    ]
+
+
+def _says(entry: Entry, wanted: list[str]) -> bool:
+    said = set(_words(searchable_text(entry).lower()))
+    return all(_is_said(word.lower(), said) for word in wanted)
+
+
+def _is_said(word: str, said: set[str]) -> bool:
+    if word.endswith("*"):
+        return any(other.startswith(word[:-1]) for other in said)
+    return word in said
+
+
+def _hit(reader: _Record, entry: Entry, words: list[str]) -> Hit:
+    return Hit(
+        session_id=reader.session_id,
+        number=entry.number,
+        kind=entry.kind,
+        role=entry.role,
+        at=entry.at,
+        snippet=snippet_of(searchable_text(entry), [word.rstrip("*") for word in words]),
+    )

@@ -1,0 +1,67 @@
+"""Places in lists along times, and the rows of what is listed so: a place is a time and, among those of the same time,
+a key."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from moorage.core.delegation import Delegation, Span
+from moorage.core.errors import InvalidCursor
+from moorage.core.query import MAX_POSITION, make_cursor, read_cursor
+from moorage.stores.rows import Row, instant, micros
+
+DELEGATION = "id, at, resumed, reason, agent, task, project_dir, session, host"
+
+Place = tuple[int, int]  # a time as stored, and a key
+
+
+def delegation_of(row: Row) -> Delegation:
+    """A delegation from the columns of DELEGATION and a key."""
+    delegation_id, at, resumed, reason, agent, task, project_dir, session, host, _ = row
+    return Delegation(
+        delegation_id=delegation_id,
+        at=instant(at),
+        resumed=bool(resumed),
+        reason=reason,
+        agent_name=agent,
+        task_id=task,
+        project_dir=project_dir,
+        session_id=session,
+        host_session_id=host,
+    )
+
+
+def by_time(span: Span, at: str, key: str, place: Place) -> tuple[list[str], list[Any]]:
+    """A span from a place on, as conditions on these columns and `agent` and `task`.
+
+    The place takes the span's beginning in: with two lower bounds SQLite may walk from the wrong one.
+    """
+    wanted = (
+        (f"({at}, {key}) > (?, ?)", place),
+        (f"{at} < ?", None if span.before is None else (micros(span.before),)),
+        ("agent = ?", None if span.agent is None else (span.agent,)),
+        ("task = ?", None if span.task is None else (span.task,)),
+    )
+    given = [(condition, values) for condition, values in wanted if values is not None]
+    return [condition for condition, _ in given], [value for _, values in given for value in values]
+
+
+def start(span: Span, cursor: str | None, mark: int) -> Place:
+    """Where a list begins: after the cursor's place, else before everything that the span takes in."""
+    if cursor is None:
+        return (-MAX_POSITION if span.after is None else micros(span.after)), -1
+    text, _, rest = str(cursor).rpartition(".")
+    key = read_cursor(rest, mark)
+    try:
+        at = int(text, 16)
+    except ValueError:
+        raise InvalidCursor from None
+    if text != f"{at:x}" or not -MAX_POSITION < at < MAX_POSITION:
+        raise InvalidCursor
+    return at, key
+
+
+def cursor_at(place: Place, mark: int) -> str:
+    """A cursor for a page that ended here."""
+    at, key = place
+    return f"{at:x}.{make_cursor(key, mark)}"

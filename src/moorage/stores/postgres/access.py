@@ -1,0 +1,322 @@
+"""The way to the database: a pool of connections, and how jobs run on them.
+
+A job is a coroutine function of a connection. One that reads is repeated when its connection
+breaks, until the caller's patience ends. One that writes is repeated when it is certain that it
+was not committed: the database was away before, or said no, or somebody else was faster. Whoever
+cannot be told what became of their change gets `outcome_unknown`.
+
+No lock is held while Python thinks: a job reads, decides, and commits with one statement that is
+refused if what it read has changed. Only the second try locks what it reads, so that writers of
+one session queue up.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+import ssl
+import time
+from collections import deque
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import asyncpg
+
+from moorage.core.errors import MoorageError, StoreBusy, StoreUnavailable
+from moorage.stores.postgres.bus import Bus
+from moorage.stores.postgres.connection import Connection, LostConnection, Stale, Statements, connect, unknown
+from moorage.stores.postgres.statistics import Statistics
+
+if TYPE_CHECKING:
+    from moorage.stores.postgres.options import Options
+    from moorage.stores.sealing import Sealer
+
+T = TypeVar("T")
+Job = Callable[[Connection], Awaitable[T]]
+
+MOST_TRIES = 40  # of a change that others keep getting ahead of
+MOST_BROKEN_RULES = 5  # tries of one that the database's rules refuse
+FIRST_BACKOFF, LONGEST_BACKOFF = 0.02, 1.0  # seconds between looks at a database that is away
+_NEVER_MIND = ("28", "3D", "42")  # no such user, password, database: waiting does not help
+
+
+class Access:
+    """Runs jobs."""
+
+    def __init__(self, options: Options, sealer: Sealer | None, prepare: Job[None]) -> None:
+        self.options = options
+        self.pool = Pool(options, sealer, self._prepare)
+        self.bus = Bus(options, self.pool)
+        self._statistics = Statistics(options, self.pool)
+        self._prepare_store = prepare
+        self.watcher: Callable[[int, float], None] | None = None
+
+    async def _prepare(self, db: Connection) -> None:
+        await self._prepare_store(db)
+        await self.bus.set_clock(db)
+
+    async def read(self, job: Job[T]) -> T:
+        """Run a job that only reads."""
+        patience = Patience(self.options)
+        await self.bus.ready()
+        while True:
+            try:
+                async with self.pool.connection(patience) as db:
+                    return await job(db)
+            except (LostConnection, Stale) as error:
+                await patience.wait(error)
+
+    async def look(self, job: Job[T]) -> T:
+        """Run a job that only reads on a database whose schema may be old, or not there."""
+        patience = Patience(self.options)
+        while True:
+            try:
+                db = await self.pool.new(max(patience.left, 0.1))
+                try:
+                    return await job(db)
+                finally:
+                    await close_raw(db.raw)
+            except LostConnection as error:
+                await patience.wait(error)
+
+    async def snapshot(self, job: Job[T]) -> T:
+        """Run a job whose reads are all of one instant."""
+
+        async def at_one_instant(db: Connection) -> T:
+            async with db.snapshot():
+                return await job(db)
+
+        return await self.read(at_one_instant)
+
+    async def write(self, job: Job[T]) -> T:
+        """Run a job that commits with one statement, the last one; from the second try on within a transaction."""
+        return await self._tried(job, locks_at_once=False)
+
+    async def transact(self, job: Job[T]) -> T:
+        """Run a job within a transaction."""
+        return await self._tried(job, locks_at_once=True)
+
+    async def _tried(self, job: Job[T], *, locks_at_once: bool) -> T:
+        patience, tries = Patience(self.options), 0
+        while True:
+            began, tries = time.monotonic(), tries + 1
+            try:
+                async with self.pool.connection(patience) as db:
+                    result = await (_locked(db, job) if locks_at_once or tries > 1 else job(db))
+                    if db.has_written:
+                        self._committed(db.changes, began)
+                    return result
+            except Stale as error:
+                if tries >= (MOST_BROKEN_RULES if error.is_rule else MOST_TRIES):
+                    raise StoreUnavailable(
+                        f"{self.options.shown} refuses it ({error})", store=self.options.shown
+                    ) from error
+            except LostConnection as error:
+                if not error.is_certain:
+                    raise unknown(self.options.shown, error) from error
+                await patience.wait(error)
+
+    def _committed(self, changes: int, began: float) -> None:
+        self.bus.committed()
+        self._statistics.committed(changes)
+        if self.watcher is not None:
+            self.watcher(changes, time.monotonic() - began)
+
+    async def close(self) -> None:
+        """Let go of everything."""
+        await self._statistics.close()
+        await self.bus.close()
+        await self.pool.close()
+
+
+async def _locked(db: Connection, job: Job[T]) -> T:
+    db.is_locking = True
+    try:
+        async with db.transaction():
+            return await job(db)
+    finally:
+        db.is_locking = False
+
+
+class Patience:
+    """How long a caller waits in all, and how long between two tries."""
+
+    def __init__(self, options: Options) -> None:
+        self._shown = options.shown
+        self._end = time.monotonic() + options.patience
+        self._pause = FIRST_BACKOFF
+
+    @property
+    def left(self) -> float:
+        """Seconds."""
+        return self._end - time.monotonic()
+
+    async def wait(self, error: BaseException) -> None:
+        """Pause before another try; StoreUnavailable if there is no time for one."""
+        if self.left <= self._pause:
+            raise StoreUnavailable(
+                f"{self._shown} cannot be reached ({error}); nothing was changed, try again", store=self._shown
+            ) from error
+        await asyncio.sleep(self._pause * random.uniform(0.5, 1.0))
+        self._pause = min(self._pause * 2, LONGEST_BACKOFF)
+
+
+class Pool:
+    """Connections, made when they are needed and kept for the next who comes."""
+
+    def __init__(self, options: Options, sealer: Sealer | None, prepare: Job[None]) -> None:
+        self._options, self._sealer, self._prepare = options, sealer, prepare
+        self._statements = Statements(options.schema)
+        self._idle: list[Connection] = []
+        self._waiting: deque[asyncio.Future[None]] = deque()
+        self._count = 0
+        self._is_prepared = False
+        self._preparing: asyncio.Lock | None = None
+        self._is_closed = False
+        self._process = os.getpid()
+
+    def connection(self, patience: Patience) -> Lent:
+        """A connection for a while. Raises StoreBusy if all stay in use, LostConnection if there is none to be had."""
+        return Lent(self, patience)
+
+    async def take(self, patience: Patience) -> Connection:
+        """A connection that has to be given back."""
+        self._check_usable()
+        while True:
+            while self._idle:
+                if not (db := self._idle.pop()).raw.is_closed():
+                    return db
+                self._count -= 1
+            if self._count < self._options.pool:
+                return await self._made(patience)
+            await self._wait_for_one(patience)
+
+    def _check_usable(self) -> None:
+        if self._is_closed:
+            raise StoreUnavailable(f"{self._options.shown} is closed; connect again", store=self._options.shown)
+        if os.getpid() != self._process:
+            raise StoreUnavailable(
+                f"{self._options.shown} was opened before this process forked; connect again in the child",
+                store=self._options.shown,
+            )
+
+    async def _made(self, patience: Patience) -> Connection:
+        self._count += 1
+        try:
+            db = await self.new(max(patience.left, 0.1))
+            await self._prepare_once(db)
+        except BaseException:
+            self._count -= 1
+            self._wake_one()
+            raise
+        return db
+
+    async def new(self, timeout: float) -> Connection:
+        """A connection of one's own. Raises StoreUnavailable, or LostConnection if it may be there in a moment."""
+        try:
+            raw = await connect(self._options, timeout)
+        except (OSError, asyncpg.InterfaceError) as error:
+            if _is_about_settings(error):
+                raise StoreUnavailable(f"{self._options.shown}: {error}", store=self._options.shown) from error
+            raise LostConnection(error, is_certain=True) from error
+        except asyncpg.PostgresError as error:
+            if (error.sqlstate or "").startswith(_NEVER_MIND):
+                raise StoreUnavailable(f"{self._options.shown}: {error}", store=self._options.shown) from error
+            raise LostConnection(error, is_certain=True) from error
+        return Connection(raw, self._options.shown, self._statements, self._sealer)
+
+    async def _prepare_once(self, db: Connection) -> None:
+        """The first connection brings the schema up to date; the others wait for that."""
+        if self._is_prepared:
+            return
+        self._preparing = self._preparing or asyncio.Lock()
+        try:
+            async with self._preparing:
+                if not self._is_prepared:
+                    await self._prepare(db)
+                    self._is_prepared = True
+        except BaseException as error:
+            db.raw.terminate()
+            if isinstance(error, LostConnection):  # whatever became of the schema, nobody's change has begun
+                raise LostConnection(error, is_certain=True) from error
+            raise
+
+    async def _wait_for_one(self, patience: Patience) -> None:
+        turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiting.append(turn)
+        try:
+            async with asyncio.timeout(max(patience.left, 0)):
+                await turn
+        except BaseException as error:
+            if turn in self._waiting:
+                self._waiting.remove(turn)
+            if turn.done() and not turn.cancelled():  # it came too late for this one
+                self._wake_one()
+            if isinstance(error, TimeoutError):
+                raise StoreBusy(self._options.shown) from None
+            raise
+
+    def distrust(self, db: Connection, error: BaseException) -> None:
+        """Whatever went wrong half through, nobody gets this connection again; and of a dead server, none."""
+        db.raw.terminate()
+        if isinstance(error, LostConnection):
+            for other in self._idle:
+                other.raw.terminate()
+
+    def give_back(self, db: Connection) -> None:
+        """Let others have it."""
+        if db.raw.is_closed() or self._is_closed:
+            self._count -= 1
+            if not db.raw.is_closed():
+                db.raw.terminate()
+        else:
+            self._idle.append(db)
+        self._wake_one()
+
+    def _wake_one(self) -> None:
+        while self._waiting:
+            turn = self._waiting.popleft()
+            if not turn.done():
+                turn.set_result(None)
+                return
+
+    async def close(self) -> None:
+        """Close what is idle; what is in use is closed when it comes back."""
+        self._is_closed = True
+        idle, self._idle = self._idle, []
+        for db in idle:
+            await close_raw(db.raw)
+
+
+class Lent:
+    """A connection of a pool, given back at the end. Every statement goes through here, so it is no generator."""
+
+    __slots__ = ("_db", "_patience", "_pool")
+
+    def __init__(self, pool: Pool, patience: Patience) -> None:
+        self._pool, self._patience = pool, patience
+
+    async def __aenter__(self) -> Connection:
+        self._db = db = await self._pool.take(self._patience)
+        db.has_written, db.changes = False, 1
+        return db
+
+    async def __aexit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        if error is not None and not isinstance(error, MoorageError | Stale):
+            self._pool.distrust(self._db, error)
+        self._pool.give_back(self._db)
+
+
+def _is_about_settings(error: Exception) -> bool:
+    """Whether waiting does not help: a certificate nobody trusts, a server without TLS, a URL that says nonsense."""
+    nonsense = isinstance(error, ssl.SSLCertVerificationError | asyncpg.ClientConfigurationError)
+    return nonsense or "rejected SSL upgrade" in str(error)
+
+
+async def close_raw(raw: asyncpg.Connection[Any]) -> None:
+    """Say goodbye, but not for long."""
+    try:
+        await raw.close(timeout=2)
+    except (asyncpg.PostgresError, asyncpg.InterfaceError, OSError, TimeoutError):
+        raw.terminate()

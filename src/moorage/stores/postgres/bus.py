@@ -1,0 +1,182 @@
+"""Telling other processes to look again, and hearing it from them.
+
+A commit is followed by a NOTIFY that says nothing but whose it is, off the write path: after ten
+milliseconds, and every forty while commits keep coming, however many there were. A notification is
+a hint: it gets lost when a connection breaks, or when the process that committed dies before it has
+told. So whoever waits also looks, every second, whether any transaction has ended since: the
+database's snapshot says so without reading a table. Behind a transaction pooler nobody can listen,
+and looks are all there is.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+import asyncpg
+
+from moorage.core.errors import MoorageError
+from moorage.stores.postgres.connection import Connection, LostConnection, Stale
+
+if TYPE_CHECKING:
+    from moorage.stores.postgres.access import Pool
+    from moorage.stores.postgres.options import Options
+
+TELL_AFTER, TELL_EVERY = 0.01, 0.04  # seconds after the first commit, and between two while there are more
+LOOK_EVERY = 1.0
+LONGEST_LOOK = 10.0  # seconds; then the connection counts as dead
+LOOK_EVERY_BEHIND_A_POOLER = 0.1
+AGAIN_AFTER = 0.5  # seconds after the connection broke
+CLOCK_STEP = 0.005  # seconds by which clocks may differ before it counts
+
+_LOOK = "SELECT pg_current_snapshot()::text, extract(epoch FROM clock_timestamp())::float8"
+
+
+class Bus:
+    """The pulse of a store."""
+
+    def __init__(self, options: Options, pool: Pool) -> None:
+        self._options, self._pool = options, pool
+        self._pulse = 0
+        self._waiting: set[asyncio.Event] = set()
+        self._teller: asyncio.Task[None] | None = None
+        self._hearer: asyncio.Task[None] | None = None
+        self._hears: asyncio.Future[None] | None = None  # done as soon as somebody listens
+        self._has_news = False
+        self._name = os.urandom(6).hex()  # by which it knows what it told itself
+        self.offset = 0.0  # seconds that the database's clock is ahead of ours
+
+    # The pulse ----------------------------------------------------------------------------------
+
+    def pulse(self) -> int:
+        """Changes whenever somebody committed."""
+        self._listen()
+        return self._pulse
+
+    async def wait(self, seen: int, timeout: float) -> int:
+        """The pulse, once it differs from `seen` or time is up."""
+        self._listen()
+        event = asyncio.Event()
+        self._waiting.add(event)
+        try:
+            if self._pulse == seen:
+                async with asyncio.timeout(timeout):
+                    await event.wait()
+        except TimeoutError:
+            pass
+        finally:
+            self._waiting.discard(event)
+        return self._pulse
+
+    def _beat(self) -> None:
+        self._pulse += 1
+        waiting, self._waiting = self._waiting, set()
+        for event in waiting:
+            event.set()
+
+    # Telling ------------------------------------------------------------------------------------
+
+    def committed(self) -> None:
+        """Something was committed here: those who wait here hear it at once, the others in a moment."""
+        self._beat()
+        if self._options.pooler:
+            return
+        self._has_news = True
+        if self._teller is None or self._teller.done():
+            self._teller = asyncio.create_task(self._tell())
+
+    async def _tell(self) -> None:
+        pause = TELL_AFTER
+        while self._has_news:
+            await asyncio.sleep(pause)
+            self._has_news = False
+            await self._notify()
+            pause = min(2 * pause, TELL_EVERY)
+
+    async def _notify(self) -> None:
+        from moorage.stores.postgres.access import Patience
+
+        with suppress(MoorageError, LostConnection, Stale):  # those who listen look by themselves, too
+            async with self._pool.connection(Patience(self._options)) as db:
+                await db.all("SELECT pg_notify(?, ?)", (self._options.channel, self._name))
+
+    # Hearing ------------------------------------------------------------------------------------
+
+    def _listen(self) -> None:
+        if self._hearer is None:
+            with suppress(RuntimeError):  # no event loop runs here: then nobody waits, either
+                loop = asyncio.get_running_loop()
+                self._hears = loop.create_future()
+                self._hearer = loop.create_task(self._hear())
+
+    async def ready(self) -> None:
+        """Whoever asked for the pulse reads when somebody listens, or what is committed in between went unheard."""
+        if self._hears is not None and not self._hears.done():
+            with suppress(TimeoutError):
+                async with asyncio.timeout(1):
+                    await asyncio.shield(self._hears)
+
+    async def _hear(self) -> None:
+        """Keep a connection that listens and looks, for as long as the store is open."""
+        while True:
+            db: Connection | None = None
+            try:
+                db = await self._pool.new(self._options.patience)
+                if not self._options.pooler:
+                    await db.raw.add_listener(self._options.channel, self._told)
+                await self._look(db)
+            except (MoorageError, LostConnection, Stale, asyncpg.PostgresError, asyncpg.InterfaceError, OSError):
+                self._is_heard()
+                await asyncio.sleep(AGAIN_AFTER)
+            finally:
+                if db is not None:
+                    db.raw.terminate()
+
+    def _told(self, _: object, __: int, ___: str, whose: object) -> None:
+        if whose != self._name:  # what is committed here was heard at once
+            self._beat()
+
+    def _is_heard(self) -> None:
+        assert self._hears is not None
+        if self._hears.done():
+            self._beat()  # what was said while nobody listened is lost
+        else:
+            self._hears.set_result(None)
+
+    async def _look(self, db: Connection) -> None:
+        seen, every = None, LOOK_EVERY_BEHIND_A_POOLER if self._options.pooler else LOOK_EVERY
+        while True:
+            async with asyncio.timeout(LONGEST_LOOK):
+                found = await self.set_clock(db)
+            if seen is None:
+                self._is_heard()
+            elif found != seen:
+                self._beat()
+            seen = found
+            await asyncio.sleep(every)
+
+    async def set_clock(self, db: Connection) -> str:
+        """Measure how far the database's clock is ahead of ours; which transactions have ended, besides."""
+        asked = time.time()
+        row = await db.one(_LOOK)
+        assert row is not None
+        took = time.time() - asked
+        offset = row[1] - asked - took / 2
+        if abs(offset - self.offset) > took / 2 + CLOCK_STEP:  # else it is as good as it was
+            self.offset = offset
+        return str(row[0])
+
+    async def close(self) -> None:
+        """Tell what has not been told, and stop."""
+        if self._has_news and self._teller is not None and not self._teller.done():
+            with suppress(TimeoutError):
+                async with asyncio.timeout(1):
+                    await self._teller
+        for task in (self._teller, self._hearer):
+            if task is not None:
+                task.cancel()
+                with suppress(asyncio.CancelledError):
+                    await task

@@ -1,0 +1,285 @@
+"""A connection to PostgreSQL: statements as the other stores write them, errors as ours.
+
+In a statement `moor.` stands for the schema, and `?` or `?1` for a value. Each statement is prepared
+once for a connection, unless there is a pooler in between.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Any
+
+import asyncpg
+
+from moorage.core.errors import (
+    EncryptionKeyMissing,
+    InvalidField,
+    MoorageError,
+    OutcomeUnknown,
+    StoreBusy,
+    StoreFull,
+    StoreReadOnly,
+    StoreUnavailable,
+)
+from moorage.stores.rows import Row
+
+if TYPE_CHECKING:
+    from moorage.stores.postgres.options import Options
+    from moorage.stores.sealing import Sealer
+
+REFUSED_PLAIN = "MG006"  # what the triggers of a sealed store say
+STALE = "MG001"
+_AGAIN = frozenset({"40001", "40P01", "23505", "23503", STALE})  # somebody was faster: look again, then decide anew
+_RULES = frozenset({"23505", "23503"})  # two at once; or what is wanted breaks a rule of the database, whenever
+_GOING = ("57P", "08", "25P03", "25P04")  # the server shuts down, or starts, or cut us off for being slow
+_BUSY = frozenset({"55P03", "57014", "53300"})
+_NO_TEXT = frozenset({"22021", "22P05"})
+STATEMENTS_KEPT = 500
+GRACE = 5.0  # seconds after a statement's time-out until the network counts as dead: who has no answer gets none
+LONGEST_ROLLBACK = 2.0
+_VALUE = re.compile(r"\?(\d*)")
+
+
+class LostConnection(Exception):
+    """The connection is gone; `is_certain` if whatever was under way cannot have been committed."""
+
+    def __init__(self, cause: BaseException, *, is_certain: bool) -> None:
+        super().__init__(f"{type(cause).__name__}: {cause}")
+        self.is_certain = is_certain
+
+
+class Stale(Exception):
+    """Somebody else changed what a decision was made on; nothing was written."""
+
+    def __init__(self, why: str, code: str = "MG001") -> None:
+        super().__init__(why)
+        self.is_rule = code in _RULES
+
+
+class Statements:
+    """Statements as PostgreSQL takes them, by how they are written here."""
+
+    def __init__(self, schema: str) -> None:
+        self.prefix = f'"{schema}".'
+        self._known: dict[str, str] = {}
+
+    def __getitem__(self, sql: str) -> str:
+        known = self._known.get(sql)
+        if known is None:
+            if len(self._known) > 4 * STATEMENTS_KEPT:
+                self._known.clear()
+            known = self._known[sql] = _numbered(sql.replace("moor.", self.prefix))
+        return known
+
+
+def _numbered(sql: str) -> str:
+    count = 0
+
+    def number(found: re.Match[str]) -> str:
+        nonlocal count
+        count += 1
+        return f"${found[1] or count}"
+
+    return _VALUE.sub(number, sql)
+
+
+class Connection:
+    """One connection, used by one task at a time."""
+
+    def __init__(self, raw: asyncpg.Connection[Any], where: str, statements: Statements, sealer: Sealer | None) -> None:
+        self.raw, self.path, self.statements = raw, where, statements
+        self.prefix = statements.prefix
+        self.opener = sealer  # opens what is sealed, whether or not new bodies are
+        self.sealer = sealer if sealer is not None and sealer.seals else None
+        self.has_written = False  # since it was taken
+        self.changes = 1  # that its next commit stands for
+        self.is_locking = False  # whether sessions are locked as they are read
+        self._in_transaction = False
+        self._is_committing = False
+
+    async def one(self, sql: str, values: Sequence[Any] = ()) -> Row | None:
+        """The first row, or None."""
+        row: Row | None = await self._asked(self.raw.fetchrow, sql, values)
+        return row
+
+    async def all(self, sql: str, values: Sequence[Any] = ()) -> list[Row]:
+        """All rows."""
+        rows: list[Row] = await self._asked(self.raw.fetch, sql, values)
+        return rows
+
+    async def run(self, sql: str, values: Sequence[Any] = ()) -> int:
+        """Do something; how many rows it touched. Outside a transaction it is one of its own."""
+        done: str = await self._written(self.raw.execute, sql, values)
+        count = done.rpartition(" ")[2]
+        return int(count) if count.isdecimal() else 0
+
+    async def many(self, sql: str, values: Sequence[Sequence[Any]]) -> None:
+        """Do the same for several values, in one round trip."""
+        if values:
+            await self._written(self.raw.executemany, sql, (values,))
+
+    async def commit_one(self, sql: str, values: Sequence[Any] = ()) -> list[Row]:
+        """The rows of a statement that writes. Outside a transaction it is one of its own."""
+        rows: list[Row] = await self._written(self.raw.fetch, sql, values)
+        return rows
+
+    async def script(self, sql: str, timeout: float | None = None) -> None:
+        """Statements without values, with as many seconds as they need or as every statement has."""
+        self.has_written = True
+        with self._translating():
+            await self.raw.execute(sql.replace("moor.", self.prefix), timeout=timeout)
+
+    async def _asked(self, method: Any, sql: str, values: Sequence[Any]) -> Any:
+        try:
+            return await method(self.statements[sql], *values)
+        except _TROUBLE as error:
+            raise self._translated(error) from error
+
+    async def _written(self, method: Any, sql: str, values: Sequence[Any]) -> Any:
+        self.has_written = True
+        self._is_committing = not self._in_transaction
+        try:
+            return await method(self.statements[sql], *values)
+        except _TROUBLE as error:
+            raise self._translated(error) from error
+        finally:
+            self._is_committing = False
+
+    @asynccontextmanager
+    async def transaction(self) -> AsyncIterator[None]:
+        """All or nothing."""
+        await self._control("BEGIN")
+        self._in_transaction = True
+        try:
+            yield
+        except BaseException as error:
+            self._in_transaction = False
+            await self._rollback(error)
+            raise
+        self._in_transaction = False
+        self._is_committing = self.has_written
+        try:
+            await self._control("COMMIT")
+        finally:
+            self._is_committing = False
+
+    @asynccontextmanager
+    async def snapshot(self) -> AsyncIterator[None]:
+        """Several reads of one instant."""
+        await self._control("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
+        try:
+            yield
+        except BaseException as error:
+            await self._rollback(error)
+            raise
+        await self._control("COMMIT")
+
+    async def _control(self, sql: str) -> None:
+        with self._translating():
+            await self.raw.execute(sql)
+
+    async def _rollback(self, error: BaseException) -> None:
+        """The server rolls back what nobody commits: a connection that is gone, or half through, needs no word."""
+        if isinstance(error, LostConnection) or self.raw.is_closed():
+            self.raw.terminate()
+            return
+        try:
+            await asyncio.shield(self.raw.execute("ROLLBACK", timeout=LONGEST_ROLLBACK))
+        except BaseException:
+            self.raw.terminate()
+
+    def _translating(self) -> _Translating:
+        return _Translating(self)
+
+    def _translated(self, error: BaseException) -> BaseException:
+        code = getattr(error, "sqlstate", None) or ""
+        if not isinstance(error, asyncpg.PostgresError) or isinstance(error, asyncpg.PostgresConnectionError):
+            if isinstance(error, (asyncpg.DataError, UnicodeEncodeError)):
+                return InvalidField("text", f"cannot be kept ({error})")
+            if isinstance(error, asyncpg.InterfaceError) and not self.raw.is_closed():
+                return StoreUnavailable(f"{self.path} cannot be used ({error})", store=self.path)
+            return LostConnection(error, is_certain=not self._is_committing)
+        if code in _AGAIN:
+            return Stale(str(error), code)
+        if code.startswith(_GOING) and code != "57014":
+            return LostConnection(error, is_certain=True)  # the server says itself that it did not
+        return translated(error, self.path)
+
+
+class _Translating:
+    """Turns the driver's errors into ours."""
+
+    def __init__(self, db: Connection) -> None:
+        self._db = db
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        if isinstance(error, _TROUBLE):
+            raise self._db._translated(error) from error
+
+
+_TROUBLE = (asyncpg.PostgresError, asyncpg.InterfaceError, OSError, TimeoutError, UnicodeEncodeError)
+
+
+class Refused(Exception):
+    """What a function of the database said no with; its caller knows what that means."""
+
+    def __init__(self, code: str, detail: str) -> None:
+        super().__init__(code, detail)
+        self.code, self.detail = code, detail
+
+
+def translated(error: asyncpg.PostgresError, where: str) -> BaseException:
+    """Our error for one of PostgreSQL's."""
+    code = error.sqlstate or ""
+    if code == REFUSED_PLAIN:
+        return EncryptionKeyMissing(None)
+    if code.startswith("MOOR"):
+        return Refused(code, getattr(error, "detail", None) or "")
+    if code in _BUSY:
+        return StoreBusy(where)
+    if code.startswith("53"):
+        return StoreFull(where)
+    if code in ("25006", "42501"):
+        return StoreReadOnly(where)
+    if code in _NO_TEXT:
+        return InvalidField("text", "has a character that PostgreSQL cannot keep: NUL")
+    return StoreUnavailable(f"{where} cannot be used ({type(error).__name__}: {error})", store=where)
+
+
+def unknown(where: str, cause: LostConnection) -> MoorageError:
+    """What a caller hears whose change may or may not have been made."""
+    return OutcomeUnknown(where, str(cause))
+
+
+async def connect(options: Options, timeout: float) -> asyncpg.Connection[Any]:
+    """A new connection, as it has to be."""
+    settings = {} if options.pooler else _settings(options)
+    raw: asyncpg.Connection[Any] = await asyncpg.connect(
+        options.dsn,
+        timeout=timeout,
+        command_timeout=options.statement_timeout + GRACE,
+        statement_cache_size=0 if options.pooler else STATEMENTS_KEPT,
+        max_cached_statement_lifetime=0,
+        server_settings=settings,
+    )
+    return raw
+
+
+def _settings(options: Options) -> dict[str, str]:
+    """What every connection is told. A pooler gives connections to others between transactions, not sessions."""
+    timeout = str(int(options.statement_timeout * 1000))
+    return {
+        "application_name": "moorage",
+        "statement_timeout": timeout,
+        "lock_timeout": timeout,
+        "idle_in_transaction_session_timeout": str(int(min(options.statement_timeout, 60) * 1000)),
+        "jit": "off",  # statements are short
+        "enable_seqscan": "off",  # each has its index; a table that is small while it is planned grows
+        "plan_cache_mode": "force_generic_plan",  # plans do not depend on values: to plan anew took longer than to do
+    }

@@ -1,0 +1,132 @@
+"""Migrations: numbered SQL files, forward only, each applied once, safe to race for.
+
+A file that has been applied is never edited; its checksum is kept in the database, so
+that an edited one is noticed. Whoever starts first does the work, behind an advisory lock of the
+schema's own; the others wait and find it done.
+
+Servers are upgraded one by one, so a release has to work on the schema of the next. A migration that only adds
+(expands) says on its first line which schema a release must know at least: `-- needs 3`. One that takes away what
+an older release uses (contracts) says nothing, and from then on older ones are refused.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import time
+from typing import NamedTuple
+from zlib import crc32
+
+from moorage.core.errors import StoreTooNew, StoreUnavailable
+from moorage.stores.postgres.connection import Connection
+
+LATEST = 7  # the newest migration in this release; a test compares it with the folder
+
+LONGEST = 3600.0  # seconds that a migration may take, here or at another server: to index a large store takes a while
+_NO_HURRY = "SET LOCAL statement_timeout = 0; SET LOCAL lock_timeout = 0"
+
+_LEDGER = """
+CREATE TABLE IF NOT EXISTS moor.migrations (
+    number bigint PRIMARY KEY, name text NOT NULL, checksum bigint NOT NULL, applied_at bigint NOT NULL,
+    needs bigint
+)
+"""
+
+
+class Migration(NamedTuple):
+    """One numbered step of the schema."""
+
+    number: int
+    name: str
+    sql: str
+
+    @property
+    def checksum(self) -> int:
+        """Changes when the file does."""
+        return crc32(self.sql.encode())
+
+    @property
+    def needs(self) -> int:
+        """Which schema a release has to know at least to work on what this makes of it."""
+        said = re.match(r"-- needs (\d+)\n", self.sql)
+        return int(said[1]) if said else self.number
+
+
+def migrations() -> list[Migration]:
+    """All migrations of this release, in order."""
+    folder = os.path.join(os.path.dirname(__file__), "migrations")
+    return [_read(folder, name) for name in sorted(os.listdir(folder)) if name.endswith(".sql")]
+
+
+def _read(folder: str, name: str) -> Migration:
+    with open(os.path.join(folder, name), encoding="utf-8") as file:
+        return Migration(int(name[:4]), name[5:-4], file.read())
+
+
+async def schema_version(db: Connection) -> int:
+    """The newest migration applied; 0 if there is none, or no such schema."""
+    ledger = await db.one("SELECT to_regclass('moor.migrations')::text")
+    if ledger is None or ledger[0] is None:
+        return 0
+    row = await db.one("SELECT coalesce(max(number), 0) FROM moor.migrations")
+    return int(row[0]) if row else 0
+
+
+async def migrate(db: Connection, upto: int = LATEST) -> list[int]:
+    """Bring the schema to the newest version; the numbers of what was applied. Raises StoreTooNew."""
+    found = await schema_version(db)
+    if found > LATEST:
+        await _check_usable(db, found)
+    if found >= upto:
+        return []
+    async with db.transaction():
+        # Such locks are the database's: whoever reaches it by another name or a pooler waits for the same one.
+        lock = f"SELECT pg_advisory_xact_lock(hashtextextended('moorage {db.prefix}', 0))"
+        await db.script(f"{_NO_HURRY}; {lock}", LONGEST)
+        return await _apply_missing(db, upto)
+
+
+async def _check_usable(db: Connection, found: int) -> None:
+    """Raise StoreTooNew if a newer release has taken something away that this one uses."""
+    row = await db.one("SELECT max(coalesce(needs, number)) FROM moor.migrations")
+    if row is None or row[0] > LATEST:
+        raise StoreTooNew(db.path, found, LATEST)
+
+
+async def _apply_missing(db: Connection, upto: int) -> list[int]:
+    done = await schema_version(db)
+    if done == 0:
+        await _check_free(db)
+        await db.script(f"CREATE SCHEMA IF NOT EXISTS {db.prefix[:-1]}")
+        await db.script(_LEDGER)
+    missing = [migration for migration in migrations() if done < migration.number <= upto]
+    for migration in missing:
+        await db.script(migration.sql, LONGEST)
+        await db.run(
+            "INSERT INTO moor.migrations (number, name, checksum, applied_at, needs) VALUES (?, ?, ?, ?, ?)",
+            (migration.number, migration.name, migration.checksum, int(time.time() * 1e6), migration.needs),
+        )
+    return [migration.number for migration in missing]
+
+
+_STRANGER = (
+    "SELECT relname FROM pg_class WHERE relnamespace = to_regnamespace(?) AND relkind IN ('r', 'p', 'v') LIMIT 1"
+)
+
+
+async def _check_free(db: Connection) -> None:
+    """A schema that has tables and no ledger of ours is another program's: it is left alone."""
+    schema = db.prefix[:-1]
+    if row := await db.one(_STRANGER, (schema,)):
+        raise StoreUnavailable(
+            f"the schema {schema} of {db.path} has a table {row[0]!r} of another program; "
+            "choose another one with ?schema=",
+            store=db.path,
+        )
+
+
+async def edited_migrations(db: Connection) -> list[str]:
+    """Names of applied migrations whose file has changed since."""
+    known = {migration.number: migration.checksum for migration in migrations()}
+    applied = await db.all("SELECT number, name, checksum FROM moor.migrations")
+    return [name for number, name, checksum in applied if known.get(number, checksum) != checksum]

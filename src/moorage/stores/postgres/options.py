@@ -1,0 +1,101 @@
+"""What the URL of a PostgreSQL store says.
+
+Everything that PostgreSQL's own URLs may say is passed on: user, password, host, port, database,
+`sslmode`, `sslrootcert`, `host=/folder/of/a/socket` … Besides, for us alone:
+
+    schema=moorage         where the tables are
+    pool=10                 how many connections at most
+    pooler=transaction      there is a transaction pooler in between: no prepared statements, poll only
+    patience=30             seconds that a caller waits for a connection, and for a database that is away
+    statement_timeout=30    seconds that one statement may take
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from typing import Any
+from urllib.parse import parse_qsl, quote, urlencode, urlsplit, urlunsplit
+
+from msgspec import Struct
+
+from moorage.core.errors import InvalidField
+
+SCHEMES = ("postgresql", "postgres")
+MAX_SCHEMA = 48  # bytes: what hangs on its name has 63
+_FILES = ("sslrootcert", "sslcert", "sslkey", "sslcrl")
+_SCHEMA = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+
+
+class Options(Struct, frozen=True, kw_only=True):
+    """How to reach a PostgreSQL store."""
+
+    dsn: str  # for the driver
+    shown: str  # without a password
+    schema: str = "moorage"
+    pool: int = 10
+    pooler: bool = False
+    patience: float = 30.0
+    statement_timeout: float = 30.0
+
+    @property
+    def channel(self) -> str:
+        """On which servers of this store tell each other to look again."""
+        return f"moorage_{self.schema}"
+
+
+def read_url(url: str) -> Options:
+    """What a URL says. Raises InvalidField."""
+    parts = urlsplit(url)
+    ours: dict[str, str] = {}
+    theirs: list[tuple[str, str]] = []
+    for name, value in parse_qsl(parts.query, keep_blank_values=True):
+        if name in _READERS:
+            ours[name] = value
+        else:
+            _check_file(name, value)
+            theirs.append((name, value))
+    rest = urlencode(theirs, quote_via=quote)
+    dsn = urlunsplit(("postgresql", parts.netloc, parts.path, rest, ""))
+    shown = f"postgresql://{parts.netloc.rpartition('@')[2]}{parts.path}"
+    given: dict[str, Any] = {name: _READERS[name](name, value) for name, value in ours.items()}
+    return Options(dsn=dsn, shown=shown, **given)
+
+
+def _check_file(name: str, value: str) -> None:
+    """The driver would only say that some file is missing."""
+    if name in _FILES and not os.path.isfile(value):
+        raise InvalidField("url", f"has {name}={value!r}, and there is no such file")
+
+
+def _schema(name: str, value: str) -> str:
+    if not _SCHEMA.fullmatch(value) or len(value) > MAX_SCHEMA or value.startswith("pg_"):
+        raise InvalidField("url", f"has {name}={value!r}; use letters, digits and _, not beginning with pg_")
+    return value
+
+
+def _pool(name: str, value: str) -> int:
+    if not value.isdecimal() or not 1 <= int(value) <= 1000:
+        raise InvalidField("url", f"has {name}={value!r}; give a whole number from 1 to 1000")
+    return int(value)
+
+
+def _pooler(name: str, value: str) -> bool:
+    if value not in ("transaction", "none"):
+        raise InvalidField("url", f"has {name}={value!r}; write transaction, or none")
+    return value == "transaction"
+
+
+def _seconds(name: str, value: str) -> float:
+    try:
+        seconds = float(value)
+    except ValueError:
+        seconds = 0.0
+    if not 0.05 <= seconds <= 86_400:
+        raise InvalidField("url", f"has {name}={value!r}; give seconds, from 0.05 to 86400")
+    return seconds
+
+
+_READERS = {
+    "schema": _schema, "pool": _pool, "pooler": _pooler, "patience": _seconds, "statement_timeout": _seconds,
+}  # fmt: skip

@@ -1,0 +1,284 @@
+"""The queue: which launcher gets which turn, and what time does to those that nobody reports of.
+
+A claim reads the oldest turn and takes it with the statement that commits, which is refused if
+somebody else was faster. Those of one process do not get in each other's way: they look one after
+another, and what one has in hand, the others pass by. Where other processes do, the turn and its
+session are locked while they are read, and what others have locked is skipped.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import suppress
+
+import msgspec
+from msgspec.structs import replace
+
+from moorage.core.errors import LauncherNotFound, SessionCorrupt, StoreCorrupt, TurnNotFound
+from moorage.core.fact import Backlog
+from moorage.core.session import Stamp
+from moorage.core.turn import Launcher, Turn, TurnState
+from moorage.core.work import Claim, claim
+from moorage.ports import Claimed
+from moorage.stores.postgres import heads, work
+from moorage.stores.postgres.connection import Connection
+from moorage.stores.rows import Row, json_text, micros
+from moorage.stores.work_rows import turn_of
+
+SIDE_BY_SIDE = 32  # claims that can have locked a turn at once before one of them goes away empty-handed
+
+_decode_launcher = msgspec.json.Decoder(Launcher).decode
+
+
+class Wanted(msgspec.Struct, frozen=True):
+    """Whose turns a launcher can take: of these owners and agents, and of one family if it has a root."""
+
+    launcher_id: str
+    owners: tuple[str, ...]
+    agents: tuple[str, ...]
+    root: str | None = None
+
+
+_NOT_TO_DRAIN = "NOT EXISTS (SELECT FROM moor.launchers WHERE id = ?6 AND drain)"
+# The oldest ?5 of each owner and agent, found through an index each; those that had to wait for a time apart. Behind
+# what others have in hand just now there must be more to choose from.
+_DUE = f"""
+SELECT w.owner, t.n FROM unnest(?1::text[]) w (owner) CROSS JOIN unnest(?2::text[]) a (agent) CROSS JOIN LATERAL (
+    SELECT * FROM (
+        SELECT n FROM moor.turns WHERE owner = w.owner AND agent = a.agent AND n > ?3
+            AND state = 'queued' AND not_before IS NULL ORDER BY n LIMIT ?5
+    ) now
+    UNION ALL
+    SELECT * FROM (
+        SELECT n FROM moor.turns WHERE owner = w.owner AND agent = a.agent AND n > ?3 AND state = 'queued'
+            AND not_before IS NOT NULL AND not_before <= ?4 ORDER BY not_before LIMIT ?5
+    ) later
+) t WHERE {_NOT_TO_DRAIN}
+"""
+# Families are small: all that is queued in one is looked at.
+_DUE_IN_FAMILY = f"""
+SELECT t.owner, t.n FROM moor.sessions s JOIN moor.turns t ON t.owner = s.owner AND t.root = s.pk
+WHERE s.owner = ANY(?1::text[]) AND s.id = ?ROOT AND t.n > ?3 AND (t.state = 'queued') IS TRUE
+    AND t.agent = ANY(?2::text[]) AND (t.not_before IS NULL OR t.not_before <= ?4) AND {_NOT_TO_DRAIN}
+ORDER BY t.n LIMIT ?5
+"""
+
+
+def _take_sql(due: str, lock: str) -> str:
+    """Read the whole session of the oldest that nobody else is about to take."""
+    return f"""
+    WITH due AS MATERIALIZED (
+        SELECT * FROM ({due}) each WHERE n <> ALL(?7::bigint[]) ORDER BY n
+    ), taken AS (
+        SELECT t.* FROM due CROSS JOIN LATERAL (
+            SELECT t.owner, t.session, t.n, t.state FROM moor.turns t
+            JOIN moor.sessions s ON s.owner = t.owner AND s.pk = t.session
+            WHERE t.owner = due.owner AND t.n = due.n {lock}
+        ) t
+        WHERE t.state = 'queued' LIMIT 1
+    )
+    {work.WHOLE_VIEW.replace("SELECT s.revision", "SELECT taken.n, s.revision", 1)}
+    FROM taken JOIN moor.sessions s ON s.owner = taken.owner AND s.pk = taken.session
+    """
+
+
+# With its session, which every change locks first: so nobody who has one of the two waits for the other. What keeps it
+# from being taken now will be told when it is committed.
+_SKIP_LOCKED = "FOR NO KEY UPDATE OF t, s SKIP LOCKED"
+_AS_IT_IS = "OFFSET 0"  # keeps it one look for each
+_TAKE = {  # by whether it is of one family, and whether it locks
+    (is_family, locks): _take_sql(due, _SKIP_LOCKED if locks else _AS_IT_IS)
+    for is_family, due in ((False, _DUE), (True, _DUE_IN_FAMILY.replace("?ROOT", "?8")))
+    for locks in (False, True)
+}
+
+
+class Hands:
+    """Turns that this process is about to take; and whether others lately were faster."""
+
+    LOCKED_FOR = 50  # claims, after one that somebody else got ahead of
+
+    def __init__(self) -> None:
+        self.turns: set[int] = set()
+        self.looking = asyncio.Lock()
+        self._left = 0
+
+    @property
+    def must_lock(self) -> bool:
+        """Whether to lock at once."""
+        return self._left > 0
+
+    def note(self, *, has_collided: bool) -> None:
+        """Remember how a claim went."""
+        self._left = self.LOCKED_FOR if has_collided else max(0, self._left - 1)
+
+
+def _values(wanted: Wanted, at: int, after: int, choice: int, *rest: object) -> tuple[object, ...]:
+    root = [] if wanted.root is None else [wanted.root]
+    return (wanted.owners, wanted.agents, after, at, choice, wanted.launcher_id, *rest, *root)
+
+
+async def is_due(db: Connection, wanted: Wanted, at: int, after: int) -> bool:
+    """Whether there is a queued turn that is due and wanted, behind another."""
+    if wanted.root is not None and not heads.may_be_ref(wanted.root):
+        return False
+    sql = _DUE if wanted.root is None else _DUE_IN_FAMILY.replace("?ROOT", "?7")
+    return await db.one(sql, _values(wanted, at, after, 1)) is not None
+
+
+async def claim_next(
+    db: Connection, wanted: Wanted, wish: Claim, stamp: Stamp, after: int, hands: Hands
+) -> Claimed | int | None:
+    """Give the oldest turn behind `after` that can be taken to a launcher; where to go on looking, if it cannot be.
+
+    Some cannot be taken, though they are due: somebody drives their session, or it does not
+    read back whole. The first kind is put off by its rule, the second is passed by.
+    """
+    row = await _next(db, wanted, micros(stamp.at), after, hands)
+    if row is None:
+        return None
+    try:
+        return await _claim(db, row, wish, stamp)
+    finally:
+        hands.turns.discard(row[0])
+
+
+async def _next(db: Connection, wanted: Wanted, at: int, after: int, hands: Hands) -> Row | None:
+    sql = _TAKE[wanted.root is not None, db.is_locking]
+    async with hands.looking:  # else two would see the same one
+        choice = SIDE_BY_SIDE if db.is_locking else len(hands.turns) + 1
+        row = await db.one(sql, _values(wanted, at, after, choice, list(hands.turns)))
+        if row is not None:
+            hands.turns.add(row[0])
+    return row
+
+
+async def _claim(db: Connection, row: Row, wish: Claim, stamp: Stamp) -> Claimed | int:
+    try:
+        seen = work.seen_of(db, row[1:])
+    except SessionCorrupt:
+        return int(row[0])
+    owner = seen.view.session.owner
+    change = await work.save(db, owner, seen, claim(seen.view, wish, stamp))
+    if not (change.turns and change.turns[0].state is TurnState.RUNNING):
+        return int(row[0])
+    return Claimed(owner, change.session, change.turns[0], change.items, change.runs)
+
+
+_OF_SESSION = "JOIN moor.sessions s ON s.owner = t.owner AND s.pk = t.session"
+_SILENT = f"""
+SELECT s.owner, s.id FROM moor.turns t {_OF_SESSION} WHERE t.state = 'running' AND t.due_at <= ? ORDER BY t.due_at LIMIT ?
+"""
+_UNTAKEN = f"""
+SELECT s.owner, s.id FROM moor.runs t {_OF_SESSION}
+WHERE t.expires_at IS NOT NULL AND t.expires_at <= ? ORDER BY t.expires_at LIMIT ?
+"""
+
+
+async def overdue(db: Connection, at: int, limit: int) -> list[tuple[str, str]]:
+    """Sessions with a turn whose launcher was silent for too long, or a run that nobody took in time."""
+    found = [(row[0], row[1]) for sql in (_SILENT, _UNTAKEN) for row in await db.all(sql, (at, limit))]
+    return list(dict.fromkeys(found))[:limit]
+
+
+_WAITING = f"""
+SELECT t.id FROM moor.turns t {_OF_SESSION}
+WHERE t.state = 'running' AND t.launcher = ? AND EXISTS (
+    SELECT 1 FROM moor.runs r
+    WHERE r.owner = s.owner AND r.parent = s.id AND r.state IN ('queued', 'running') AND r.mode = 'sync'
+) ORDER BY t.n
+"""
+
+
+async def waiting_turns(db: Connection, launcher_id: str) -> list[str]:
+    """Live turns of a launcher whose session waits for a sync child."""
+    return [row[0] for row in await db.all(_WAITING, (launcher_id,))]
+
+
+_ONE = f"SELECT t.body, t.id, s.id FROM moor.turns t {_OF_SESSION}"
+_COUNTS = """
+SELECT (SELECT count(*) FROM moor.turns WHERE state = 'queued'), (SELECT count(*) FROM moor.turns WHERE state = 'running'),
+    (SELECT count(*) FROM moor.inbox WHERE (state <> 'consumed') IS TRUE AND state <> 'set_aside' AND kind = 'callback'),
+    (SELECT count(*) FROM moor.inbox WHERE (state <> 'consumed') IS TRUE AND state = 'set_aside')
+"""
+
+
+async def backlog(db: Connection) -> Backlog:
+    """What waits, of all owners. Walks what waits, nothing else."""
+    [(queued, running, callbacks, set_aside)] = await db.all(_COUNTS)
+    first = await db.one(f"{_ONE} WHERE t.state = 'queued' ORDER BY t.n LIMIT 1")
+    oldest = None if first is None else turn_of(db, tuple(first)).queued_at
+    return Backlog(queued=queued, running=running, oldest_queued_at=oldest, callbacks=callbacks, set_aside=set_aside)
+
+
+_CLAIMED = f"""
+SELECT t.owner, t.body, t.id, s.id FROM moor.turns t {_OF_SESSION}
+WHERE t.state = 'running' AND t.launcher = ? ORDER BY t.n
+"""
+
+
+async def unstarted_turns(db: Connection, launcher_id: str) -> list[tuple[str, Turn]]:
+    """What a launcher has claimed and not started yet; turns that do not read back whole are passed by."""
+    found = []
+    for owner, *columns in await db.all(_CLAIMED, (launcher_id,)):
+        with suppress(SessionCorrupt):
+            found.append((owner, turn_of(db, columns)))
+    return [(owner, turn) for owner, turn in found if turn.started_at is None]
+
+
+async def find_turn(db: Connection, owner: str, turn_id: str) -> Turn:
+    """One turn by its id."""
+    known = heads.may_be_ref(turn_id)
+    row = await db.one(f"{_ONE} WHERE t.owner = ? AND t.id = ?", (owner, turn_id)) if known else None
+    if row is None:
+        raise TurnNotFound(turn_id)
+    return turn_of(db, tuple(row))
+
+
+# Launchers --------------------------------------------------------------------------------------
+
+_SAVE = """
+INSERT INTO moor.launchers (id, body) VALUES (?, ?) ON CONFLICT (id) DO UPDATE SET body = excluded.body
+RETURNING xmax::text = '0', drain
+"""
+_DRAIN = "UPDATE moor.launchers SET drain = ? WHERE id = ? RETURNING body, drain"
+
+
+async def save_launcher(db: Connection, launcher: Launcher) -> Launcher:
+    """A launcher as it is now; whenever a new one comes, those that are forgotten go."""
+    [(is_new, drain)] = await db.commit_one(_SAVE, (launcher.launcher_id, json_text(launcher)))
+    if is_new:
+        await _forget(db, launcher)
+    return replace(launcher, drain=drain)
+
+
+async def drain_launcher(db: Connection, launcher_id: str, drain: bool) -> Launcher:
+    """Have a launcher take no more turns, or take them again."""
+    rows = await db.commit_one(_DRAIN, (drain, launcher_id)) if heads.may_be_ref(launcher_id) else []
+    if not rows:
+        raise LauncherNotFound(launcher_id)
+    return launcher_of(db, rows[0])
+
+
+async def _forget(db: Connection, newest: Launcher) -> None:
+    forgotten = []
+    for n, body in await db.all("SELECT n, body FROM moor.launchers"):
+        with suppress(msgspec.DecodeError):  # `launchers` names it
+            if (known := _decode_launcher(body)).launcher_id != newest.launcher_id and known.is_forgotten(
+                newest.seen_at
+            ):
+                forgotten.append(n)
+    await db.run("DELETE FROM moor.launchers WHERE n = ANY(?::bigint[])", (forgotten,))
+
+
+async def launchers(db: Connection) -> list[Launcher]:
+    """All launchers that are not forgotten, newest first."""
+    return [launcher_of(db, row) for row in await db.all("SELECT body, drain FROM moor.launchers ORDER BY n DESC")]
+
+
+def launcher_of(db: Connection, row: Row) -> Launcher:
+    """A launcher from its body and whether it is to drain; StoreCorrupt if it makes none."""
+    try:
+        return replace(_decode_launcher(row[0]), drain=row[1])
+    except msgspec.DecodeError as error:
+        raise StoreCorrupt(db.path, f"a launcher: {error}") from error

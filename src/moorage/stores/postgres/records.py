@@ -1,0 +1,486 @@
+"""Everything as records, out of this store and into it.
+
+Rows are read along their primary keys, which all lead with the owner; a place in a list is the key of the row that
+came last, as JSON. They are written as one JSON value for each kind, in one statement.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from itertools import groupby
+from typing import Any, NamedTuple
+
+import msgspec
+
+from moorage.core.errors import SessionCorrupt, StoreCorrupt
+from moorage.core.once import Once
+from moorage.core.query import Page
+from moorage.core.record import (
+    ApprovalRecord,
+    ContextRecord,
+    DelegationRecord,
+    EntryRecord,
+    FeedRecord,
+    ItemRecord,
+    KeyRecord,
+    LauncherRecord,
+    OnceRecord,
+    Record,
+    RunRecord,
+    SecretRecord,
+    SessionRecord,
+    TombstoneRecord,
+    TurnRecord,
+)
+from moorage.core.session import Change, Session, View
+from moorage.core.token import SigningSecret
+from moorage.stores.places import DELEGATION, delegation_of
+from moorage.stores.postgres import keys, log, work, writes
+from moorage.stores.postgres.connection import Connection
+from moorage.stores.postgres.queue import launcher_of
+from moorage.stores.rows import (
+    ENTRY,
+    HEAD_OF_S,
+    TOMBSTONE,
+    Row,
+    approval_of,
+    entry_of,
+    instant,
+    item_of,
+    json_text,
+    micros,
+    session_of,
+    tombstone_of,
+)
+from moorage.stores.work_rows import ITEM, run_of, turn_of
+from moorage.stores.work_rows import item_of as inbox_item_of
+
+_PURPOSE = "taking records in"  # in the table `secrets`
+_decode_secret = msgspec.json.Decoder(SigningSecret).decode
+
+# Out --------------------------------------------------------------------------------------------
+
+
+class _List(NamedTuple):
+    """How the records of a kind are read: rows behind a key, the key's columns first."""
+
+    sql: str  # {behind} stands for the condition
+    key: tuple[str, ...]
+    record_of: Callable[[Connection, Row], Record]  # from the columns after the key's
+
+
+async def number_all(db: Connection) -> None:
+    """Give everything that has arrived its cursors."""
+    for (owner,) in await db.all("SELECT DISTINCT owner FROM moor.arrivals"):
+        await log.number(db, owner)
+
+
+async def dump(db: Connection, kind: str, limit: int, cursor: str | None) -> Page[Record]:
+    """Some records of a kind, and where the next begin."""
+    how = _LISTS[kind]
+    last = None if cursor is None else msgspec.json.decode(cursor)
+    names, marks = ", ".join(how.key), ", ".join("?" * len(how.key))
+    sql = how.sql.format(behind="TRUE" if last is None else f"({names}) > ({marks})")
+    rows = await db.all(f"{sql} ORDER BY {names} LIMIT ?", (*(last or ()), limit))
+    size = len(how.key)
+    items = [how.record_of(db, tuple(row)[size:]) for row in rows]
+    return Page(items, json_text(tuple(rows[-1])[:size]) if len(rows) == limit else None)
+
+
+def _session(db: Connection, row: Row) -> Record:
+    *head, lineage = row
+    parts = msgspec.json.decode(lineage) if lineage else ()
+    return SessionRecord(head[-1], session_of(tuple(head), db.opener), tuple((part[0], part[1]) for part in parts))
+
+
+def _entry(db: Connection, row: Row) -> Record:
+    owner, segment, *columns = row
+    entry = entry_of(tuple(columns), f"segment {segment}", "", db.opener)
+    return EntryRecord(owner, segment, msgspec.structs.replace(entry, session_id=None, task_id=None))
+
+
+def _context(db: Connection, row: Row) -> Record:
+    owner, session_id, session, *columns = row
+    try:
+        key, item = item_of(tuple(columns), session, db.opener)
+    except ValueError as error:  # it is not JSON, or does not open
+        raise SessionCorrupt(session_id, f"context: {error}") from error
+    return ContextRecord(owner, session_id, key, item)
+
+
+def _approval(db: Connection, row: Row) -> Record:
+    owner, session_id, *columns = row
+    try:
+        return ApprovalRecord(owner, approval_of(tuple(columns), db.opener))
+    except ValueError as error:
+        raise SessionCorrupt(session_id, f"approval {row[-1]}: {error}") from error
+
+
+def _launcher(db: Connection, row: Row) -> Record:
+    return LauncherRecord(launcher_of(db, row))
+
+
+def _secret(db: Connection, row: Row) -> Record:
+    try:
+        return SecretRecord(_decode_secret(row[0]))
+    except msgspec.DecodeError as error:
+        raise StoreCorrupt(db.path, f"the signing secret: {error}") from error
+
+
+_OF_SESSION = "JOIN moor.sessions s ON s.owner = t.owner AND s.pk = t.session WHERE {behind}"
+_KEY = ("t.owner", "t.n")
+_ITEM = ", ".join(f"t.{column}" for column in [*ITEM.split(", "), "body"])
+_LINEAGE = """
+SELECT json_agg(json_build_array(l.segment, l.upto) ORDER BY l.upto)::text FROM moor.lineage l
+WHERE l.owner = s.owner AND l.session = s.pk
+"""
+_LISTS = {
+    "tombstone": _List(
+        f"SELECT owner, n, owner, {TOMBSTONE} FROM moor.tombstones WHERE {{behind}}",
+        ("owner", "n"),
+        lambda _, row: TombstoneRecord(row[0], tombstone_of(row[2:])),
+    ),
+    "session": _List(
+        f"SELECT s.owner, s.pk, {HEAD_OF_S}, ({_LINEAGE}) FROM moor.sessions s WHERE {{behind}}",
+        ("s.owner", "s.pk"),
+        _session,
+    ),
+    "entry": _List(
+        f"SELECT owner, root, segment, number, owner, segment, {ENTRY} FROM moor.entries WHERE {{behind}}",
+        ("owner", "root", "segment", "number"),
+        _entry,
+    ),
+    "context": _List(
+        "SELECT t.owner, t.session, t.key, t.owner, s.id, t.session, t.key, t.value, t.version, t.updated_at, "
+        f"t.expires_at FROM moor.context t {_OF_SESSION}",
+        ("t.owner", "t.session", "t.key"),
+        _context,
+    ),
+    "approval": _List(
+        f"SELECT t.owner, t.n, t.owner, s.id, t.body, t.id FROM moor.approvals t {_OF_SESSION}", _KEY, _approval
+    ),
+    "run": _List(
+        f"SELECT t.owner, t.n, t.owner, t.body, t.id, s.id FROM moor.runs t {_OF_SESSION}",
+        _KEY,
+        lambda db, row: RunRecord(row[0], run_of(db, row[1:])),
+    ),
+    "turn": _List(
+        f"SELECT t.owner, t.n, t.owner, t.n, t.body, t.id, s.id FROM moor.turns t {_OF_SESSION}",
+        _KEY,
+        lambda db, row: TurnRecord(row[0], row[1], turn_of(db, row[2:])),
+    ),
+    "item": _List(
+        f"SELECT t.owner, t.n, t.owner, s.id, {_ITEM} FROM moor.inbox t {_OF_SESSION}",
+        _KEY,
+        lambda db, row: ItemRecord(row[0], inbox_item_of(db, row[2:], row[1])),
+    ),
+    # What the feed told of sessions that were deleted since is left out, as it is for its readers.
+    "feed": _List(
+        "SELECT f.owner, f.id, f.owner, f.id, coalesce(s.id, t.id), f.last, f.count FROM moor.feed f "
+        "LEFT JOIN moor.sessions s ON f.last > 0 AND s.owner = f.owner AND s.pk = f.subject "
+        "LEFT JOIN moor.tombstones t ON f.last = 0 AND t.owner = f.owner AND t.n = f.subject "
+        "WHERE coalesce(s.id, t.id) IS NOT NULL AND {behind}",
+        ("f.owner", "f.id"),
+        lambda _, row: FeedRecord(*row),
+    ),
+    "delegation": _List(
+        f"SELECT owner, n, owner, {DELEGATION}, n FROM moor.delegations WHERE {{behind}}",
+        ("owner", "n"),
+        lambda _, row: DelegationRecord(row[0], delegation_of(row[1:])),
+    ),
+    "once": _List(
+        "SELECT owner, operation, key, owner, operation, key, digest, ref, at FROM moor.once WHERE {behind}",
+        ("owner", "operation", "key"),
+        lambda _, row: OnceRecord(row[0], Once(row[1], row[2], row[3], row[4], instant(row[5]))),
+    ),
+    "launcher": _List("SELECT n, body, drain FROM moor.launchers WHERE {behind}", ("n",), _launcher),
+    "key": _List(
+        "SELECT n, body, digest FROM moor.keys WHERE {behind}",
+        ("n",),
+        lambda db, row: KeyRecord(keys.key_of(db, row[0]), row[1]),
+    ),
+    "secret": _List(
+        f"SELECT purpose, body FROM moor.secrets WHERE purpose = '{keys.SIGNING}' AND {{behind}}", ("purpose",), _secret
+    ),
+}
+
+
+# In ---------------------------------------------------------------------------------------------
+
+
+async def load(db: Connection, records: Iterable[Record], mark: str | None) -> None:
+    """Write records, and how far that is. Within a transaction."""
+    for kind, some in groupby(records, type):
+        await _WRITERS[kind](db, list(some))
+    await db.run("DELETE FROM moor.secrets WHERE purpose = ?", (_PURPOSE,))
+    if mark is not None:
+        await db.run("INSERT INTO moor.secrets (purpose, body) VALUES (?, ?)", (_PURPOSE, mark))
+
+
+async def mark(db: Connection) -> str | None:
+    """How far taking in has come."""
+    row = await db.one("SELECT body FROM moor.secrets WHERE purpose = ?", (_PURPOSE,))
+    return None if row is None else row[0]
+
+
+async def _insert(db: Connection, table: str, rows: Sequence[dict[str, Any]]) -> None:
+    """Rows with the same columns, in their order."""
+    if not rows:
+        return
+    columns = ", ".join(rows[0])
+    await db.run(
+        f"INSERT INTO moor.{table} ({columns}) SELECT {', '.join(f'r.{name}' for name in rows[0])} "
+        "FROM jsonb_array_elements(?::text::jsonb) WITH ORDINALITY a (value, place), "
+        f"jsonb_populate_record(NULL::moor.{table}, a.value) r ORDER BY a.place",
+        (json_text(rows),),
+    )
+
+
+async def _reach(db: Connection, sequence: str, number: int) -> None:
+    """Let a sequence go on behind a number."""
+    row = await db.one(f"SELECT last_value FROM moor.{sequence}")
+    if row is not None and row[0] < number:
+        await db.all(f"SELECT setval('moor.{sequence}', ?)", (number,))
+
+
+Place = tuple[str, int]  # an owner, and a session's key
+
+
+async def _roots(db: Connection, places: Iterable[Place]) -> dict[Place, int]:
+    """The roots of sessions by their keys. A segment whose session is gone is kept as a root of its own."""
+    wanted = sorted(set(places))
+    rows = await db.all(
+        "SELECT s.owner, s.pk, coalesce(s.root, s.pk) FROM unnest(?::text[], ?::bigint[]) w (owner, pk) "
+        "JOIN moor.sessions s ON s.owner = w.owner AND s.pk = w.pk",
+        ([owner for owner, _ in wanted], [pk for _, pk in wanted]),
+    )
+    found = {(owner, pk): root for owner, pk, root in rows}
+    return {place: found.get(place, place[1]) for place in wanted}
+
+
+async def _keys(db: Connection, names: Iterable[tuple[str, str]]) -> dict[tuple[str, str], int]:
+    """Sessions' keys by owner and id."""
+    wanted = sorted(set(names))
+    rows = await db.all(
+        "SELECT s.owner, s.id, s.pk FROM unnest(?::text[], ?::text[]) w (owner, id) "
+        "JOIN moor.sessions s ON s.owner = w.owner AND s.id = w.id",
+        ([owner for owner, _ in wanted], [name for _, name in wanted]),
+    )
+    return {(owner, name): pk for owner, name, pk in rows}
+
+
+async def _load_tombstones(db: Connection, records: list[TombstoneRecord]) -> None:
+    rows = []
+    for record in records:
+        stone = record.tombstone
+        rows.append(
+            {
+                "owner": record.owner, "id": stone.session_id, "name": stone.session_name, "agent": stone.agent_name,
+                "task": stone.task_id, "state": stone.state, "root_of_deletion": stone.root_of_deletion,
+                "deleted_at": micros(stone.deleted_at), "deleted_by": stone.deleted_by, "reason": stone.reason,
+            }
+        )  # fmt: skip
+    await _insert(db, "tombstones", rows)
+
+
+async def _load_sessions(db: Connection, records: list[SessionRecord]) -> None:
+    known = await _keys(db, _relatives(records))
+    known |= {(one.session.owner, one.session.session_id): one.serial for one in records}
+    rows = [_session_row(db, record, known) for record in records]
+    owners = sorted({record.session.owner for record in records})
+    await db.run("INSERT INTO moor.owners (name) SELECT unnest(?::text[]) ON CONFLICT DO NOTHING", (owners,))
+    await _insert(db, "sessions", rows)
+    await _load_lineages(db, records)
+    await _reach(db, "sessions_pk_seq", max(record.serial for record in records))
+
+
+def _relatives(records: list[SessionRecord]) -> Iterable[tuple[str, str]]:
+    for session in (record.session for record in records):
+        for name in (session.parent_session_id, session.root_session_id):
+            if name is not None:
+                yield session.owner, name
+
+
+def _session_row(db: Connection, record: SessionRecord, known: dict[tuple[str, str], int]) -> dict[str, Any]:
+    session, lineage = record.session, record.lineage
+    parent = known.get((session.owner, session.parent_session_id or ""))
+    root = known.get((session.owner, session.root_session_id))
+    family = (parent, None if root == record.serial else root)
+    made = writes.made(db, session, family=family, shared_upto=lineage[-1][1] if lineage else 0)["new"]
+    return {**made, "pk": record.serial, "owner": session.owner, "revision": 1, "has_pins": bool(lineage)}
+
+
+async def _load_lineages(db: Connection, records: list[SessionRecord]) -> None:
+    shared = [(one.session.owner, one.serial, segment, upto) for one in records for segment, upto in one.lineage]
+    roots = await _roots(db, ((owner, segment) for owner, _, segment, _ in shared))
+    rows = [
+        {"owner": owner, "session": serial, "segment": segment, "segment_root": roots[owner, segment], "upto": upto}
+        for owner, serial, segment, upto in shared
+    ]
+    await _insert(db, "lineage", rows)
+
+
+async def _load_entries(db: Connection, records: list[EntryRecord]) -> None:
+    roots = await _roots(db, ((record.owner, record.segment) for record in records))
+    names = ENTRY.split(", ")
+    rows = []
+    for record in records:
+        root = roots[record.owner, record.segment]
+        place = {"owner": record.owner, "root": root, "segment": record.segment}
+        rows.append(place | dict(zip(names, writes.row_of(record.entry, db), strict=True)))
+    await _insert(db, "entries", rows)
+    pinned = sorted({(row["owner"], row["segment"]) for row in rows if row["kind"] in ("system", "summary")})
+    await db.many("UPDATE moor.sessions SET has_pins = true WHERE owner = ? AND pk = ?", pinned)
+    await _reach(db, "sessions_pk_seq", max(record.segment for record in records))
+
+
+async def _load_context(db: Connection, records: list[ContextRecord]) -> None:
+    known = await _keys(db, ((record.owner, record.session_id) for record in records))
+    rows = []
+    for record in records:
+        pk = known[record.owner, record.session_id]
+        (item,) = writes.context_items(db, pk, {record.key: record.item})
+        rows.append({"owner": record.owner, "session": pk, **item})
+    await _insert(db, "context", rows)
+
+
+async def _load_approvals(db: Connection, records: list[ApprovalRecord]) -> None:
+    known = await _keys(db, ((record.owner, record.approval.session_id) for record in records))
+    rows = []
+    for record in records:
+        (row,) = writes.approvals(db, [record.approval])
+        rows.append({"owner": record.owner, "session": known[record.owner, record.approval.session_id], **row})
+    await _insert(db, "approvals", rows)
+
+
+_NOBODY = View(Session("", "", "", instant(0), instant(0), instant(0)))  # whose work nothing is known of
+
+
+def _work_row(db: Connection, part: str, owner: str, pk: int, change: Change) -> dict[str, Any]:
+    (row,) = work.written(db, _NOBODY, change)[part]
+    return {"owner": owner, "session": pk, **{name: value for name, value in row.items() if name != "known"}}
+
+
+async def _load_runs(db: Connection, records: list[RunRecord]) -> None:
+    known = await _keys(db, ((record.owner, record.run.session_id) for record in records))
+    rows = [
+        _work_row(
+            db,
+            "runs",
+            one.owner,
+            known[one.owner, one.run.session_id],
+            Change(session=_NOBODY.session, runs=(one.run,)),
+        )
+        for one in records
+    ]
+    await _insert(db, "runs", rows)
+
+
+async def _load_turns(db: Connection, records: list[TurnRecord]) -> None:
+    known = await _keys(db, ((record.owner, record.turn.session_id) for record in records))
+    roots = await _roots(db, ((owner, pk) for (owner, _), pk in known.items()))
+    rows = []
+    for record in records:
+        pk = known[record.owner, record.turn.session_id]
+        change = Change(session=_NOBODY.session, turns=(record.turn,))
+        place = {"n": record.number, "root": roots[record.owner, pk]}
+        rows.append(_work_row(db, "turns", record.owner, pk, change) | place)
+    await _insert(db, "turns", rows)
+    await _reach(db, "turns_n_seq", max(record.number for record in records))
+
+
+async def _load_items(db: Connection, records: list[ItemRecord]) -> None:
+    known = await _keys(db, ((record.owner, record.item.session_id) for record in records))
+    rows = []
+    for record in records:
+        pk = known[record.owner, record.item.session_id]
+        change = Change(session=_NOBODY.session, items=(record.item,))
+        rows.append(_work_row(db, "items", record.owner, pk, change))
+    await _insert(db, "inbox", rows)
+
+
+_STONES = """
+SELECT t.owner, t.id, t.n FROM unnest(?::text[], ?::text[]) w (owner, id)
+JOIN moor.tombstones t ON t.owner = w.owner AND t.id = w.id
+"""
+_ENDS = """
+INSERT INTO moor.owners (name, feed_end) VALUES (?, ?)
+ON CONFLICT (name) DO UPDATE SET feed_end = greatest(owners.feed_end, excluded.feed_end)
+"""
+
+
+async def _load_feed(db: Connection, records: list[FeedRecord]) -> None:
+    told = [(record.owner, record.session_id) for record in records if record.last]
+    gone = [(record.owner, record.session_id) for record in records if not record.last]
+    known = await _keys(db, told)
+    roots = await _roots(db, ((owner, pk) for (owner, _), pk in known.items()))
+    found = await db.all(_STONES, ([owner for owner, _ in gone], [name for _, name in gone]))
+    stones = {(owner, name): n for owner, name, n in found}
+    rows = []
+    for record in records:
+        name = (record.owner, record.session_id)
+        subject = known[name] if record.last else stones[name]
+        root = roots[record.owner, subject] if record.last else 0
+        counts = {"last": record.last, "count": record.count}
+        rows.append({"owner": record.owner, "id": record.cursor, "subject": subject, "root": root, **counts})
+    await _insert(db, "feed", rows)
+    ends = {record.owner: record.cursor for record in records}  # the last of each counts
+    await db.many(_ENDS, sorted(ends.items()))
+
+
+async def _load_delegations(db: Connection, records: list[DelegationRecord]) -> None:
+    rows = []
+    for record in records:
+        one = record.delegation
+        rows.append(
+            {
+                "owner": record.owner, "id": one.delegation_id, "at": micros(one.at), "resumed": one.resumed,
+                "reason": one.reason, "agent": one.agent_name, "task": one.task_id, "project_dir": one.project_dir,
+                "session": one.session_id, "host": one.host_session_id,
+            }
+        )  # fmt: skip
+    await _insert(db, "delegations", rows)
+
+
+async def _load_once(db: Connection, records: list[OnceRecord]) -> None:
+    rows = [
+        {
+            "owner": record.owner, "operation": record.once.operation, "key": record.once.key,
+            "digest": record.once.digest, "ref": record.once.ref, "at": micros(record.once.at),
+        }
+        for record in records
+    ]  # fmt: skip
+    await _insert(db, "once", rows)
+
+
+async def _load_launchers(db: Connection, records: list[LauncherRecord]) -> None:
+    launchers = [record.launcher for record in records]
+    rows = [{"id": each.launcher_id, "body": json_text(each), "drain": each.drain} for each in launchers]
+    await _insert(db, "launchers", rows)
+
+
+async def _load_keys(db: Connection, records: list[KeyRecord]) -> None:
+    for record in records:
+        await keys.save(db, record.key, record.digest)
+
+
+async def _load_secret(db: Connection, records: list[SecretRecord]) -> None:
+    await keys.keep_signing_secret(db, records[0].secret)
+
+
+_WRITERS: dict[type[Any], Callable[[Connection, Any], Awaitable[None]]] = {
+    TombstoneRecord: _load_tombstones,
+    SessionRecord: _load_sessions,
+    EntryRecord: _load_entries,
+    ContextRecord: _load_context,
+    ApprovalRecord: _load_approvals,
+    RunRecord: _load_runs,
+    TurnRecord: _load_turns,
+    ItemRecord: _load_items,
+    FeedRecord: _load_feed,
+    DelegationRecord: _load_delegations,
+    OnceRecord: _load_once,
+    LauncherRecord: _load_launchers,
+    KeyRecord: _load_keys,
+    SecretRecord: _load_secret,
+}

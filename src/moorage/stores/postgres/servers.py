@@ -1,0 +1,86 @@
+"""Servers: which live, and what their absence must not cost."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from datetime import datetime
+
+from moorage.core.errors import SessionCorrupt
+from moorage.stores.postgres.connection import Connection
+from moorage.stores.rows import instant_or_none, json_text, kept, micros
+from moorage.stores.work_rows import due_at, turn_of
+
+# From one owner to the next: however many sessions each has, that many steps.
+_OWNERS = """
+WITH RECURSIVE each (owner) AS (
+    (SELECT owner FROM moor.sessions ORDER BY owner LIMIT 1)
+    UNION ALL
+    SELECT (SELECT s.owner FROM moor.sessions s WHERE s.owner > each.owner ORDER BY s.owner LIMIT 1)
+    FROM each WHERE each.owner IS NOT NULL
+)
+SELECT owner FROM each WHERE owner IS NOT NULL
+"""
+
+
+async def owners(db: Connection) -> list[str]:
+    """Owners that have sessions."""
+    return [row[0] for row in await db.all(_OWNERS)]
+
+
+async def last_beat(db: Connection) -> datetime | None:
+    """When a server last lived."""
+    row = await db.one("SELECT max(beat_at) FROM moor.servers")
+    return None if row is None else instant_or_none(row[0])
+
+
+async def count(db: Connection, since: int) -> int:
+    """How many have lived since then."""
+    row = await db.one("SELECT count(*) FROM moor.servers WHERE beat_at >= ?", (since,))
+    return int(row[0]) if row else 0
+
+
+_BEAT = """
+WITH before AS (SELECT max(beat_at) AS at FROM moor.servers), beaten AS (
+    INSERT INTO moor.servers (id, beat_at) VALUES (?, ?) ON CONFLICT (id) DO UPDATE SET beat_at = excluded.beat_at
+)
+SELECT at FROM before
+"""
+
+
+async def beat(db: Connection, server_id: str, at: int) -> datetime | None:
+    """Remember that a server lives; when one last did so before."""
+    [(before,)] = await db.commit_one(_BEAT, (server_id, at))
+    return instant_or_none(before)
+
+
+# First the locks, in the order in which every statement takes them, then the look: what was read before may be old.
+_LOCK = """
+SELECT 1 FROM moor.sessions s WHERE EXISTS (
+    SELECT 1 FROM moor.turns t WHERE t.owner = s.owner AND t.session = s.pk AND t.state = 'running'
+) ORDER BY s.owner, s.pk FOR NO KEY UPDATE OF s
+"""
+_RUNNING = """
+SELECT t.owner, t.n, t.session, t.body, t.id, s.id FROM moor.turns t
+JOIN moor.sessions s ON s.owner = t.owner AND s.pk = t.session WHERE t.state = 'running'
+"""
+_EXTEND = "UPDATE moor.turns SET due_at = ?, body = ? WHERE owner = ? AND n = ?"
+_HOLD = """
+UPDATE moor.sessions SET hold_until = CASE WHEN live_turn IS NULL THEN hold_until ELSE greatest(hold_until, ?1) END,
+    revision = revision + 1
+WHERE owner = ?2 AND pk = ?3
+"""
+
+
+async def extend_leases(db: Connection, until: datetime) -> int:
+    """Let every running turn have until then; how many it helped. One that does not read back whole is passed by."""
+    helped = 0
+    await db.all(_LOCK)
+    for owner, n, pk, *columns in await db.all(_RUNNING):
+        with suppress(SessionCorrupt):
+            turn = turn_of(db, columns)
+            if (extended := turn.extended(until)) != turn:
+                body = kept(db.sealer, json_text(extended), "turn", turn.turn_id)
+                await db.run(_EXTEND, (due_at(extended), body, owner, n))
+                helped += 1
+            await db.run(_HOLD, (micros(until), owner, pk))
+    return helped

@@ -1,0 +1,58 @@
+"""Statistics for a young store.
+
+The database counts its tables every minute or so. Until it has, it takes any index that begins with
+the owner to be as good as the one that finds the row, and a store that fills quickly reads all of
+itself for every change. So whoever fills it asks for a count early, a few times, off the write path;
+on a store that is known to be large nothing happens.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+from moorage.core.errors import MoorageError
+from moorage.stores.postgres.connection import LostConnection, Stale
+
+if TYPE_CHECKING:
+    from moorage.stores.postgres.access import Pool
+    from moorage.stores.postgres.options import Options
+
+AFTER = (50, 1_000, 20_000)  # changes of this process
+YOUNG = 20_000  # rows of a table that the database knows of
+
+_KNOWN = "SELECT max(reltuples) FROM pg_class WHERE oid IN ('moor.sessions'::regclass, 'moor.entries'::regclass)"
+_COUNT = "ANALYZE (SKIP_LOCKED) moor.sessions, moor.entries, moor.arrivals, moor.runs, moor.turns, moor.inbox, moor.context, moor.approvals"
+
+
+class Statistics:
+    """Counts changes, and has the tables counted."""
+
+    def __init__(self, options: Options, pool: Pool) -> None:
+        self._options, self._pool = options, pool
+        self._changes, self._left = 0, list(AFTER)
+        self._counting: asyncio.Task[None] | None = None
+
+    def committed(self, changes: int) -> None:
+        """Something was committed here."""
+        self._changes += changes
+        if self._left and self._changes >= self._left[0]:
+            self._left.pop(0)
+            self._counting = asyncio.create_task(self._count())
+
+    async def _count(self) -> None:
+        from moorage.stores.postgres.access import Patience
+
+        with suppress(MoorageError, LostConnection, Stale):  # the database will count by itself, later
+            async with self._pool.connection(Patience(self._options)) as db:
+                known = await db.one(_KNOWN)
+                if known is not None and known[0] < YOUNG:
+                    await db.script(_COUNT)
+
+    async def close(self) -> None:
+        """Stop."""
+        if self._counting is not None:
+            self._counting.cancel()
+            with suppress(asyncio.CancelledError):
+                await self._counting

@@ -1,0 +1,574 @@
+"""The PostgreSQL store: several servers on several machines, one truth.
+
+The methods say what is read or written; the modules beside this one say how. A store connects
+when it is first used, and brings its schema up to date then.
+"""
+
+from __future__ import annotations
+
+from asyncio import Lock
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime, timedelta
+from functools import partial
+
+from msgspec.structs import replace
+
+from moorage.core.approval import Approval
+from moorage.core.bundle import Bundle
+from moorage.core.context import ContextChange, ContextItem
+from moorage.core.delegation import Delegation, Span
+from moorage.core.entry import Entry, Message
+from moorage.core.event import Event, Hit, search_words
+from moorage.core.family import EVERY_TOMBSTONE, Deletion, Tombstone, TombstoneQuery
+from moorage.core.query import Page, SessionQuery
+from moorage.core.session import Change, Session, Stamp
+from moorage.ports import (
+    BirthDecision,
+    Capability,
+    CommitWatcher,
+    ContextDecision,
+    Decision,
+    DeletionDecision,
+    ForkDecision,
+    Sweep,
+    SweepDecision,
+    Tail,
+)
+from moorage.stores.postgres import context, counts, family, find, heads, log, search, transfer
+from moorage.stores.postgres.access import Access, Job, T
+from moorage.stores.postgres.bus import Bus
+from moorage.stores.postgres.connection import Connection
+from moorage.stores.postgres.groups import Groups
+from moorage.stores.postgres.migrate import migrate, schema_version
+from moorage.stores.postgres.options import read_url
+from moorage.stores.postgres.queue import Hands
+from moorage.stores.rows import micros, micros_or_none
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from moorage.core.fact import Backlog, Fate, SessionFact, Size
+    from moorage.core.inbox import Item
+    from moorage.core.key import Key
+    from moorage.core.once import Once
+    from moorage.core.record import Record
+    from moorage.core.registration import Registration
+    from moorage.core.run import Run, RunQuery
+    from moorage.core.token import SigningSecret
+    from moorage.core.turn import Launcher, Turn
+    from moorage.core.work import Claim
+    from moorage.ports import Claimed
+    from moorage.stores.postgres.queue import Wanted
+    from moorage.stores.postgres.sealed import Rewritten
+    from moorage.stores.sealing import Sealer
+
+
+class DatabaseClock:
+    """The database's clock, as far as this machine knows it: so leases mean the same on every machine.
+
+    Times still come in with the call. How far the two clocks are apart is measured whenever
+    the store looks for others' writes, every second.
+    """
+
+    def __init__(self, bus: Bus) -> None:
+        self._bus = bus
+
+    def now(self) -> datetime:
+        return datetime.now(UTC) + timedelta(seconds=self._bus.offset)
+
+
+class PostgresStore:
+    """Keeps sessions in a schema of a PostgreSQL database."""
+
+    capabilities = frozenset({Capability.SEARCH, Capability.PUSH})
+
+    def __init__(self, url: str, sealer: Sealer | None = None, *, patience: float | None = None) -> None:
+        """The store that a URL names. With `patience`, callers wait so many seconds for it and no longer."""
+        self._is_sealed = sealer is not None and sealer.seals
+        if self._is_sealed:
+            self.capabilities = frozenset({Capability.PUSH})
+        options = read_url(url) if patience is None else replace(read_url(url), patience=patience)
+        self._access = Access(options, sealer, prepared)
+        self._groups = Groups(self._access)
+        self._locks: dict[tuple[str, str], Lock] = {}
+        self._hands = Hands()
+        self._queued: Wanted | None = None  # of whose turns one was given out last, so that there may be more
+        self.clock = DatabaseClock(self._access.bus)
+
+    # Sessions -----------------------------------------------------------------------------------
+
+    async def create(self, owner: str, decide: BirthDecision, *, parent: str | None = None) -> Session:
+        return await self._access.write(lambda db: heads.create(db, owner, decide, parent))
+
+    async def fork(self, owner: str, ref: str, at: int | None, decide: ForkDecision) -> Session:
+        return await self._access.write(lambda db: heads.fork(db, owner, ref, at, decide))
+
+    async def get(self, owner: str, ref: str) -> Session:
+        async def job(db: Connection) -> Session:
+            return (await heads.load(db, owner, ref)).session
+
+        return await self._access.read(job)
+
+    async def match(self, owner: str, prefix: str, limit: int) -> list[str]:
+        return await self._access.read(lambda db: heads.match(db, owner, prefix, limit))
+
+    async def find(self, owner: str, query: SessionQuery) -> Page[Session]:
+        if query.by_update:
+            await self._number(owner)
+        return await self._access.read(lambda db: find.find(db, owner, query))
+
+    async def apply(
+        self,
+        owner: str,
+        ref: str,
+        decide: Decision,
+        *,
+        expected: int | None = None,
+        approval: str | None = None,
+        turn: str | None = None,
+        item: str | None = None,
+    ) -> Change:
+        async with self._in_turn(owner, ref):
+            return await self._access.write(
+                lambda db: heads.apply(db, owner, ref, decide, expected, approval, turn, item)
+            )
+
+    async def once(self, owner: str, operation: str, key: str, at: datetime) -> Once | None:
+        from moorage.stores.postgres import once  # few requests come under a key
+
+        return await self._access.read(lambda db: once.find(db, owner, operation, key, micros(at)))
+
+    async def purge(self, at: datetime, limit: int) -> int:
+        from moorage.stores.postgres import once
+
+        return await self._access.transact(lambda db: once.purge(db, micros(at), limit))
+
+    # The log ------------------------------------------------------------------------------------
+
+    async def append(
+        self, owner: str, ref: str, messages: list[Message], stamp: Stamp, *, token: str | None = None
+    ) -> list[Entry]:
+        one = log.Appending(owner, ref, messages, stamp, token)
+        if messages and not self._is_sealed and one.is_plain and (done := await self._groups.append(one)) is not None:
+            return done
+        return await self._access.write(lambda db: log.append(db, owner, ref, messages, stamp, token))
+
+    async def log(
+        self,
+        owner: str,
+        ref: str,
+        *,
+        after: int = 0,
+        before: int | None = None,
+        limit: int = 100,
+        kinds: tuple[str, ...] | None = None,
+        newest_first: bool = False,
+    ) -> list[Entry]:
+        return await self._snapshot(lambda db: log.log(db, owner, ref, after, before, limit, kinds, newest_first))
+
+    async def tail(self, owner: str, ref: str, limit: int, pins: int = 100, *, with_session: bool = False) -> Tail:
+        return await self._access.read(lambda db: log.tail(db, owner, ref, limit, pins, with_session))
+
+    async def feed(self, owner: str, after: int, limit: int) -> list[Event]:
+        await self._number(owner)
+        return await self._snapshot(lambda db: log.feed(db, owner, after, limit))
+
+    async def feed_end(self, owner: str) -> int:
+        await self._number(owner)
+        return await self._access.read(lambda db: log.feed_end(db, owner))
+
+    async def _number(self, owner: str) -> None:
+        await self._access.read(lambda db: log.number(db, owner))
+
+    # Of many sessions at once --------------------------------------------------------------------
+
+    async def get_many(self, owner: str, session_ids: list[str]) -> list[Session | None]:
+        from moorage.stores.postgres import many  # only servers ask for that
+
+        return await self._access.read(lambda db: many.get_many(db, owner, session_ids))
+
+    async def find_many(self, owner: str, queries: list[SessionQuery]) -> list[Page[Session]]:
+        from moorage.stores.postgres import many
+
+        if any(query.by_update for query in queries):
+            await self._number(owner)
+        return await self._snapshot(lambda db: many.find_many(db, owner, queries))
+
+    async def tails(
+        self, owner: str, session_ids: list[str], limit: int, pins: int = 100, *, before: int | None = None
+    ) -> list[Tail]:
+        from moorage.stores.postgres import many
+
+        return await self._snapshot(lambda db: many.tails(db, owner, session_ids, limit, pins, before))
+
+    async def approvals_of(
+        self, owner: str, session_ids: list[str], *, pending_only: bool = True, limit: int = 100
+    ) -> list[list[Approval]]:
+        from moorage.stores.postgres import many
+
+        return await self._access.read(lambda db: many.approvals_of(db, owner, session_ids, pending_only, limit))
+
+    # Families -----------------------------------------------------------------------------------
+
+    async def ancestors(self, owner: str, ref: str) -> list[Session]:
+        return await self._snapshot(lambda db: family.ancestors(db, owner, ref))
+
+    async def tree(self, owner: str, ref: str, limit: int) -> list[Session]:
+        return await self._snapshot(lambda db: family.tree(db, owner, ref, limit))
+
+    async def count_children(self, owner: str, ref: str) -> int:
+        return await self._snapshot(lambda db: family.count_children(db, owner, ref))
+
+    async def delete_tree(
+        self, owner: str, ref: str, decide: DeletionDecision, stamp: Stamp, *, reason: str, dry_run: bool = False
+    ) -> Deletion:
+        job = partial(
+            family.delete_tree, owner=owner, ref=ref, decide=decide, stamp=stamp, reason=reason, dry_run=dry_run
+        )
+        return await (self._snapshot(job) if dry_run else self._access.transact(job))
+
+    async def sweep(
+        self,
+        owner: str,
+        decide: SweepDecision,
+        stamp: Stamp,
+        *,
+        before: datetime | None,
+        position: int = 0,
+        limit: int = 50,
+        dry_run: bool = False,
+    ) -> Sweep:
+        """Candidates are looked for without locks; the decision is made with them, on what is there then."""
+        idle_since, at = micros_or_none(before), micros(stamp.at)
+        found = await self._access.read(lambda db: family.candidates(db, owner, idle_since, at, position, limit))
+
+        async def job(db: Connection) -> list[Tombstone]:
+            return await family.sweep(db, owner, found, decide, stamp, dry_run)
+
+        gone = await (self._snapshot(job) if dry_run else self._access.transact(job)) if found else []
+        return Sweep(gone, found[-1] if len(found) == limit else None)
+
+    async def next_expiry(self, owner: str) -> datetime | None:
+        return await self._access.read(lambda db: family.next_expiry(db, owner))
+
+    async def tombstones(
+        self, owner: str, limit: int, cursor: str | None = None, query: TombstoneQuery = EVERY_TOMBSTONE
+    ) -> Page[Tombstone]:
+        return await self._access.read(lambda db: family.tombstones(db, owner, limit, cursor, query))
+
+    # Context and approvals ----------------------------------------------------------------------
+
+    async def context(self, owner: str, ref: str, at: datetime, key: str | None = None) -> dict[str, ContextItem]:
+        async def job(db: Connection) -> dict[str, ContextItem]:
+            return await context.items(db, owner, (await heads.key_of(db, owner, ref)).pk, micros(at), key)
+
+        return await self._snapshot(job)
+
+    async def write_context(
+        self, owner: str, ref: str, decide: ContextDecision, at: datetime, key: str | None = None
+    ) -> ContextChange:
+        async with self._in_turn(owner, ref):
+            return await self._access.write(lambda db: context.write(db, owner, ref, decide, micros(at), key))
+
+    async def approval(self, owner: str, approval_id: str) -> Approval:
+        return await self._access.read(lambda db: heads.approval(db, owner, approval_id))
+
+    async def approvals(
+        self, owner: str, *, ref: str | None = None, pending_only: bool = True, limit: int = 100
+    ) -> list[Approval]:
+        return await self._snapshot(lambda db: heads.approvals(db, owner, ref, pending_only, limit))
+
+    async def due_approvals(self, owner: str, at: datetime, limit: int = 100) -> list[Approval]:
+        return await self._access.read(lambda db: heads.due_approvals(db, owner, micros(at), limit))
+
+    # Runs, turns, inboxes -----------------------------------------------------------------------
+
+    async def run(self, owner: str, run_id: str) -> Run:
+        from moorage.stores.postgres import runs  # most who open a store start no agents
+
+        return await self._access.read(lambda db: runs.run(db, owner, run_id))
+
+    async def run_by_key(self, owner: str, key: str) -> Run | None:
+        from moorage.stores.postgres import runs
+
+        return await self._access.read(lambda db: runs.run_by_key(db, owner, key))
+
+    async def runs(self, owner: str, query: RunQuery) -> Page[Run]:
+        from moorage.stores.postgres import runs
+
+        return await self._snapshot(lambda db: runs.runs(db, owner, query))
+
+    async def inbox(
+        self, owner: str, *, ref: str | None = None, states: tuple[str, ...], limit: int, cursor: str | None = None
+    ) -> Page[Item]:
+        from moorage.stores.postgres import runs
+
+        return await self._snapshot(lambda db: runs.inbox(db, owner, ref, states, limit, cursor))
+
+    async def item(self, owner: str, item_id: str) -> Item:
+        from moorage.stores.postgres import runs
+
+        return await self._snapshot(lambda db: runs.item(db, owner, item_id))
+
+    async def find_turn(self, owner: str, turn_id: str) -> Turn:
+        from moorage.stores.postgres import queue
+
+        return await self._access.read(lambda db: queue.find_turn(db, owner, turn_id))
+
+    async def claim(
+        self,
+        owners: tuple[str, ...],
+        agents: tuple[str, ...],
+        wish: Claim,
+        stamp: Stamp,
+        *,
+        full: tuple[str, ...] = (),
+        root: str | None = None,
+    ) -> Claimed | None:
+        """Looked for without a transaction, unless there was something just now: to look costs little."""
+        from moorage.stores.postgres import queue
+
+        wanted = queue.Wanted(wish.launcher_id, owners, tuple(agent for agent in agents if agent not in full), root)
+        found: Claimed | int | None = 0
+        while isinstance(found, int):  # the place to go on looking from
+            look = partial(queue.is_due, wanted=wanted, at=micros(stamp.at), after=found)
+            take = partial(queue.claim_next, wanted=wanted, wish=wish, stamp=stamp, after=found, hands=self._hands)
+            is_likely = found == 0 and self._queued == wanted
+            found = await self._claimed(take) if is_likely or await self._access.read(look) else None
+        self._queued = None if found is None else wanted
+        return found
+
+    async def _claimed(self, take: Job[Claimed | int | None]) -> Claimed | int | None:
+        tries = 0
+
+        async def job(db: Connection) -> Claimed | int | None:
+            nonlocal tries
+            tries += 1
+            return await take(db)
+
+        must_lock = self._hands.must_lock
+        found = await (self._access.transact(job) if must_lock else self._access.write(job))
+        self._hands.note(has_collided=tries > 1)
+        return found
+
+    async def overdue(self, at: datetime, limit: int) -> list[tuple[str, str]]:
+        from moorage.stores.postgres import queue
+
+        return await self._snapshot(lambda db: queue.overdue(db, micros(at), limit))
+
+    async def waiting_turns(self, launcher_id: str) -> list[str]:
+        from moorage.stores.postgres import queue
+
+        return await self._access.read(lambda db: queue.waiting_turns(db, launcher_id))
+
+    async def unstarted_turns(self, launcher_id: str) -> list[tuple[str, Turn]]:
+        from moorage.stores.postgres import queue
+
+        return await self._access.read(lambda db: queue.unstarted_turns(db, launcher_id))
+
+    async def save_launcher(self, launcher: Launcher) -> Launcher:
+        from moorage.stores.postgres import queue
+
+        return await self._access.transact(lambda db: queue.save_launcher(db, launcher))
+
+    async def drain_launcher(self, launcher_id: str, drain: bool) -> Launcher:
+        from moorage.stores.postgres import queue
+
+        return await self._access.transact(lambda db: queue.drain_launcher(db, launcher_id, drain))
+
+    async def launchers(self) -> list[Launcher]:
+        from moorage.stores.postgres import queue
+
+        return await self._access.read(queue.launchers)
+
+    # Servers ------------------------------------------------------------------------------------
+
+    async def owners(self) -> list[str]:
+        from moorage.stores.postgres import servers  # only those need them
+
+        return await self._access.read(servers.owners)
+
+    async def beat(self, server_id: str, at: datetime) -> datetime | None:
+        from moorage.stores.postgres import servers
+
+        return await self._access.write(lambda db: servers.beat(db, server_id, micros(at)))
+
+    async def last_beat(self) -> datetime | None:
+        from moorage.stores.postgres import servers
+
+        return await self._access.read(servers.last_beat)
+
+    async def count_servers(self, since: datetime) -> int:
+        from moorage.stores.postgres import servers
+
+        return await self._access.read(lambda db: servers.count(db, micros(since)))
+
+    async def extend_leases(self, at: datetime, by: timedelta) -> int:
+        from moorage.stores.postgres import servers
+
+        return await self._access.transact(lambda db: servers.extend_leases(db, at + by))
+
+    async def save_registration(self, registration: Registration, at: datetime) -> None:
+        from moorage.stores.postgres import registrations
+
+        await self._access.write(lambda db: registrations.save(db, registration, micros(at)))
+
+    async def registrations(self, at: datetime) -> list[Registration]:
+        from moorage.stores.postgres import registrations
+
+        return await self._access.read(lambda db: registrations.live(db, micros(at)))
+
+    # Access -------------------------------------------------------------------------------------
+
+    async def save_key(self, key: Key, digest: str) -> None:
+        from moorage.stores.postgres import keys  # only servers need them
+
+        await self._access.write(lambda db: keys.save(db, key, digest))
+
+    async def key(self, key_id: str) -> tuple[Key, str] | None:
+        from moorage.stores.postgres import keys
+
+        return await self._access.read(lambda db: keys.find(db, key_id))
+
+    async def keys(self, owner: str | None = None) -> list[Key]:
+        from moorage.stores.postgres import keys
+
+        return await self._access.read(lambda db: keys.keys(db, owner))
+
+    async def has_keys(self) -> bool:
+        from moorage.stores.postgres import keys
+
+        return await self._access.read(keys.exist)
+
+    async def revoke_key(self, key_id: str, at: datetime, *, owner: str | None = None) -> Key:
+        from moorage.stores.postgres import keys
+
+        return await self._access.transact(lambda db: keys.revoke(db, key_id, at, owner))
+
+    async def note_key_use(self, key_id: str, at: datetime) -> None:
+        from moorage.stores.postgres import keys
+
+        await self._access.transact(lambda db: keys.note_use(db, key_id, at))
+
+    async def signing_secret(self, proposed: SigningSecret) -> SigningSecret:
+        from moorage.stores.postgres import keys
+
+        known = await self._access.read(keys.signing_secret)
+        if known is None:
+            known = await self._access.transact(lambda db: keys.keep_signing_secret(db, proposed))
+        return known
+
+    # What is counted ----------------------------------------------------------------------------
+
+    async def record_delegation(self, owner: str, delegation: Delegation) -> bool:
+        return await self._access.write(lambda db: counts.record_delegation(db, owner, delegation))
+
+    async def delegations(self, owner: str, span: Span, limit: int, cursor: str | None = None) -> Page[Delegation]:
+        return await self._access.read(lambda db: counts.delegations(db, owner, span, limit, cursor))
+
+    async def facts(self, owner: str, span: Span, limit: int, cursor: str | None = None) -> Page[SessionFact]:
+        from moorage.stores.postgres import facts  # most who open a store count nothing
+
+        return await self._access.read(lambda db: facts.facts(db, owner, span, limit, cursor))
+
+    async def fates(self, owner: str, session_ids: list[str]) -> list[Fate]:
+        from moorage.stores.postgres import facts
+
+        return await self._access.read(lambda db: facts.fates(db, owner, session_ids))
+
+    async def size(self) -> Size | None:
+        from moorage.stores.postgres import facts
+
+        return await self._snapshot(facts.size)
+
+    async def backlog(self) -> Backlog:
+        from moorage.stores.postgres import queue
+
+        return await self._snapshot(queue.backlog)
+
+    def on_commit(self, watcher: CommitWatcher) -> None:
+        self._access.watcher = watcher
+
+    # Search, transfer, care ---------------------------------------------------------------------
+
+    async def search(self, owner: str, text: str, limit: int) -> list[Hit]:
+        from moorage.stores.postgres import sealed  # who searches has the time
+
+        await self._access.read(sealed.check_searchable)
+        upto = await self.feed_end(owner)  # later writes must not keep us from answering
+        while await self._access.read(lambda db: search.is_behind(db, owner, upto)):
+            await self._access.transact(lambda db: search.catch_up(db, owner))
+        return await self._access.read(lambda db: search.search(db, owner, search_words(text), limit))
+
+    async def restore(self, owner: str, bundle: Bundle) -> bool:
+        return await self._access.write(lambda db: transfer.restore(db, owner, bundle))
+
+    async def seal(self, progress: Callable[[int], None] | None = None) -> Rewritten:
+        """Seal what is there with the first key; tell `progress` how many rows were looked at."""
+        from moorage.stores.postgres import sealed
+
+        return await sealed.rewrite(self._access, progress)
+
+    async def count_plain(self) -> int:
+        """How many bodies `seal` would seal. Changes nothing, the schema included."""
+        from moorage.stores.postgres import sealed
+
+        return await self._access.look(sealed.count_plain)
+
+    async def schema(self) -> int:
+        """The version of the schema as it is; 0 if there is none. Changes nothing."""
+        return await self._access.look(schema_version)
+
+    async def dump(self, kind: str, limit: int, cursor: str | None = None) -> Page[Record]:
+        from moorage.stores.postgres import records  # who moves everything has the time
+
+        if kind == "feed" and cursor is None:
+            await self._access.write(records.number_all)
+        return await self._access.read(lambda db: records.dump(db, kind, limit, cursor))
+
+    async def load(self, records: list[Record], mark: str | None) -> None:
+        from moorage.stores.postgres import records as taking_in
+
+        await self._access.transact(lambda db: taking_in.load(db, records, mark))
+
+    async def load_mark(self) -> str | None:
+        from moorage.stores.postgres import records
+
+        return await self._access.read(records.mark)
+
+    async def check(self) -> list[str]:
+        return await self._snapshot(transfer.check)
+
+    def pulse(self) -> int:
+        return self._access.bus.pulse()
+
+    async def wait(self, seen: int, timeout: float) -> int:
+        return await self._access.bus.wait(seen, timeout)
+
+    async def close(self) -> None:
+        await self._groups.finish()
+        await self._access.close()
+
+    async def _snapshot(self, job: Job[T]) -> T:
+        return await self._access.snapshot(job)
+
+    @asynccontextmanager
+    async def _in_turn(self, owner: str, ref: str) -> AsyncIterator[None]:
+        """Those of this process who change one session do it one after the other: to collide costs a round trip."""
+        place = (owner, ref)
+        lock = self._locks.setdefault(place, Lock())
+        try:
+            async with lock:
+                yield
+        finally:
+            if not lock.locked() and self._locks.get(place) is lock:
+                del self._locks[place]
+
+
+async def prepared(db: Connection) -> None:
+    """Bring the schema up to date, and mark it as sealed if need be."""
+    await migrate(db)
+    if db.opener is not None:
+        from moorage.stores.postgres import sealed
+
+        await sealed.prepare(db)

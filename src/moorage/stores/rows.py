@@ -1,0 +1,314 @@
+"""Rows to values and back. Instants are microseconds since 1970; JSON is decoded by type.
+
+Bodies are opened where they are sealed, whoever sealed them, and sealed where there is something
+to seal with. A sealed one is known by how it begins: no JSON does so, and a text of a head that
+happens to is kept with a word in front.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any
+
+import msgspec
+
+from moorage.core.approval import Approval
+from moorage.core.context import ContextItem
+from moorage.core.entry import Entry, Kind
+from moorage.core.errors import EncryptionKeyMissing, SessionCorrupt
+from moorage.core.family import Tombstone
+from moorage.core.session import Hold, Phase, Session, Stamp, State
+from moorage.stores import SEALED
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from moorage.stores.sealing import Sealer
+
+Row = tuple[Any, ...]
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_SYSTEM = "system"
+_TILDE, _PLAIN = SEALED[0], "~plain:"  # how a head's text may begin that is not what it seems
+
+# In the order of Session's fields, so that rows become sessions by position.
+HEAD = (
+    "id, task, root_id, created_at, updated_at, last_activity_at, name, agent, purpose, project_dir, owner, state, "
+    "phase, resume_ready, interface, parent_id, parent_name, depth, forked_from, version, last_entry, error_count, "
+    "last_error, metadata, expires_at, finalized_at, duration_seconds, summary, holder, hold_until, hold_token, "
+    "pending_approvals, suspended_by, phase_before, last_checkpoint, context_version, launched, live_turn, turns, epoch"
+)
+HEAD_WITH_PK = f"{HEAD}, pk"
+HEAD_OF_S = ", ".join(f"s.{column}" for column in HEAD_WITH_PK.split(", "))
+ENTRY = "number, kind, at, role, content, data, by, interface, client_key"
+ENTRY_OF_E = ", ".join(f"e.{column}" for column in ENTRY.split(", "))
+RARE = "kind <> 'message' AND kind <> 'created'"  # as the partial index on kinds says it
+TOMBSTONE = "n, id, name, agent, task, state, root_of_deletion, deleted_at, deleted_by, reason"
+TOMBSTONE_OF_T = ", ".join(f"t.{column}" for column in TOMBSTONE.split(", ")[1:])
+
+_STATES = {state.value: state for state in State}
+_PHASES = {phase.value: phase for phase in Phase}
+_from_timestamp = datetime.fromtimestamp
+_decode_object = msgspec.json.Decoder(dict[str, Any]).decode
+_decode_parts = msgspec.json.Decoder(list[dict[str, Any]]).decode
+_decode_any = msgspec.json.Decoder().decode
+_encode = msgspec.json.Encoder().encode
+
+
+_decode_approval = msgspec.json.Decoder(Approval).decode
+
+
+def micros(at: datetime) -> int:
+    """An instant as stored."""
+    delta = at - _EPOCH
+    return (delta.days * 86400 + delta.seconds) * 1_000_000 + delta.microseconds
+
+
+def micros_or_none(at: datetime | None) -> int | None:
+    """An instant that may be missing, as stored."""
+    return None if at is None else micros(at)
+
+
+def instant(stored: int) -> datetime:
+    """A stored instant. A float of this size still tells microseconds apart until the year 2242."""
+    return _from_timestamp(stored / 1e6, UTC)
+
+
+def instant_or_none(stored: int | None) -> datetime | None:
+    """A stored instant that may be missing."""
+    return None if stored is None else _from_timestamp(stored / 1e6, UTC)
+
+
+def session_of(row: Row, sealer: Sealer | None) -> Session:
+    """A session from the columns of HEAD_WITH_PK; SessionCorrupt if they make none."""
+    (
+        id_, task, root_id, created_at, updated_at, last_activity_at, name, agent, purpose, project_dir, owner, state,
+        phase, resume_ready, interface, parent_id, parent_name, depth, forked_from, version, last_entry, error_count,
+        last_error, metadata, expires_at, finalized_at, duration_seconds, summary, holder, hold_until, hold_token,
+        pending_approvals, suspended_by, phase_before, last_checkpoint, context_version, launched, live_turn, turns,
+        epoch, _,
+    ) = row  # fmt: skip
+    try:
+        if purpose is not None and purpose[:1] == _TILDE:
+            purpose = _head_text(sealer, purpose, id_, "purpose")
+        if last_error is not None and last_error[:1] == _TILDE:
+            last_error = _head_text(sealer, last_error, id_, "last_error")
+        if summary is not None and summary[:1] == _TILDE:
+            summary = _head_text(sealer, summary, id_, "summary")
+        updated = _from_timestamp(updated_at / 1e6, UTC)
+        active = updated if last_activity_at == updated_at else _from_timestamp(last_activity_at / 1e6, UTC)
+        return Session(
+            id_, task, root_id or id_, _from_timestamp(created_at / 1e6, UTC), updated, active, name, agent, purpose,
+            project_dir, owner, _STATES[state], _PHASES[phase], resume_ready == 1, interface, parent_id, parent_name,
+            depth, forked_from, version, last_entry, error_count, last_error,
+            {} if metadata == "{}" else _decode_object(metadata),
+            None if expires_at is None else instant(expires_at),
+            None if finalized_at is None else instant(finalized_at), duration_seconds, summary,
+            None if holder is None else Hold(holder, instant(hold_until), hold_token), pending_approvals, suspended_by,
+            None if phase_before is None else _PHASES[phase_before], last_checkpoint, context_version, launched == 1,
+            live_turn, turns, epoch,
+        )  # fmt: skip
+    except (KeyError, ValueError, TypeError, OverflowError) as error:  # DecodeError is a ValueError
+        raise SessionCorrupt(id_, f"{type(error).__name__}: {error}") from error
+
+
+def metadata_text(session: Session) -> str:
+    """Metadata as stored."""
+    return _encode(session.metadata).decode() if session.metadata else "{}"
+
+
+# Sealing ----------------------------------------------------------------------------------------
+
+
+def opened(sealer: Sealer | None, text: str, about: str) -> str:
+    """What a text says that may be sealed. Raises EncryptionKeyMissing, or ValueError if it does not open."""
+    if not text.startswith(SEALED):
+        return text
+    if sealer is not None:
+        return sealer.open(text, about)
+    from moorage.stores.sealing import key_id_of  # most stores have nothing of the kind
+
+    raise EncryptionKeyMissing(key_id_of(text))
+
+
+def head_texts(session: Session, sealer: Sealer | None) -> tuple[str | None, str | None, str | None]:
+    """Purpose, last error and summary as stored."""
+    return (
+        None if session.purpose is None else head_text(sealer, session.purpose, session.session_id, "purpose"),
+        None if session.last_error is None else head_text(sealer, session.last_error, session.session_id, "last_error"),
+        None if session.summary is None else head_text(sealer, session.summary, session.session_id, "summary"),
+    )
+
+
+def head_text(sealer: Sealer | None, text: str, session_id: str, column: str) -> str:
+    """A text of a head as stored: sealed, or plain and not to be taken for a sealed one."""
+    if sealer is not None:
+        return sealer.seal(text, about_head(session_id, column))
+    return _PLAIN + text if text.startswith((SEALED, _PLAIN)) else text
+
+
+def _head_text(sealer: Sealer | None, text: str, session_id: str, column: str) -> str:
+    if text.startswith(SEALED):
+        return opened(sealer, text, about_head(session_id, column))
+    return plain_head_text(text)
+
+
+def plain_head_text(text: str) -> str:
+    """What a stored text of a head says that is not sealed."""
+    return text.removeprefix(_PLAIN)
+
+
+def kept(sealer: Sealer | None, body: str, what: str, id_: str) -> str:
+    """The body of a run, a turn, an item or an approval as stored."""
+    return body if sealer is None else sealer.seal(body, about_body(what, id_))
+
+
+def about_head(session_id: str, column: str) -> str:
+    """What the sealed text of a head is authenticated with; the others' are below."""
+    return f"{column} of session {session_id}"
+
+
+def about_entry(number: int, kind: str, at: int) -> str:
+    """Not its session: forks share entries, and outlive who wrote them. Its time is as good as unique."""
+    return f"entry {number} {kind} {at}"
+
+
+def about_context(session: int, key: str, version: int) -> str:
+    """Of a session by its key in the store."""
+    return f"context {session} {version} {key}"
+
+
+def about_body(what: str, id_: str) -> str:
+    """Of a run, a turn, an approval, by its id; of an item, by its session's and its own."""
+    return f"{what} {id_}"
+
+
+# Entries ----------------------------------------------------------------------------------------
+
+
+def entry_row(entry: Entry, segment: int, at: int, sealer: Sealer | None) -> Row:
+    """An entry as its segment and the columns of ENTRY; `at` is its time, as stored.
+
+    Sealed, the whole body is in `data`, plain text too: there it cannot be mistaken.
+    """
+    kind, content, data = entry.kind, entry.content, entry.data
+    if kind == "message":
+        if entry.role == "system":
+            kind = _SYSTEM
+        if type(content) is str:
+            text, json = content, None
+        else:
+            text, json = None, _encode(content).decode()
+    else:
+        text, json = None, None if data is None else _encode(data).decode()
+    if sealer is not None and (text is not None or json is not None):
+        body = json if json is not None else _encode(text).decode()
+        text, json = None, sealer.seal(body, about_entry(entry.number, kind, at))
+    return (
+        segment, entry.number, kind, at, entry.role, text, json, entry.by, entry.interface, entry.client_key,
+    )  # fmt: skip
+
+
+def entry_of(row: Row, session_id: str, task_id: str, sealer: Sealer | None) -> Entry:
+    """An entry from the columns of ENTRY; SessionCorrupt if they make none."""
+    return entries_of([row], session_id, task_id, sealer)[0]
+
+
+def entries_of(rows: list[Row], session_id: str, task_id: str, sealer: Sealer | None) -> list[Entry]:
+    """Entries from the columns of ENTRY, one loop for all: this is what reading a history costs."""
+    entries, last_at, when = [], None, _EPOCH
+    for number, kind, at, role, content, data, by, interface, client_key in rows:
+        if data is not None:
+            if data[:1] == _TILDE:
+                content, data = _opened_entry(session_id, (number, kind, at), role, data, sealer)
+            else:
+                content, data = _decoded(session_id, number, role, content, data)
+        if at != last_at:  # what was said together has one time
+            last_at, when = at, _from_timestamp(at / 1e6, UTC)
+        shown = "message" if kind == _SYSTEM else kind
+        entries.append(Entry(number, shown, when, role, content, data, by, interface, client_key, session_id, task_id))
+    return entries
+
+
+def _decoded(session_id: str, number: int, role: str | None, content: Any, data: str) -> tuple[Any, Any]:
+    """Content and data of an entry that is more than text."""
+    try:
+        if role is not None and data[:1] == '"':  # only text, but none that this store could keep as such
+            return _decode_any(data), None
+        return (content, _decode_object(data)) if role is None else (_decode_parts(data), None)
+    except msgspec.DecodeError as error:
+        raise SessionCorrupt(session_id, f"entry {number}: {error}") from error
+
+
+def _opened_entry(
+    session_id: str, place: tuple[int, str, int], role: str | None, sealed: str, sealer: Sealer | None
+) -> tuple[Any, Any]:
+    """The same, of a sealed one; there a message that is only text is sealed as JSON, too."""
+    try:
+        body = opened(sealer, sealed, about_entry(*place))
+    except ValueError as error:
+        raise SessionCorrupt(session_id, f"entry {place[0]}: {error}") from error
+    return _decoded(session_id, place[0], role, None, body)
+
+
+def stored_kinds(kinds: tuple[str, ...]) -> tuple[str, ...]:
+    """Kinds as the column has them: messages are of two."""
+    known = tuple(kind for kind in kinds if kind != _SYSTEM)
+    return (*known, _SYSTEM) if Kind.MESSAGE in known else known
+
+
+# The rest ---------------------------------------------------------------------------------------
+
+
+def item_of(row: Row, session: int, sealer: Sealer | None) -> tuple[str, ContextItem]:
+    """A context item of a session (by its key) from key, value, version, updated_at, expires_at."""
+    key, value, version, updated_at, expires_at = row
+    if value[:1] == _TILDE:
+        value = opened(sealer, value, about_context(session, key, version))
+    return key, ContextItem(
+        value=_decode_any(value),
+        version=version,
+        updated_at=instant(updated_at),
+        expires_at=instant_or_none(expires_at),
+    )
+
+
+def json_text(value: Any) -> str:
+    """A JSON value as stored."""
+    return _encode(value).decode()
+
+
+def approval_of(row: Row, sealer: Sealer | None) -> Approval:
+    """An approval from its body and id."""
+    body, id_ = row
+    return _decode_approval(opened(sealer, body, about_body("approval", id_)))
+
+
+def tombstone_of(row: Row) -> Tombstone:
+    """A tombstone from the columns of TOMBSTONE, without the first."""
+    id_, name, agent, task, state, root, deleted_at, deleted_by, reason = row
+    return Tombstone(
+        session_id=id_,
+        session_name=name,
+        agent_name=agent,
+        task_id=task,
+        state=state,
+        root_of_deletion=root,
+        deleted_at=instant(deleted_at),
+        deleted_by=deleted_by,
+        reason=reason,
+    )
+
+
+def stone_of(session: Session, root_id: str, stamp: Stamp, reason: str) -> Tombstone:
+    """What stays of a session that goes with the tree of `root_id`."""
+    return Tombstone(
+        session_id=session.session_id,
+        session_name=session.session_name,
+        agent_name=session.agent_name,
+        task_id=session.task_id,
+        state=session.state.value,
+        root_of_deletion=root_id,
+        deleted_at=stamp.at,
+        deleted_by=stamp.by,
+        reason=reason,
+    )

@@ -1,0 +1,145 @@
+"""Encryption at rest: bodies are sealed before a store writes them, and opened after it has read them.
+
+A sealed text says with which key: `~sealed1:KEY_ID:` and, in base64, a nonce and what
+AES-256-GCM made of the body. What the body belongs to (`about`) is authenticated with it, so
+that a sealed text opens in its own place and in no other. Several keys can be known: the
+first one seals, all of them open.
+
+Stores of every kind use this; `cryptography` is imported when there is something to seal or open.
+"""
+
+from __future__ import annotations
+
+import os
+from binascii import a2b_base64, b2a_base64
+
+from moorage.core.errors import EncryptionKeyMissing, InvalidField, Unsupported
+from moorage.stores import SEALED
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+
+KEY_BYTES = 32
+NONCE_BYTES = 12  # by chance: one key is good for four thousand million records
+MAX_KEY_ID = 64
+_ID_CHARACTERS = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-")
+
+
+class SealBroken(ValueError):
+    """A sealed text does not open: it was damaged or changed, or was sealed for another place."""
+
+    def __init__(self, key_id: str, about: str) -> None:
+        self.key_id = key_id
+        super().__init__(
+            f"what is sealed with encryption key {key_id!r} does not open as {about!r}: it was damaged or changed, or "
+            "belongs to another record"
+        )
+
+
+class Sealer:
+    """Seals with one key, opens with several."""
+
+    def __init__(self, keys: Mapping[str, bytes], *, seals: bool = True) -> None:
+        """Keys by their ids, the first one seals; without `seals` they open only."""
+        if not keys:
+            raise InvalidField("encryption", "has no keys")
+        self.key_id = next(iter(keys))
+        self.seals = seals
+        self._keys = {key_id: _checked(key_id, key) for key_id, key in keys.items()}
+        self._ciphers: dict[str, AESGCM] = {}
+        self._refusals: tuple[type[Exception], ...] = (ValueError,)  # by which a sealed text does not open
+
+    def __repr__(self) -> str:
+        return f"Sealer({', '.join(self._keys)})"  # never a key
+
+    def seal(self, body: str, about: str) -> str:
+        """A body as a text that only the key opens, and only as the same thing."""
+        beginning = f"{SEALED}{self.key_id}:"
+        nonce = os.urandom(NONCE_BYTES)
+        sealed = self._cipher(self.key_id).encrypt(nonce, body.encode(), f"{beginning}{about}".encode())
+        return beginning + b2a_base64(nonce + sealed, newline=False).decode()
+
+    def open(self, sealed: str, about: str) -> str:
+        """The body of a sealed text. Raises EncryptionKeyMissing or SealBroken."""
+        key_id = key_id_of(sealed)
+        if key_id not in self._keys:
+            raise EncryptionKeyMissing(key_id)
+        cipher, beginning = self._cipher(key_id), f"{SEALED}{key_id}:"
+        try:
+            data = a2b_base64(sealed[len(beginning) :], strict_mode=True)
+            return cipher.decrypt(data[:NONCE_BYTES], data[NONCE_BYTES:], f"{beginning}{about}".encode()).decode()
+        except self._refusals as error:
+            raise SealBroken(key_id, about) from error
+
+    def is_newest(self, text: str) -> bool:
+        """Whether a text is sealed with the key that seals now."""
+        return text.startswith(f"{SEALED}{self.key_id}:")
+
+    def fingerprints(self) -> dict[str, str]:
+        """Something that differs where keys do, by their ids: it tells nothing about a key made by chance."""
+        from hashlib import sha256
+
+        return {key_id: sha256(b"moorage encryption key" + key).hexdigest()[:16] for key_id, key in self._keys.items()}
+
+    def _cipher(self, key_id: str) -> AESGCM:
+        if (known := self._ciphers.get(key_id)) is None:
+            known = self._ciphers[key_id] = _aes(self._keys[key_id])
+            from cryptography.exceptions import InvalidTag
+
+            self._refusals = (InvalidTag, ValueError)
+        return known
+
+
+def key_id_of(sealed: str) -> str:
+    """Which key a sealed text names."""
+    end = sealed.find(":", len(SEALED), len(SEALED) + MAX_KEY_ID + 1)
+    return sealed[len(SEALED) : end] if end >= 0 else ""
+
+
+def _checked(key_id: str, key: bytes) -> bytes:
+    if not 0 < len(key_id) <= MAX_KEY_ID or not _ID_CHARACTERS.issuperset(key_id):
+        raise InvalidField(
+            "encryption", f"has the key id {key_id[:MAX_KEY_ID]!r}; use 1 to {MAX_KEY_ID} of letters, digits, '.-_'"
+        )
+    if len(key) != KEY_BYTES:
+        raise InvalidField("encryption", f"has a key {key_id!r} of {len(key)} bytes; it must be {KEY_BYTES}")
+    return key
+
+
+def _aes(key: bytes) -> AESGCM:
+    try:
+        from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+    except ImportError:
+        raise Unsupported(
+            "encryption at rest needs the package cryptography; run: pip install 'moorage[encryption]'"
+        ) from None
+    return AESGCM(key)
+
+
+# Keys as they are written down ------------------------------------------------------------------
+
+
+def read_keys(text: str) -> dict[str, bytes]:
+    """Keys by their ids, from ID:BASE64 separated by commas or lines. Raises InvalidField, and never shows a key."""
+    keys: dict[str, bytes] = {}
+    lines = (line.partition("#")[0] for line in text.splitlines())
+    for number, pair in enumerate((pair.strip() for line in lines for pair in line.split(",") if pair.strip()), 1):
+        key_id, separator, encoded = pair.partition(":")
+        try:
+            key = a2b_base64(encoded.strip().replace("-", "+").replace("_", "/"), strict_mode=True)
+        except ValueError:
+            separator = ""
+        if not separator:
+            raise InvalidField("encryption", f"has no ID:BASE64 in place {number}; `moorage encryption-key` makes one")
+        if key_id.strip() in keys:
+            raise InvalidField("encryption", f"has two keys with the id {key_id.strip()!r}")
+        keys[key_id.strip()] = _checked(key_id.strip(), key)
+    return keys
+
+
+def written_key(key_id: str, key: bytes) -> str:
+    """A key as `read_keys` reads it."""
+    return f"{key_id}:{b2a_base64(_checked(key_id, key), newline=False).decode()}"

@@ -1,0 +1,317 @@
+"""Connections to the database file: opened the same way every time, checked, translated.
+
+apsw brings its own SQLite, because versions up to 3.51.2 can corrupt a WAL database
+written by several processes. Pragmas are read back after they are set: a setting that
+silently did not take is worse than an error.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
+from typing import Any
+
+import apsw
+
+from moorage.core.errors import (
+    EncryptionKeyMissing,
+    MoorageError,
+    StoreBusy,
+    StoreCorrupt,
+    StoreFull,
+    StoreReadOnly,
+    StoreUnavailable,
+)
+from moorage.stores.rows import Row
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from moorage.stores.sealing import Sealer
+
+MIN_SQLITE = (3, 51, 3)
+APPLICATION_ID = 0x486F6C64  # "Hold", so that another program's database is left alone
+SMALLEST_PAGE = 512  # bytes; every database file is a multiple of it
+REFUSED_PLAIN = "moorage: plain body in a sealed store"  # what the triggers of a sealed store say
+BUSY_FOR = 30.0  # seconds others may keep the file locked before we give up
+_PRAGMAS = (("synchronous", "FULL", 2), ("foreign_keys", "ON", 1), ("temp_store", "MEMORY", 2))
+
+_TRANSLATIONS: tuple[tuple[type[apsw.Error], Callable[[str, str], MoorageError]], ...] = (
+    (apsw.BusyError, lambda path, _: StoreBusy(path)),
+    (apsw.LockedError, lambda path, _: StoreBusy(path)),
+    (apsw.FullError, lambda path, _: StoreFull(path)),
+    (apsw.ReadOnlyError, lambda path, _: StoreReadOnly(path)),
+    (apsw.PermissionsError, lambda path, _: StoreReadOnly(path)),
+    (apsw.CorruptError, StoreCorrupt),
+    (apsw.NotADBError, StoreCorrupt),
+)
+
+
+def translated(error: apsw.Error, path: str) -> MoorageError:
+    """Our error for one of SQLite's."""
+    if isinstance(error, apsw.ConstraintError) and REFUSED_PLAIN in str(error):
+        return EncryptionKeyMissing(None)
+    for kind, ours in _TRANSLATIONS:
+        if isinstance(error, kind):
+            return ours(path, str(error))
+    return StoreUnavailable(f"{path} cannot be used ({type(error).__name__}: {error})", store=path)
+
+
+@contextmanager
+def translating(path: str) -> Iterator[None]:
+    """Turn SQLite's errors into ours."""
+    try:
+        yield
+    except apsw.Error as error:
+        raise translated(error, path) from error
+
+
+class BrokenText(StoreCorrupt):
+    """A text in the database is not UTF-8: nobody wrote it so, it was damaged."""
+
+    def __init__(self, where: str) -> None:
+        super().__init__(where, "a text in it is not UTF-8")
+
+
+class Connection:
+    """One connection: used by one thread at a time."""
+
+    def __init__(self, path: str, patience: float | None = None, sealer: Sealer | None = None) -> None:
+        self.path = path
+        self.opener = sealer  # opens what is sealed, whether or not new bodies are
+        self.sealer = sealer if sealer is not None and sealer.seals else None
+        with translating(path):
+            check_usable(path)
+            self.raw = _opened(path)
+            try:
+                _set_up(self.raw, path, patience)
+            except BaseException:
+                self.raw.close()
+                raise
+        self._owners: dict[str, int] = {}
+        self.feed_ends: dict[str, int] = {}  # what this transaction has added to; nobody else can meanwhile
+        self.execute = self.raw.execute
+        self.executemany = self.raw.executemany
+
+    def one(self, sql: str, bindings: Iterable[Any] = ()) -> Row | None:
+        """The first row, or None."""
+        try:
+            row: Row | None = self.execute(sql, bindings).fetchone()  # type: ignore[arg-type]  # apsw types them narrowly
+        except UnicodeDecodeError as error:
+            raise BrokenText(self.path) from error
+        return row
+
+    def all(self, sql: str, bindings: Iterable[Any] = ()) -> list[Row]:
+        """All rows."""
+        try:
+            return self.execute(sql, bindings).fetchall()  # type: ignore[arg-type]
+        except UnicodeDecodeError as error:
+            raise BrokenText(self.path) from error
+
+    def begin(self) -> None:
+        """Start a write transaction. IMMEDIATE: a read that turns into a write cannot wait for others."""
+        self.feed_ends.clear()
+        self.execute("BEGIN IMMEDIATE")
+
+    def commit(self) -> None:
+        """Make it durable."""
+        self.execute("COMMIT")
+
+    def rollback(self) -> None:
+        """Undo what was not committed; SQLite may have done so itself."""
+        self._owners.clear()  # one of them may not have come to be
+        with suppress(apsw.Error):
+            if self.raw.in_transaction:
+                self.execute("ROLLBACK")
+
+    def owner_no(self, owner: str) -> int | None:
+        """The number of an owner; None if nothing was ever written for them."""
+        if (known := self._owners.get(owner)) is None:
+            row = self.one("SELECT no FROM owners WHERE name = ?", (owner,))
+            if row is None:
+                return None
+            known = self._owners[owner] = row[0]
+        return known
+
+    def new_owner_no(self, owner: str) -> int:
+        """The number of an owner, made if need be. Within a write transaction."""
+        if (known := self.owner_no(owner)) is None:
+            self.execute("INSERT INTO owners (name) VALUES (?)", (owner,))
+            known = self.raw.last_insert_rowid()
+        return known
+
+    @contextmanager
+    def transaction(self) -> Iterator[None]:
+        """All or nothing."""
+        self.begin()
+        try:
+            yield
+            self.commit()
+        except BaseException:
+            self.rollback()
+            raise
+
+    @contextmanager
+    def snapshot(self) -> Iterator[None]:
+        """Several reads of one instant."""
+        self.execute("BEGIN")
+        try:
+            yield
+        finally:
+            self.execute("COMMIT")
+
+    def data_version(self) -> int:
+        """A number that changes when another connection has committed."""
+        row = self.one("PRAGMA data_version")
+        assert row is not None
+        return int(row[0])
+
+    def close(self) -> None:
+        """Let the file go."""
+        self.raw.close()
+
+
+class _Patience:
+    """Waits for others with jitter: SQLite's own busy timeout is unfair among processes.
+
+    Each wait may take BUSY_FOR; if the caller has less time, all of them together.
+    """
+
+    def __init__(self, in_all: float | None) -> None:
+        self._end = None if in_all is None else time.monotonic() + in_all
+        self._until = 0.0
+
+    def __call__(self, tries: int) -> bool:
+        now = time.monotonic()
+        if tries == 0:
+            self._until = now + BUSY_FOR if self._end is None else self._end
+        if now > self._until:
+            return False
+        time.sleep(_jitter())
+        return True
+
+
+def _jitter() -> float:
+    """0.2 to 2 milliseconds; the clock's last digits are chance enough, and `random` takes long to import."""
+    return 0.0002 + time.perf_counter_ns() % 1800 / 1e6
+
+
+def _opened(path: str) -> apsw.Connection:
+    if _version() < MIN_SQLITE:
+        raise StoreUnavailable(f"SQLite {apsw.sqlite_lib_version()} is too old for several writers; upgrade apsw")
+    try:
+        return apsw.Connection(path)
+    except apsw.CantOpenError as error:
+        raise _why_not_open(path, error) from error
+
+
+def _version() -> tuple[int, ...]:
+    return tuple(int(part) for part in apsw.sqlite_lib_version().split("."))
+
+
+def _why_not_open(path: str, error: apsw.Error) -> MoorageError:
+    folder = os.path.dirname(os.path.abspath(path))
+    if not os.path.isdir(folder):
+        return StoreUnavailable(f"the folder {folder} does not exist; create it first", store=path)
+    if not os.access(folder, os.W_OK):
+        return StoreReadOnly(path)
+    return StoreUnavailable(f"{path} cannot be opened ({error})", store=path)
+
+
+def _set_up(raw: apsw.Connection, path: str, patience: float | None) -> None:
+    raw.set_busy_handler(_Patience(patience))
+    # A hook that runs for a moment must not pay for others' writes when it closes.
+    raw.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
+    # Plans must not depend on bound values: SQLite would prepare statements anew at every use.
+    raw.config(apsw.SQLITE_DBCONFIG_ENABLE_QPSG, 1)
+    _switch_to_wal(raw, path, BUSY_FOR if patience is None else patience)
+    _set_pragmas(raw, path)
+
+
+def _set_pragmas(raw: apsw.Connection, path: str) -> None:
+    for name, value, read_back in _PRAGMAS:
+        raw.execute(f"PRAGMA {name} = {value}").fetchall()
+        if raw.pragma(name) != read_back:
+            raise StoreUnavailable(f"{path}: SQLite did not take {name} = {value}", store=path)
+
+
+def _switch_to_wal(raw: apsw.Connection, path: str, patience: float) -> None:
+    """First opens race on this switch, and SQLite does not always call the busy handler for it."""
+    deadline = time.monotonic() + patience
+    while True:
+        try:
+            if raw.pragma("journal_mode") == "wal":
+                return
+            check_ours(raw, path)
+            if raw.pragma("journal_mode", "wal") == "wal":
+                return
+        except apsw.BusyError:
+            if time.monotonic() > deadline:
+                raise
+        except apsw.CantOpenError as error:
+            raise _why_not_open(path, error) from error
+        else:
+            raise StoreUnavailable(f"{path} is on a file system without shared memory; use a local disk", store=path)
+        time.sleep(_jitter())
+
+
+def check_ours(raw: apsw.Connection, path: str) -> bool:
+    """Refuse another program's database before anything in it is changed; True if it is to be brought in first."""
+    if raw.pragma("application_id") == APPLICATION_ID:
+        return False
+    table = raw.execute("SELECT name FROM sqlite_schema WHERE name NOT LIKE 'sqlite_%' LIMIT 1").fetchone()
+    if table is None:
+        return False
+    from moorage.stores.sqlite.legacy import is_older  # it needs what is here, and hardly anybody needs it
+
+    is_older_one = is_older(raw)
+    # Asked again after the tables: whoever creates ours meanwhile sets both in one transaction.
+    if raw.pragma("application_id") == APPLICATION_ID:
+        return False
+    if not is_older_one:
+        raise StoreUnavailable(
+            f"{path} is a database of another program (it has {table[0]!r}); choose another file", store=path
+        )
+    return True
+
+
+def check_usable(path: str) -> None:
+    """Say plainly why a file cannot be used, where SQLite would only say that it cannot.
+
+    Never opens the file: closing it again would drop the locks that every other connection
+    of this process has on it, and another program could then take the log away from under them.
+    SQLite itself refuses a file that is no database or has fewer pages than its header says.
+    """
+    if os.path.isdir(path):
+        raise StoreUnavailable(f"{path} is a folder, not a database file", store=path)
+    try:
+        size = os.stat(path).st_size
+    except FileNotFoundError:
+        return
+    except PermissionError:
+        raise StoreReadOnly(path) from None
+    except OSError as error:
+        raise StoreUnavailable(f"{path} cannot be opened ({error.strerror})", store=path) from None
+    if not os.access(path, os.R_OK | os.W_OK):
+        raise StoreReadOnly(path)
+    if size == 0:
+        _check_fresh(path)
+    if size % SMALLEST_PAGE and not _has_content(f"{path}-wal"):  # with a log, a page may be on its way
+        raise StoreCorrupt(path, f"{size:,} bytes are no whole number of pages: it was cut short, or never was one")
+
+
+def _check_fresh(path: str) -> None:
+    """An empty file is a fresh start, unless it has a log: that comes into being after the first page does.
+
+    SQLite would delete the log, and with it all that was acknowledged since the last checkpoint.
+    """
+    if _has_content(f"{path}-wal") and not _has_content(path):
+        raise StoreCorrupt(path, "it is empty and its log is not: it was cut short")
+
+
+def _has_content(path: str) -> bool:
+    try:
+        return os.stat(path).st_size > 0
+    except OSError:
+        return False

@@ -1,0 +1,103 @@
+"""Migrations: numbered SQL files, forward only, each applied once, safe to race for.
+
+A file that has been applied is never edited; its checksum is kept in the database, so
+that an edited one is noticed. A database from a newer Moorage is refused.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from typing import NamedTuple
+from zlib import crc32
+
+from moorage.core.errors import StoreTooNew
+from moorage.stores.sqlite.connection import APPLICATION_ID, Connection, check_ours, translating
+
+LATEST = 6  # the newest migration in this release; a test compares it with the folder
+
+_LEDGER = """
+CREATE TABLE IF NOT EXISTS migrations (
+    number INTEGER PRIMARY KEY, name TEXT NOT NULL, checksum INTEGER NOT NULL, applied_at INTEGER NOT NULL
+) STRICT
+"""
+
+
+class Migration(NamedTuple):
+    """One numbered step of the schema."""
+
+    number: int
+    name: str
+    sql: str
+
+    @property
+    def checksum(self) -> int:
+        """Changes when the file does."""
+        return crc32(self.sql.encode())
+
+
+def migrations() -> list[Migration]:
+    """All migrations of this release, in order."""
+    folder = os.path.join(os.path.dirname(__file__), "migrations")
+    return [_read(folder, name) for name in sorted(os.listdir(folder)) if name.endswith(".sql")]
+
+
+def _read(folder: str, name: str) -> Migration:
+    with open(os.path.join(folder, name), encoding="utf-8") as file:
+        return Migration(int(name[:4]), name[5:-4], file.read())
+
+
+def schema_version(db: Connection) -> int:
+    """The newest migration applied; 0 for an empty file."""
+    row = db.one("PRAGMA user_version")
+    return int(row[0]) if row else 0
+
+
+def migrate(db: Connection, upto: int = LATEST) -> list[int]:
+    """Bring the file to the newest schema; the numbers of what was applied.
+
+    Raises StoreTooNew, or StoreUnavailable for a database that is not ours.
+    """
+    with translating(db.path):
+        if check_ours(db.raw, db.path):
+            _bring_in(db)
+        found = schema_version(db)
+        if found > LATEST:
+            raise StoreTooNew(db.path, found, LATEST)
+        if found >= upto:
+            return []
+        with db.transaction():  # whoever gets the lock first does the work; the others find it done
+            return apply_missing(db, upto)
+
+
+def _bring_in(db: Connection) -> None:
+    """An older orchestrator's file becomes ours, and whoever opened it hears of it."""
+    from moorage.stores.sqlite import legacy  # hardly anybody has such a file
+
+    if (done := legacy.bring_in(db)) is not None:
+        legacy.tell(db.path, done)
+
+
+def apply_missing(db: Connection, upto: int) -> list[int]:
+    """Apply what is not there yet, within a transaction; the numbers of what was applied."""
+    done = schema_version(db)
+    if done == 0:
+        check_ours(db.raw, db.path)
+        db.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+    db.execute(_LEDGER)
+    missing = [migration for migration in migrations() if done < migration.number <= upto]
+    for migration in missing:
+        db.execute(migration.sql).fetchall()
+        db.execute(
+            "INSERT INTO migrations VALUES (?, ?, ?, ?)",
+            (migration.number, migration.name, migration.checksum, int(time.time() * 1e6)),
+        )
+        db.execute(f"PRAGMA user_version = {migration.number}")
+    return [migration.number for migration in missing]
+
+
+def edited_migrations(db: Connection) -> list[str]:
+    """Names of applied migrations whose file has changed since."""
+    known = {migration.number: migration.checksum for migration in migrations()}
+    applied = db.all("SELECT number, name, checksum FROM migrations")
+    return [name for number, name, checksum in applied if known.get(number) != checksum]

@@ -1,0 +1,212 @@
+"""The queue: which launcher gets which turn, and what time does to those that nobody reports of."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from datetime import datetime
+
+import msgspec
+from msgspec.structs import replace
+
+from moorage.core.errors import LauncherNotFound, SessionCorrupt, StoreCorrupt, TurnNotFound
+from moorage.core.fact import Backlog
+from moorage.core.session import Stamp
+from moorage.core.turn import Launcher, Turn, TurnState
+from moorage.core.work import Claim, claim
+from moorage.ports import Claimed
+from moorage.stores.rows import HEAD_WITH_PK, Row, json_text, micros, session_of
+from moorage.stores.sqlite import heads
+from moorage.stores.sqlite.connection import BrokenText, Connection
+from moorage.stores.sqlite.work import view_with_whole_items
+from moorage.stores.work_rows import turn_of
+
+MOST_LOOKED_AT = 50  # queued turns that nobody can take now, in one transaction
+
+_decode_launcher = msgspec.json.Decoder(Launcher).decode
+
+
+class Wanted(msgspec.Struct, frozen=True):
+    """Whose turns a launcher can take: of these owners and agents, and of one family if it has a root."""
+
+    launcher_id: str
+    owners: tuple[str, ...]
+    agents: tuple[str, ...]
+    root: str | None = None
+
+
+# The oldest of each owner and agent, found through an index each; those that had to wait for a time apart.
+_NEXT = """
+WITH wanted (owner, agent) AS (SELECT o.value, a.value FROM json_each(?1) o CROSS JOIN json_each(?2) a)
+SELECT min(first) FROM (
+    SELECT (
+        SELECT n FROM turns WHERE owner = wanted.owner AND agent = wanted.agent AND n > ?3
+            AND state = 'queued' AND not_before IS NULL ORDER BY n LIMIT 1
+    ) AS first FROM wanted
+    UNION ALL
+    SELECT (
+        SELECT min(n) FROM turns WHERE owner = wanted.owner AND agent = wanted.agent AND n > ?3
+            AND state = 'queued' AND not_before IS NOT NULL AND not_before <= ?4
+    ) FROM wanted
+)
+"""
+# Families are small: all that is queued in one is looked at.
+_NEXT_OF_FAMILY = """
+SELECT min(t.n) FROM sessions s CROSS JOIN turns t ON t.root = s.pk
+WHERE s.owner IN (SELECT value FROM json_each(?1)) AND s.id = ?5 AND t.n > ?3 AND t.state = 'queued'
+    AND t.agent IN (SELECT value FROM json_each(?2)) AND (t.not_before IS NULL OR t.not_before <= ?4)
+"""
+
+
+def next_due(db: Connection, wanted: Wanted, at: int, after: int = 0) -> int | None:
+    """The key of the oldest queued turn that is due and wanted, behind another."""
+    if db.one("SELECT 1 FROM launchers WHERE id = ? AND drain", (wanted.launcher_id,)) is not None:
+        return None
+    bindings = (json_text(wanted.owners), json_text(wanted.agents), after, at)
+    if wanted.root is None:
+        row = db.one(_NEXT, bindings)
+    else:
+        row = db.one(_NEXT_OF_FAMILY, (*bindings, wanted.root)) if heads.may_be_ref(wanted.root) else None
+    return None if row is None else row[0]
+
+
+def claim_next(db: Connection, wanted: Wanted, wish: Claim, stamp: Stamp, after: int) -> Claimed | int | None:
+    """Give the oldest turn behind `after` that can be taken to a launcher; where to go on looking, if it is late.
+
+    Some cannot be taken, though they are due: somebody drives their session, or it does not
+    read back whole. The first kind is put off by its rule, the second is passed by.
+    """
+    for _ in range(MOST_LOOKED_AT):
+        found = next_due(db, wanted, micros(stamp.at), after)
+        if found is None:
+            return None
+        with suppress(SessionCorrupt, BrokenText):
+            if (claimed := _claim(db, found, wish, stamp)) is not None:
+                return claimed
+        after = found
+    return after
+
+
+def _claim(db: Connection, n: int, wish: Claim, stamp: Stamp) -> Claimed | None:
+    row = db.one(f"SELECT {HEAD_WITH_PK} FROM sessions WHERE pk = (SELECT session FROM turns WHERE n = ?)", (n,))
+    assert row is not None
+    pk, session = row[-1], session_of(row, db.opener)
+    view = view_with_whole_items(db, session.owner, pk, session)
+    change = heads.save(db, session.owner, pk, view, claim(view, wish, stamp))
+    if not (change.turns and change.turns[0].state is TurnState.RUNNING):
+        return None
+    return Claimed(session.owner, change.session, change.turns[0], change.items, change.runs)
+
+
+_SILENT = """
+SELECT s.owner, s.id FROM turns t CROSS JOIN sessions s ON s.pk = t.session
+WHERE t.state = 'running' AND t.due_at <= ? ORDER BY t.due_at LIMIT ?
+"""
+_UNTAKEN = """
+SELECT s.owner, s.id FROM runs r CROSS JOIN sessions s ON s.pk = r.session
+WHERE r.expires_at IS NOT NULL AND r.expires_at <= ? ORDER BY r.expires_at LIMIT ?
+"""
+
+
+def overdue(db: Connection, at: int, limit: int) -> list[tuple[str, str]]:
+    """Sessions with a turn whose launcher was silent for too long, or a run that nobody took in time."""
+    found = [(row[0], row[1]) for sql in (_SILENT, _UNTAKEN) for row in db.all(sql, (at, limit))]
+    return list(dict.fromkeys(found))[:limit]
+
+
+_WAITING = """
+SELECT t.id FROM turns t CROSS JOIN sessions s ON s.pk = t.session
+WHERE t.state = 'running' AND t.launcher = ? AND EXISTS (
+    SELECT 1 FROM runs r
+    WHERE r.owner = s.owner AND r.parent = s.id AND r.state IN ('queued', 'running') AND r.mode = 'sync'
+) ORDER BY t.n
+"""
+
+
+def waiting_turns(db: Connection, launcher_id: str) -> list[str]:
+    """Live turns of a launcher whose session waits for a sync child."""
+    return [row[0] for row in db.all(_WAITING, (launcher_id,))]
+
+
+_ONE = "SELECT t.body, t.id, s.id FROM turns t CROSS JOIN sessions s ON s.pk = t.session"
+_QUEUED = "SELECT count(*), min(n) FROM turns WHERE state = 'queued'"
+_RUNNING = "SELECT count(*) FROM turns WHERE state = 'running'"
+_ITEMS = """
+SELECT coalesce(sum(state <> 'set_aside' AND kind = 'callback'), 0), coalesce(sum(state = 'set_aside'), 0)
+FROM inbox INDEXED BY inbox_by_state WHERE state <> 'consumed'
+"""
+
+
+def backlog(db: Connection) -> Backlog:
+    """What waits, of all owners. Walks what waits, nothing else."""
+    [(queued, first)], [(running,)], [(callbacks, set_aside)] = (db.all(sql) for sql in (_QUEUED, _RUNNING, _ITEMS))
+    oldest = None
+    if first is not None:
+        [row] = db.all(f"{_ONE} WHERE t.n = ?", (first,))
+        oldest = turn_of(db, row).queued_at
+    return Backlog(queued=queued, running=running, oldest_queued_at=oldest, callbacks=callbacks, set_aside=set_aside)
+
+
+_CLAIMED = """
+SELECT t.owner, t.body, t.id, s.id FROM turns t CROSS JOIN sessions s ON s.pk = t.session
+WHERE t.state = 'running' AND t.launcher = ? ORDER BY t.n
+"""
+
+
+def unstarted_turns(db: Connection, launcher_id: str) -> list[tuple[str, Turn]]:
+    """What a launcher has claimed and not started yet; turns that do not read back whole are passed by."""
+    found = []
+    for owner, *columns in db.all(_CLAIMED, (launcher_id,)):
+        with suppress(SessionCorrupt):
+            found.append((owner, turn_of(db, columns)))
+    return [(owner, turn) for owner, turn in found if turn.started_at is None]
+
+
+def find_turn(db: Connection, owner: str, turn_id: str) -> Turn:
+    """One turn by its id."""
+    row = db.one(f"{_ONE} WHERE t.owner = ? AND t.id = ?", (owner, turn_id)) if heads.may_be_ref(turn_id) else None
+    if row is None:
+        raise TurnNotFound(turn_id)
+    return turn_of(db, row)
+
+
+# Launchers --------------------------------------------------------------------------------------
+
+
+def save_launcher(db: Connection, launcher: Launcher) -> Launcher:
+    """A launcher as it is now; whenever a new one comes, those that are forgotten go."""
+    known = db.one("SELECT drain FROM launchers WHERE id = ?", (launcher.launcher_id,))
+    if known is None:
+        _forget(db, launcher.seen_at)
+    kept = replace(launcher, drain=known is not None and bool(known[0]))
+    sql = "INSERT INTO launchers (id, body) VALUES (?, ?) ON CONFLICT (id) DO UPDATE SET body = excluded.body"
+    db.execute(sql, (kept.launcher_id, json_text(kept)))
+    return kept
+
+
+def drain_launcher(db: Connection, launcher_id: str, drain: bool) -> Launcher:
+    """Have a launcher take no more turns, or take them again."""
+    row = db.one("SELECT body FROM launchers WHERE id = ?", (launcher_id,)) if heads.may_be_ref(launcher_id) else None
+    if row is None:
+        raise LauncherNotFound(launcher_id)
+    db.execute("UPDATE launchers SET drain = ? WHERE id = ?", (int(drain), launcher_id))
+    return launcher_of(db, (row[0], drain))
+
+
+def _forget(db: Connection, at: datetime) -> None:
+    for n, body in db.all("SELECT n, body FROM launchers"):
+        with suppress(msgspec.DecodeError):  # `launchers` names it
+            if _decode_launcher(body).is_forgotten(at):
+                db.execute("DELETE FROM launchers WHERE n = ?", (n,))
+
+
+def launchers(db: Connection) -> list[Launcher]:
+    """All launchers that are not forgotten, newest first."""
+    return [launcher_of(db, row) for row in db.all("SELECT body, drain FROM launchers ORDER BY n DESC")]
+
+
+def launcher_of(db: Connection, row: Row) -> Launcher:
+    """A launcher from its body and whether it is to drain; StoreCorrupt if it makes none."""
+    try:
+        return replace(_decode_launcher(row[0]), drain=bool(row[1]))
+    except msgspec.DecodeError as error:
+        raise StoreCorrupt(db.path, f"a launcher: {error}") from error

@@ -1,0 +1,324 @@
+"""Sessions, messages and times to test with, and dumps to compare.
+
+Builders return what the port takes: `a_session` and `a_fork` are decisions for
+`create` and `fork`, `said` makes messages. Everything has a default, so a test names
+only what it is about.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Coroutine
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime, timedelta
+from itertools import count
+from typing import Any, TypeVar
+
+import msgspec
+
+from moorage.core import work
+from moorage.core.approval import Approval, hash_of_plan
+from moorage.core.bundle import Bundle
+from moorage.core.context import ContextChange, ContextItem, drop_keys, merge_keys, put_key
+from moorage.core.delegation import Span
+from moorage.core.entry import Entry, Message, check_message
+from moorage.core.event import Event
+from moorage.core.fact import SessionFact
+from moorage.core.family import FamilyLimits, Member, NewSession, Tombstone, born, check_deletion, forked
+from moorage.core.inbox import ItemState
+from moorage.core.query import Page, SessionQuery
+from moorage.core.record import KINDS
+from moorage.core.run import RunQuery
+from moorage.core.session import Birth, Change, Session, Stamp, Update, View
+from moorage.ports import BirthDecision, ContextDecision, Decision, DeletionDecision, ForkDecision, Store
+from moorage.service.copying import all_records
+
+T = TypeVar("T")
+
+NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
+OWNER = "ann"
+OTHER = "bob"
+MANY = 1000  # more than any test makes of one thing
+
+_serial = count(1)
+
+
+class FakeClock:
+    """A clock that stands still until a test moves it."""
+
+    def __init__(self, at: datetime = NOON) -> None:
+        self.at = at
+
+    def now(self) -> datetime:
+        """The time it was set to."""
+        return self.at
+
+    def forward(self, by: timedelta) -> datetime:
+        """Move on; returns the new time."""
+        self.at += by
+        return self.at
+
+
+def drive(coroutine: Coroutine[Any, Any, T]) -> T:
+    """Run a coroutine to its end without an event loop; it must not wait for one."""
+    try:
+        coroutine.send(None)
+    except StopIteration as done:
+        return done.value  # type: ignore[no-any-return]  # what a coroutine of T stops with
+    coroutine.close()
+    raise AssertionError("this coroutine waits for something; without an event loop it never ends")
+
+
+# What a caller asks for -------------------------------------------------------------------------
+
+
+def after(seconds: float) -> datetime:
+    """So many seconds after noon."""
+    return NOON + timedelta(seconds=seconds)
+
+
+def a_stamp(at: datetime = NOON, by: str | None = "tester", interface: str | None = "test") -> Stamp:
+    """Done at noon, by a tester."""
+    return Stamp(at, by, interface)
+
+
+def new_session(session_id: str | None = None, name: str | None = None, **fields: Any) -> NewSession:
+    """A request for a session, with an id that no other call gives."""
+    fields = {"spare_task_id": "task-of-nobody", "owner": OWNER, "agent_name": "echo-agent", **fields}
+    return NewSession(session_id=session_id or f"session-{next(_serial)}", session_name=name, **fields)
+
+
+def a_session(
+    session_id: str | None = None, name: str | None = None, at: datetime = NOON, **fields: Any
+) -> BirthDecision:
+    """A decision for `create`. Fields are those of NewSession."""
+    new = new_session(session_id, name, **fields)
+
+    def decide(birth: Birth) -> Change:
+        return born(new, birth, a_stamp(at), FamilyLimits())
+
+    return decide
+
+
+def a_fork(session_id: str | None = None, name: str | None = None, at: datetime = NOON, **fields: Any) -> ForkDecision:
+    """A decision for `fork`. Fields are those of NewSession."""
+    new = new_session(session_id, name, **{"agent_name": None, **fields})
+
+    def decide(source: Session, upto: int, checkpoint: int | None) -> Change:
+        return forked(source, upto, checkpoint, new, a_stamp(at))
+
+    return decide
+
+
+def said(*contents: Any, role: str = "user", key: str | None = None) -> list[Message]:
+    """Messages of one role; the client key, if given, is that of the only one."""
+    return [check_message({"role": role, "content": content, "client_key": key}) for content in contents]
+
+
+def updated(at: datetime = NOON, **fields: Any) -> Decision:
+    """A decision for `apply`. Fields are those of Update."""
+    return lambda view: view.session.update(Update(**fields), a_stamp(at))
+
+
+def finalized(outcome: str = "completed", at: datetime = NOON, **options: Any) -> Decision:
+    """A decision for `apply` that closes the session, settles its runs and withdraws what is still asked."""
+
+    def decide(view: View) -> Change:
+        change = view.session.finalize(outcome, a_stamp(at), pending=view.pending, **options)
+        return work.after(view, change, a_stamp(at))
+
+    return decide
+
+
+def an_approval(session_id: str, approval_id: str = "approval-1", at: datetime = NOON, **fields: Any) -> Approval:
+    """A question. Fields are those of Approval."""
+    fields = {"question": "Apply the plan?", "plan": {"steps": [1, 2]}, **fields}
+    hashed = hash_of_plan(fields["plan"])
+    return Approval(approval_id=approval_id, session_id=session_id, plan_hash=hashed, asked_at=at, **fields)
+
+
+def asked(approval: Approval) -> Decision:
+    """A decision for `apply` that puts a question."""
+    return lambda view: view.session.ask(approval, a_stamp(approval.asked_at))
+
+
+def answered(decision: str, at: datetime = NOON) -> Decision:
+    """A decision for `apply` that answers the approval it was called with."""
+
+    def decide(view: View) -> Change:
+        assert view.approval is not None, "call `apply` with the approval's id"
+        settled = view.approval.decided(decision, by="tester", at=at)
+        if settled == view.approval:
+            return Change(session=view.session)
+        return work.decided(view, view.session.settle(settled, a_stamp(at)), settled, a_stamp(at))
+
+    return decide
+
+
+def run_out(at: datetime) -> Decision:
+    """A decision for `apply` that expires the approval it was called with, if it is due."""
+
+    def decide(view: View) -> Change:
+        assert view.approval is not None, "call `apply` with the approval's id"
+        if not view.approval.is_due(at):
+            return Change(session=view.session)
+        settled = view.approval.expired(at)
+        return work.decided(view, view.session.settle(settled, a_stamp(at)), settled, a_stamp(at))
+
+    return decide
+
+
+def remembering(
+    key: str, value: Any, at: datetime = NOON, ttl: timedelta | None = None, expected: int | None = None
+) -> ContextDecision:
+    """A decision for `write_context` that puts one key."""
+    return lambda session, present: put_key(session, key, value, present.get(key), at=at, ttl=ttl, expected=expected)
+
+
+def merging(
+    values: dict[str, Any], at: datetime = NOON, ttl: timedelta | None = None, expected: int | None = None
+) -> ContextDecision:
+    """A decision for `write_context` that puts several keys."""
+    return lambda session, _: merge_keys(session, values, at=at, ttl=ttl, expected=expected)
+
+
+def forgetting(*keys: str, at: datetime = NOON) -> ContextDecision:
+    """A decision for `write_context` that drops keys."""
+
+    def decide(session: Session, present: dict[str, ContextItem]) -> ContextChange:
+        return drop_keys(session, keys, present, at=at, expected=None, whole=len(keys) != 1)
+
+    return decide
+
+
+def may_delete(root: str, *, cascade: bool = True, force: bool = False) -> DeletionDecision:
+    """A decision for `delete_tree` as the service takes it."""
+
+    def decide(members: list[Member]) -> None:
+        check_deletion(root, members, cascade=cascade, force=force)
+
+    return decide
+
+
+class Refused(Exception):
+    """A decision that says no, for tests that want to see what is left."""
+
+
+def refusing(*_: Any) -> Any:
+    """Any decision, saying no."""
+    raise Refused
+
+
+# Reading all of it ------------------------------------------------------------------------------
+
+
+async def all_sessions(store: Store, owner: str = OWNER, **filters: Any) -> list[Session]:
+    """Every session that fits, page after page, oldest first unless asked otherwise."""
+    query = SessionQuery(**{"sort": "created", "limit": 7, **filters})
+    found: list[Session] = []
+    while True:
+        page: Page[Session] = await store.find(owner, query)
+        found += page.items
+        if page.next is None:
+            return found
+        query = msgspec.structs.replace(query, cursor=page.next)
+
+
+async def whole_log(store: Store, ref: str, owner: str = OWNER, page: int = 100) -> list[Entry]:
+    """Every entry, page after page."""
+    entries: list[Entry] = []
+    while more := await store.log(owner, ref, after=entries[-1].number if entries else 0, limit=page):
+        entries += more
+    return entries
+
+
+async def whole_feed(store: Store, owner: str = OWNER, page: int = 100) -> list[Event]:
+    """Every event, page after page."""
+    events: list[Event] = []
+    while more := await store.feed(owner, events[-1].id if events else 0, page):
+        events += more
+    return events
+
+
+async def all_tombstones(store: Store, owner: str = OWNER, page: int = 100) -> list[Tombstone]:
+    """Every tombstone, page after page, newest first."""
+    stones: list[Tombstone] = []
+    cursor: str | None = None
+    while True:
+        some = await store.tombstones(owner, page, cursor)
+        stones += some.items
+        cursor = some.next
+        if cursor is None:
+            return stones
+
+
+async def all_facts(store: Store, owner: str = OWNER, span: Span | None = None, page: int = 100) -> list[SessionFact]:
+    """Every fact of a span, page after page."""
+    facts: list[SessionFact] = []
+    cursor: str | None = None
+    while True:
+        some = await store.facts(owner, span or Span(), page, cursor)
+        assert len(some) <= page
+        facts += some.items
+        cursor = some.next
+        if cursor is None:
+            return facts
+
+
+async def bundle_of(store: Store, ref: str, at: datetime = NOON, owner: str = OWNER) -> Bundle:
+    """A session as an export would carry it."""
+    return Bundle(
+        session=await store.get(owner, ref),
+        entries=await whole_log(store, ref, owner),
+        context=await store.context(owner, ref, at),
+        approvals=await store.approvals(owner, ref=ref, pending_only=False, limit=MANY),
+    )
+
+
+async def dump(store: Store, owner: str = OWNER, at: datetime = NOON) -> dict[str, Any]:
+    """Everything an owner can see through the port, as plain values: equal dumps, equal stores."""
+    sessions = await all_sessions(store, owner)
+    return {
+        "sessions": {session.session_id: await _dump_session(store, owner, session, at) for session in sessions},
+        "order": [session.session_id for session in sessions],
+        "approvals": _plain(await store.approvals(owner, pending_only=False, limit=MANY)),
+        "feed": _plain(await whole_feed(store, owner)),
+        "feed_end": await store.feed_end(owner),
+        "tombstones": _plain(await all_tombstones(store, owner)),
+        "delegations": _plain((await store.delegations(owner, Span(), MANY)).items),
+        "runs": _plain((await store.runs(owner, RunQuery(limit=MANY))).items),
+        "inbox": _plain((await store.inbox(owner, states=tuple(ItemState), limit=MANY)).items),
+        "facts": sorted(_plain(await all_facts(store, owner)), key=lambda fact: str(fact["session_id"])),
+    }
+
+
+async def copied(source: Store, target: Store) -> Store:
+    """The target, with everything from the source in it."""
+    for kind in KINDS:
+        await target.load([record async for record in all_records(source, kind)], None)
+    return target
+
+
+@asynccontextmanager
+async def nothing_changes(store: Store, owner: str = OWNER, at: datetime = NOON) -> AsyncIterator[None]:
+    """Whatever happens inside leaves everything the owner can see as it was."""
+    before = await dump(store, owner, at)
+    yield
+    assert await dump(store, owner, at) == before
+
+
+async def _dump_session(store: Store, owner: str, session: Session, at: datetime) -> dict[str, Any]:
+    ref = session.session_id
+    return {
+        "head": _plain(session),
+        "log": _plain(await whole_log(store, ref, owner)),
+        "tail": _plain(await store.tail(owner, ref, MANY)),
+        "context": _plain(await store.context(owner, ref, at)),
+        "ancestors": [above.session_id for above in await store.ancestors(owner, ref)],
+        "tree": [member.session_id for member in await store.tree(owner, ref, MANY)],
+        "children": await store.count_children(owner, ref),
+        "turns": [_plain(await store.find_turn(owner, f"{ref}:t{n}")) for n in range(1, session.turns + 1)],
+        "inbox": [item.item_id for item in (await store.inbox(owner, ref=ref, states=tuple(ItemState), limit=MANY))],
+    }
+
+
+_plain: Callable[[object], Any] = msgspec.to_builtins

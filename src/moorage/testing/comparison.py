@@ -1,0 +1,87 @@
+"""How two stores are compared: the same is done to both, and they must say the same.
+
+The base of the random lives in `model` and `work_model`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+import msgspec
+from hypothesis.stateful import RuleBasedStateMachine
+
+from moorage.core.errors import MoorageError
+from moorage.core.session import Stamp
+from moorage.ports import Decision, Store
+from moorage.stores.memory.store import MemoryStore
+from moorage.testing.builders import OTHER, OWNER, FakeClock, a_stamp, copied, drive, dump
+
+Runner = Callable[[Coroutine[Any, Any, Any]], Any]
+Call = Callable[[Store], Coroutine[Any, Any, Any]]
+Answer = tuple[bool, Any]  # whether it was done, and the answer or the error
+
+Place = tuple[str, str]  # an owner, and a reference to a session
+
+
+def somewhere(place: Place, chance: int) -> Place:
+    """Mostly the session itself; now and then a name, nobody, or another owner's view of it."""
+    owner, session_id = place
+    odd = {1: (owner, "planner"), 2: (owner, "builder"), 3: (owner, "nobody"), 4: (OTHER, session_id)}
+    return odd.get(chance, place)
+
+
+class Comparison(RuleBasedStateMachine):
+    """Does the same to two stores and compares what they say."""
+
+    def make_store(self) -> Store:
+        """A new, empty store to compare with the model."""
+        raise NotImplementedError
+
+    def run(self, coroutine: Coroutine[Any, Any, Any]) -> Any:
+        """Drive a coroutine of either store to its end."""
+        return drive(coroutine)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.model, self.other = MemoryStore(), self.make_store()
+        self.clock = FakeClock()
+        self.made = 0
+
+    def teardown(self) -> None:
+        """Everything that can be seen must be the same in both."""
+        try:
+            self.both(lambda store: dump(store, OWNER, self.clock.now()))
+            self.both(lambda store: dump(store, OTHER, self.clock.now()))
+            copy = self.run(copied(self.other, MemoryStore()))
+            self.model = copy  # whatever came of it, moved elsewhere it is the same
+            self.both(lambda store: dump(store, OWNER, self.clock.now()))
+            self.both(lambda store: dump(store, OTHER, self.clock.now()))
+            assert self.run(self.other.check()) == []
+        finally:
+            self.run(self.other.close())
+
+    def both(self, call: Call) -> Answer:
+        """What both say, which must be the same."""
+        expected, actual = self._answer(call, self.model), self._answer(call, self.other)
+        assert actual == expected
+        return expected
+
+    def _answer(self, call: Call, store: Store) -> Answer:
+        try:
+            return True, msgspec.to_builtins(self.run(call(store)))
+        except MoorageError as error:
+            return False, error.to_dict()
+
+    def change(self, where: Place, decide: Decision, **options: Any) -> Answer:
+        """Apply a decision to a session in both."""
+        return self.both(lambda store: store.apply(*where, decide, **options))
+
+    def stamp(self) -> Stamp:
+        """Now, by somebody."""
+        return a_stamp(self.clock.now())
+
+    def fresh(self, what: str) -> str:
+        """An id that was not given before."""
+        self.made += 1
+        return f"{what}-{self.made}"

@@ -1,0 +1,46 @@
+"""Registrations: what came while everything runs, until its lease ends."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any
+
+from moorage.core.agent import AgentRole
+from moorage.core.registration import Registration
+from moorage.core.tool import ToolOperation
+from moorage.ports import Store
+from moorage.testing.builders import NOON, after
+
+
+def a_registration(name: str, endpoint: str, until: datetime, **more: Any) -> Registration:
+    return Registration(name=name, role=more.pop("role", AgentRole.AGENT), endpoint=endpoint, until=until, **more)
+
+
+class RegistrationRules:
+    """Rules of `save_registration` and `registrations`."""
+
+    async def test_a_registration_is_there_until_its_lease_ends(self, store: Store) -> None:
+        assert await store.registrations(NOON) == []
+        operations = {"add": ToolOperation(description="adds", parameters={"type": "object"})}
+        one = a_registration("guest", "b:2", after(10), description="visits")
+        tool = a_registration("sums", "a:1", after(20), role=AgentRole.TOOL, operations=operations)
+        for each in (tool, one):
+            await store.save_registration(each, NOON)
+        assert await store.registrations(after(9)) == [one, tool]
+        assert await store.registrations(after(10)) == [tool]
+
+    async def test_each_endpoint_of_a_name_is_renewed_on_its_own(self, store: Store) -> None:
+        first, second = a_registration("guest", "a:1", after(10)), a_registration("guest", "b:2", after(10))
+        for each in (second, first):
+            await store.save_registration(each, NOON)
+        renewed = a_registration("guest", "a:1", after(30), description="still here")
+        await store.save_registration(renewed, after(5))
+        assert await store.registrations(after(6)) == [renewed, second]
+        assert await store.registrations(after(11)) == [renewed]
+
+    async def test_one_that_has_ended_can_begin_again(self, store: Store) -> None:
+        for name in ("guest", "other"):
+            await store.save_registration(a_registration(name, "a:1", after(10)), NOON)
+        again = a_registration("guest", "a:1", after(40))
+        await store.save_registration(again, after(20))
+        assert await store.registrations(NOON) == [again]  # what had ended is forgotten

@@ -1,0 +1,161 @@
+"""Servers: owners they serve, their beats, and leases that outlive their absence."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+from moorage.core.fact import Backlog
+from moorage.core.turn import FORGOTTEN_AFTER
+from moorage.ports import Store
+from moorage.testing.builders import NOON, OTHER, OWNER, a_session, a_stamp, after, may_delete, nothing_changes
+from moorage.testing.work import (
+    AGENT,
+    LATE,
+    TOO_LATE,
+    a_child_run,
+    expire,
+    finish,
+    launch,
+    renew,
+    start,
+    states_of,
+    taken,
+)
+
+HOUR = timedelta(hours=1)
+
+
+class ServerRules:
+    """Rules of `owners`, `backlog`, `beat`, `last_beat` and `extend_leases`."""
+
+    async def test_servers_are_counted_by_when_they_last_lived(self, store: Store) -> None:
+        assert await store.count_servers(NOON) == 0
+        await store.beat("one", NOON)
+        await store.beat("other", after(2))
+        assert await store.count_servers(NOON) == 2
+        assert await store.count_servers(after(1)) == 1
+        await store.beat("one", after(3))
+        assert await store.count_servers(after(1)) == 2
+
+    async def test_backlog_of_an_empty_store_is_nothing(self, store: Store) -> None:
+        assert await store.backlog() == Backlog()
+
+    async def test_backlog_counts_what_waits_of_all_owners(self, store: Store) -> None:
+        await launch(store, "p-1", "run-p")
+        parent = await taken(store)
+        await start(store, parent)
+        for number, name in enumerate(("c-1", "c-2")):
+            child = a_child_run(f"run-{name}", "p-1", "run-p")
+            await launch(store, name, child, parent="p-1", at=after(number + 1))
+        assert await store.backlog() == Backlog(queued=2, running=1, oldest_queued_at=after(1))
+
+        await finish(store, await taken(store, at=after(3)), at=after(3))  # c-1 calls back to a parent at work
+        assert await store.backlog() == Backlog(queued=1, running=1, oldest_queued_at=after(2), callbacks=1)
+
+        await finish(store, await taken(store, at=after(3)), at=after(3))
+        assert await store.backlog() == Backlog(running=1, callbacks=2)
+
+        for attempt in range(3):
+            await finish(store, parent if attempt == 0 else await taken(store), "failed")
+        assert await store.backlog() == Backlog(set_aside=3)  # its message, and both callbacks
+
+    async def test_owners_are_those_with_sessions(self, store: Store) -> None:
+        assert await store.owners() == []
+        for owner in (OWNER, OTHER):
+            await store.create(owner, a_session(f"s-{owner}", owner=owner))
+        await store.feed("nobody", 0, 10)
+
+        assert sorted(await store.owners()) == sorted([OWNER, OTHER])
+        await store.delete_tree(OTHER, f"s-{OTHER}", may_delete(f"s-{OTHER}"), a_stamp(), reason="gone")
+        assert await store.owners() == [OWNER]
+
+    async def test_beat_tells_of_the_newest_one_before_it(self, store: Store) -> None:
+        assert await store.last_beat() is None
+        assert await store.beat("one", NOON) is None
+        assert await store.beat("other", after(1)) == NOON
+        assert await store.beat("one", after(2)) == after(1)
+        assert await store.beat("one", after(3)) == after(2)
+        assert await store.last_beat() == after(3)
+
+    async def test_purge_forgets_servers_that_were_silent_for_a_week(self, store: Store) -> None:
+        await store.beat("one", NOON)
+        await store.beat("other", after(2))
+
+        assert await store.purge(NOON + FORGOTTEN_AFTER, 9) == 0
+        assert await store.purge(after(1) + FORGOTTEN_AFTER, 9) == 1
+        assert await store.last_beat() == after(2)
+        assert await store.purge(after(3) + FORGOTTEN_AFTER, 9) == 1
+        assert await store.last_beat() is None
+
+    # Leases
+
+    async def test_extended_lease_keeps_a_started_turn_from_being_lost(self, store: Store) -> None:
+        await launch(store, "s-1", "run-1")
+        claimed = await taken(store)
+        await start(store, claimed)
+        at = NOON + TOO_LATE
+
+        assert await store.extend_leases(at, HOUR) == 1
+
+        turn, session = await store.find_turn(OWNER, "s-1:t1"), await store.get(OWNER, "s-1")
+        assert (turn.lease_until, turn.lost_at) == (at + HOUR, at + HOUR)
+        assert session.hold is not None
+        assert session.hold.until == at + HOUR
+        assert await store.overdue(at + HOUR - timedelta(microseconds=1), 9) == []
+        assert await store.overdue(at + HOUR, 9) == [(OWNER, "s-1")]
+        await expire(store, at + HOUR - timedelta(seconds=1))
+        assert await states_of(store, "s-1") == ["running"]
+        await expire(store, at + HOUR)
+        assert (await states_of(store, "s-1"))[0] == "lost"
+
+    async def test_extended_lease_keeps_an_unstarted_turn_from_being_given_out_again(self, store: Store) -> None:
+        await launch(store, "s-1", "run-1")
+        await taken(store)
+
+        assert await store.extend_leases(NOON + LATE, HOUR) == 1
+        assert await store.overdue(NOON + LATE, 9) == []
+        assert await store.overdue(NOON + LATE + HOUR, 9) == [(OWNER, "s-1")]
+
+    async def test_extending_changes_nothing_else(self, store: Store) -> None:
+        await launch(store, "s-1", "run-1")
+        await launch(store, "s-2", "run-2")
+        claimed = await taken(store)
+        before = await store.get(OWNER, "s-1")
+
+        await store.extend_leases(NOON, HOUR)
+
+        session = await store.get(OWNER, "s-1")
+        assert (session.version, session.last_entry, session.updated_at, session.epoch) == (
+            before.version,
+            before.last_entry,
+            before.updated_at,
+            before.epoch,
+        )
+        assert await states_of(store, "s-2") == ["queued"]
+        await renew(store, claimed, after(1))
+        await start(store, claimed, after(1))
+        await finish(store, claimed, at=after(2))
+
+    async def test_lease_that_lasts_longer_stays(self, store: Store) -> None:
+        await launch(store, "s-1", "run-1")
+        await taken(store)
+
+        async with nothing_changes(store):
+            assert await store.extend_leases(NOON, timedelta(seconds=1)) == 0
+
+    async def test_leases_of_all_owners_are_extended_once(self, store: Store) -> None:
+        for owner in (OWNER, OTHER):
+            await store.create(owner, a_session(f"s-{owner}", owner=owner))
+        await launch(store, "s-1", "run-1")
+        await taken(store, owners=(OWNER, OTHER), agents=(AGENT,))
+
+        assert await store.extend_leases(NOON, HOUR) == 1
+        assert await store.extend_leases(NOON, HOUR) == 0
+        assert await store.extend_leases(after(1), HOUR) == 1
+
+    async def test_hold_of_a_person_is_not_extended(self, store: Store) -> None:
+        await store.create(OWNER, a_session("s-1"))
+        await store.apply(OWNER, "s-1", lambda view: view.session.resume("ann", "secret", a_stamp()))
+
+        async with nothing_changes(store):
+            assert await store.extend_leases(NOON, timedelta(days=9)) == 0

@@ -1,0 +1,232 @@
+"""Runs to ask for and turns to carry, for tests: what a launcher does, one line each.
+
+`asking`, `expiring` and the like are decisions for `apply`; `ask`, `take`, `start`, `finish`
+and the like put them to a store. A turn that was taken is handed from one to the next.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from datetime import datetime, timedelta
+from typing import Any
+
+from msgspec.structs import replace
+
+from moorage.core import work
+from moorage.core.family import FamilyLimits, born
+from moorage.core.inbox import Item, ItemState
+from moorage.core.run import Mode, Run, RunQuery
+from moorage.core.session import Birth, Change, Session, View
+from moorage.core.turn import LEASE, LOST_AFTER, Retry, Turn, TurnState
+from moorage.core.work import Claim, TurnEnd, fence
+from moorage.ports import BirthDecision, Claimed, Decision, Store
+from moorage.testing.builders import MANY, NOON, OWNER, a_stamp, new_session, said
+
+AGENT = "echo-agent"
+LATE = LEASE + timedelta(seconds=1)  # a turn that was not started is given out again
+TOO_LATE = LOST_AFTER + timedelta(seconds=1)  # one that was started is lost
+EVERY_STATE = tuple(state.value for state in ItemState)
+
+
+# What is asked ----------------------------------------------------------------------------------
+
+
+def a_run(run_id: str = "run-1", **fields: Any) -> Run:
+    """Work to ask for. Fields are those of Run."""
+    return Run(**{"run_id": run_id, "session_id": "", "created_at": NOON, "agent_name": AGENT, **fields})
+
+
+def a_child_run(run_id: str, parent: str, parent_run: str | None = None, **fields: Any) -> Run:
+    """Work that a session asks for, and wants to be told the end of."""
+    fields = {"mode": Mode.ASYNC_CALLBACK, **fields}
+    return a_run(run_id, parent_session_id=parent, parent_run_id=parent_run, **fields)
+
+
+def asking(run: Run, prompt: str = "go on", at: datetime = NOON) -> Decision:
+    """A decision for `apply` that asks for a run."""
+    (message,) = said(prompt)
+    return lambda view: work.ask(view, run, message, a_stamp(at))
+
+
+def asked_at_birth(
+    session_id: str, run: Run, prompt: str = "begin", at: datetime = NOON, **fields: Any
+) -> BirthDecision:
+    """A decision for `create`: a session of which something is asked at once. Fields are those of NewSession."""
+    new, (message,) = new_session(session_id, **fields), said(prompt)
+
+    def decide(birth: Birth) -> Change:
+        change = born(new, birth, a_stamp(at), FamilyLimits())
+        return change.then(lambda head: work.ask(View(head), run, message, a_stamp(at)))
+
+    return decide
+
+
+async def ask(store: Store, ref: str, run: Run | str, at: datetime = NOON, prompt: str = "go on") -> Change:
+    """Ask a session for a run."""
+    wanted = a_run(run) if isinstance(run, str) else run
+    return await store.apply(OWNER, ref, asking(wanted, prompt, at))
+
+
+async def launch(
+    store: Store, session_id: str, run: Run | str, parent: str | None = None, at: datetime = NOON, **fields: Any
+) -> Session:
+    """Create a session and ask it for a run."""
+    wanted = a_run(run) if isinstance(run, str) else run
+    return await store.create(OWNER, asked_at_birth(session_id, wanted, at=at, **fields), parent=parent)
+
+
+# What a launcher does ---------------------------------------------------------------------------
+
+
+def a_claim(launcher: str = "launcher-1", retry: Retry = Retry.RESUME, **fields: Any) -> Claim:
+    """A launcher's wish for a turn. Fields are those of Claim."""
+    return Claim(
+        **{"launcher_id": launcher, "lease": LEASE, "lost_after": LOST_AFTER, "retries": {AGENT: retry}, **fields}
+    )
+
+
+async def take(
+    store: Store,
+    launcher: str = "launcher-1",
+    at: datetime = NOON,
+    *,
+    owners: tuple[str, ...] = (OWNER,),
+    agents: tuple[str, ...] = (AGENT,),
+    retry: Retry = Retry.RESUME,
+    **options: Any,
+) -> Claimed | None:
+    """Claim a turn, if there is one."""
+    return await store.claim(owners, agents, a_claim(launcher, retry), a_stamp(at, by=launcher), **options)
+
+
+async def taken(store: Store, launcher: str = "launcher-1", at: datetime = NOON, **options: Any) -> Claimed:
+    """Claim a turn; there must be one."""
+    claimed = await take(store, launcher, at, **options)
+    assert claimed is not None, "there is no turn to take"
+    return claimed
+
+
+async def start(store: Store, claimed: Claimed, at: datetime = NOON) -> Change:
+    """Report that the agent is about to be started."""
+    return await _report(store, claimed, lambda view, turn: work.started(view, turn.turn_id, turn.epoch, a_stamp(at)))
+
+
+async def renew(store: Store, claimed: Claimed, at: datetime = NOON) -> Change:
+    """Report that the launcher lives."""
+    return await _report(store, claimed, lambda view, turn: work.renewed(view, turn.turn_id, turn.epoch, a_stamp(at)))
+
+
+async def adopt(store: Store, claimed: Claimed, launcher: str, at: datetime = NOON) -> Claimed:
+    """Go on with a turn of a launcher's former life; the turn with its new epoch."""
+    change = await _report(
+        store, claimed, lambda view, turn: work.adopted(view, turn.turn_id, turn.epoch, launcher, a_stamp(at))
+    )
+    return replace(claimed, session=change.session, turn=change.turns[0])
+
+
+async def give_back(store: Store, claimed: Claimed, at: datetime = NOON) -> Change:
+    """Report that the launcher ends before the turn does."""
+    return await _report(store, claimed, lambda view, turn: work.released(view, turn.turn_id, turn.epoch, a_stamp(at)))
+
+
+async def finish(
+    store: Store, claimed: Claimed, outcome: str = "completed", at: datetime = NOON, says: str | None = None, **end: Any
+) -> Change:
+    """Report how the turn ended. Other fields are those of TurnEnd."""
+    ended = TurnEnd(outcome=TurnState(outcome), messages=tuple(said(says, role="assistant")) if says else (), **end)
+    return await _report(
+        store, claimed, lambda view, turn: work.finished(view, turn.turn_id, turn.epoch, ended, a_stamp(at))
+    )
+
+
+async def carry(store: Store, outcome: str = "completed", at: datetime = NOON, **end: Any) -> Claimed:
+    """Take the next turn, start it, and end it."""
+    claimed = await taken(store, at=at)
+    await start(store, claimed, at)
+    await finish(store, claimed, outcome, at, **end)
+    return claimed
+
+
+async def _report(store: Store, claimed: Claimed, rule: Callable[[View, Turn], Change]) -> Change:
+    turn = claimed.turn
+    return await store.apply(claimed.owner, turn.session_id, lambda view: rule(view, turn), turn=turn.turn_id)
+
+
+def token_of(claimed: Claimed) -> str:
+    """What a launcher writes to the session of its turn with."""
+    return fence(claimed.turn)
+
+
+# What time and people do ------------------------------------------------------------------------
+
+
+def expiring(at: datetime) -> Decision:
+    """A decision for `apply`: what time does."""
+    return lambda view: work.expired(view, a_stamp(at))
+
+
+async def expire(store: Store, at: datetime) -> list[str]:
+    """Let time do what it does, as every launcher sees to; the sessions that it concerned."""
+    due = await store.overdue(at, MANY)
+    for owner, session_id in due:
+        await store.apply(owner, session_id, expiring(at))
+    return [session_id for _, session_id in due]
+
+
+async def stop(store: Store, ref: str, run_id: str | None = None, at: datetime = NOON) -> Change:
+    """Stop a run, or all of a session's."""
+    return await store.apply(OWNER, ref, lambda view: work.stop(view, run_id, a_stamp(at)))
+
+
+async def send_again(store: Store, ref: str, item_id: str, at: datetime = NOON) -> Change:
+    """Let an item that was set aside wait again."""
+    return await store.apply(OWNER, ref, lambda view: work.sent_again(view, a_stamp(at)), item=item_id)
+
+
+# What is there ----------------------------------------------------------------------------------
+
+
+async def all_runs(store: Store, owner: str = OWNER, page: int = 100, **filters: Any) -> list[Run]:
+    """Every run that fits, page after page, newest first."""
+    query, runs = RunQuery(limit=page, **filters), []
+    while True:
+        some = await store.runs(owner, query)
+        assert len(some) <= page
+        runs += some.items
+        if some.next is None:
+            return runs
+        query = replace(query, cursor=some.next)
+
+
+async def all_items(
+    store: Store,
+    ref: str | None = None,
+    owner: str = OWNER,
+    states: Iterable[str] = EVERY_STATE,
+    page: int = 100,
+) -> list[Item]:
+    """Every item in these states, page after page, oldest first."""
+    items: list[Item] = []
+    cursor: str | None = None
+    while True:
+        some = await store.inbox(owner, ref=ref, states=tuple(states), limit=page, cursor=cursor)
+        assert len(some) <= page
+        items += some.items
+        if (cursor := some.next) is None:
+            return items
+
+
+async def turns_of(store: Store, ref: str, owner: str = OWNER) -> list[Turn]:
+    """Every turn a session ever had, oldest first."""
+    session = await store.get(owner, ref)
+    return [await store.find_turn(owner, f"{session.session_id}:t{n}") for n in range(1, session.turns + 1)]
+
+
+async def states_of(store: Store, ref: str) -> list[str]:
+    """In which states a session's turns are, oldest first."""
+    return [turn.state.value for turn in await turns_of(store, ref)]
+
+
+async def inbox_of(store: Store, ref: str) -> dict[str, str]:
+    """In which state each item of a session is, oldest first."""
+    return {item.item_id: item.state.value for item in await all_items(store, ref)}

@@ -1,0 +1,378 @@
+"""The part of the random life that launchers play: asking, claiming, reporting, getting lost.
+
+`WorkRules` is mixed into the machine of `model`, where everything else happens too;
+`WorkComparison` is a machine of its own that does little else, and so gets further.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine
+from datetime import timedelta
+from typing import Any
+
+import msgspec
+from hypothesis import strategies as st
+from hypothesis.stateful import Bundle as Pool
+from hypothesis.stateful import initialize, multiple, rule
+
+from moorage.core import work
+from moorage.core.run import Join, Mode, Run, RunState
+from moorage.core.session import BY_AGENT, BY_PERSON, OUTCOMES, Change, Stamp, View
+from moorage.core.turn import Launcher, Retry, Turn, TurnState
+from moorage.ports import Store
+from moorage.testing.builders import (
+    MANY,
+    OTHER,
+    OWNER,
+    all_sessions,
+    an_approval,
+    answered,
+    asked,
+    drive,
+    finalized,
+    may_delete,
+    run_out,
+    said,
+)
+from moorage.testing.comparison import Answer, Comparison, Place, Runner, somewhere
+from moorage.testing.work import EVERY_STATE, a_claim, a_run, all_items, all_runs, asked_at_birth, asking
+
+AGENTS = ("echo-agent", "hello-world")
+
+Taken = tuple[str, Turn]  # a turn that a launcher got, and its owner
+
+places: Pool[Place] = Pool("places")
+runs: Pool[tuple[Place, str]] = Pool("runs")
+claims: Pool[Taken] = Pool("claims")
+questions: Pool[tuple[Place, str]] = Pool("questions")
+
+wheres = st.builds(somewhere, places, st.integers(0, 30))
+owners = st.sampled_from([OWNER, OWNER, OWNER, OTHER])
+texts = st.sampled_from(["red", "green", "blue", "Ünïcode", "a longer text"])
+launchers = st.sampled_from(["launcher-1", "launcher-2"])
+some_agents = st.sampled_from([AGENTS, AGENTS, AGENTS, AGENTS[:1], ()])
+lifetimes = st.sampled_from([None, None, timedelta(seconds=20), timedelta(minutes=20)])
+steps = st.sampled_from([timedelta(0), timedelta(microseconds=1), timedelta(seconds=31), timedelta(minutes=6)])
+wishes = st.fixed_dictionaries(
+    {"mode": st.sampled_from([Mode.ASYNC_CALLBACK, *Mode]), "join": st.sampled_from(Join), "lifetime": lifetimes},
+    optional={"idempotency_key": st.sampled_from(["k-1", "k-2"]), "correlation": st.sampled_from([1, {"a": [None]}])},
+)
+Rule = Callable[[View, Turn, Stamp], Change]
+
+
+def _ending(outcome: str, **end: Any) -> Rule:
+    ended = work.TurnEnd(outcome=TurnState(outcome), messages=tuple(said("so", role="assistant")), **end)
+    return lambda view, turn, stamp: work.finished(view, turn.turn_id, turn.epoch, ended, stamp)
+
+
+def _with_token(view: View, turn: Turn, stamp: Stamp) -> Change:
+    change = view.session.suspend(stamp, by=BY_AGENT, checkpoint={"turn": turn.turn_id}, token=work.fence(turn))
+    return work.after(view, change, stamp)
+
+
+def _closing(view: View, turn: Turn, stamp: Stamp) -> Change:
+    change = view.session.finalize("completed", stamp, pending=view.pending, token=work.fence(turn))
+    return work.after(view, change, stamp)
+
+
+REPORTS: dict[str, Rule] = {
+    "started": lambda view, turn, stamp: work.started(view, turn.turn_id, turn.epoch, stamp),
+    "renewed": lambda view, turn, stamp: work.renewed(view, turn.turn_id, turn.epoch, stamp),
+    "released": lambda view, turn, stamp: work.released(view, turn.turn_id, turn.epoch, stamp),
+    "completed": _ending("completed", result="the result"),
+    "failed": _ending("failed", error="oh no"),
+    "stopped": _ending("stopped", reason="stopped"),
+    "suspended": _with_token,
+    "closed": _closing,
+}
+# Most turns go well; those that do not must not close every session before anything else can happen.
+reports = st.sampled_from(["started", "completed", *(name for name in REPORTS if name != "closed")] * 3 + ["closed"])
+
+
+class WorkRules(Comparison):
+    """What launchers do, and what is done to their work."""
+
+    # Asking -------------------------------------------------------------------------------------
+
+    @rule(target=runs, where=wheres, wish=wishes, parent=st.one_of(st.none(), runs), prompt=texts)
+    def ask_for_run(self, where: Place, wish: dict[str, Any], parent: tuple[Place, str] | None, prompt: str) -> Any:
+        """A parent need not be above the child, of the same owner, or there any more."""
+        run = self._wanted(wish, parent)
+        done, _ = self.change(where, asking(run, prompt, self.clock.now()))
+        return (where, run.run_id) if done else multiple()
+
+    @rule(target=places, owner=owners, wish=wishes, agent=st.sampled_from(AGENTS))
+    def launch(self, owner: str, wish: dict[str, Any], agent: str) -> Any:
+        return self._launched((owner, ""), self._wanted(wish, None), None, agent)
+
+    @rule(target=places, parent=runs, wish=wishes, agent=st.sampled_from(AGENTS))
+    def launch_child(self, parent: tuple[Place, str], wish: dict[str, Any], agent: str) -> Any:
+        return self._launched(parent[0], self._wanted(wish, parent), parent[0][1], agent)
+
+    def _wanted(self, wish: dict[str, Any], parent: tuple[Place, str] | None) -> Run:
+        now, fields = self.clock.now(), {name: wish[name] for name in wish if name != "lifetime"}
+        lifetime = wish["lifetime"]
+        return a_run(
+            self.fresh("run"),
+            created_at=now,
+            expires_at=None if lifetime is None else now + lifetime,
+            parent_session_id=None if parent is None else parent[0][1],
+            parent_run_id=None if parent is None else parent[1],
+            **fields,
+        )
+
+    def _launched(self, place: Place, run: Run, parent: str | None, agent: str) -> Any:
+        owner, session_id = place[0], self.fresh("s")
+        decide = asked_at_birth(session_id, run, at=self.clock.now(), owner=owner, agent_name=agent)
+        done, _ = self.both(lambda store: store.create(owner, decide, parent=parent))
+        return (owner, session_id) if done else multiple()
+
+    @rule(target=runs, place=places)
+    def find_run(self, place: Place) -> Any:
+        """A run of a session, so that somebody can be its child."""
+        _, found = self.both(lambda store: all_runs(store, place[0], session_id=place[1], open_only=True))
+        return (place, found[0]["run_id"]) if found else multiple()
+
+    # Launchers ----------------------------------------------------------------------------------
+
+    @rule(
+        target=claims,
+        launcher=launchers,
+        whose=st.sampled_from([(OWNER, OTHER), (OWNER,), (OTHER,)]),
+        wanted=some_agents,
+        full=st.sampled_from([(), (), (), AGENTS[:1]]),
+        root=st.one_of(st.none(), st.none(), places.map(lambda place: place[1])),
+        retry=st.sampled_from(Retry),
+    )
+    def claim(
+        self,
+        launcher: str,
+        whose: tuple[str, ...],
+        wanted: tuple[str, ...],
+        full: tuple[str, ...],
+        root: Any,
+        retry: Retry,
+    ) -> Any:
+        stamp, wish = self.stamp(), a_claim(launcher, retries=dict.fromkeys(AGENTS, retry))
+        _, plain = self.both(lambda store: store.claim(whose, wanted, wish, stamp, full=full, root=root))
+        return multiple() if plain is None else (plain["owner"], msgspec.convert(plain["turn"], Turn))
+
+    @rule(target=claims, launcher=launchers)
+    def claim_any(self, launcher: str) -> Any:
+        return self.claim(launcher, (OWNER, OTHER), AGENTS, (), None, Retry.RESUME)
+
+    @rule(claimed=claims, what=reports)
+    def report(self, claimed: Taken, what: str) -> None:
+        self._report(claimed, REPORTS[what])
+
+    @rule(target=claims, claimed=claims, launcher=launchers)
+    def adopt(self, claimed: Taken, launcher: str) -> Any:
+        done, plain = self._report(
+            claimed, lambda view, turn, stamp: work.adopted(view, turn.turn_id, turn.epoch, launcher, stamp)
+        )
+        return (claimed[0], msgspec.convert(plain["turns"][0], Turn)) if done else multiple()
+
+    @rule(claimed=claims)
+    def say_with_token(self, claimed: Taken) -> None:
+        stamp, (owner, turn) = self.stamp(), claimed
+        words, token = said("by the agent", role="assistant"), work.fence(turn)
+        self.both(lambda store: store.append(owner, turn.session_id, words, stamp, token=token))
+
+    def _report(self, claimed: Taken, rule_: Rule) -> Answer:
+        stamp, (owner, turn) = self.stamp(), claimed
+        return self.change((owner, turn.session_id), lambda view: rule_(view, turn, stamp), turn=turn.turn_id)
+
+    @rule(launcher=launchers, drain=st.sampled_from([False, False, True]))
+    def look_at_launchers(self, launcher: str, drain: bool) -> None:
+        now = self.clock.now()
+        seen = Launcher(launcher_id=launcher, name="l", registered_at=now, seen_at=now)
+        self.both(lambda store: store.save_launcher(seen))
+        self.both(lambda store: store.launchers())
+        self.both(lambda store: store.drain_launcher(launcher, drain))
+        self.both(lambda store: store.waiting_turns(launcher))
+        self.both(lambda store: store.unstarted_turns(launcher))
+
+    # Time and people ----------------------------------------------------------------------------
+
+    @rule(by=steps)
+    def expire(self, by: timedelta) -> None:
+        now = self.clock.forward(by)
+
+        async def overdue(store: Store) -> list[tuple[str, str]]:
+            return sorted(await store.overdue(now, MANY))
+
+        for place in self.both(overdue)[1]:
+            self._expire((place[0], place[1]))
+        assert self.both(overdue)[1] == [], "what time does is done"
+
+    @rule(where=places)
+    def expire_one(self, where: Place) -> None:
+        self._expire(where)
+
+    def _expire(self, where: Place) -> None:
+        stamp = self.stamp()
+        self.change(where, lambda view: work.expired(view, stamp))
+
+    @rule(run=runs, whole=st.booleans())
+    def stop(self, run: tuple[Place, str], whole: bool) -> None:
+        stamp, (where, run_id) = self.stamp(), run
+        self.change(where, lambda view: work.stop(view, None if whole else run_id, stamp))
+
+    @rule(owner=owners)
+    def send_again(self, owner: str) -> None:
+        stamp = self.stamp()
+        _, aside = self.both(lambda store: all_items(store, None, owner, ("set_aside",)))
+        for item in aside[:1]:
+            self.change((owner, item["session_id"]), lambda view: work.sent_again(view, stamp), item=item["item_id"])
+
+    def follow(self, where: Place, rule_: Callable[[View], Change], stamp: Stamp) -> None:
+        """What somebody does to a session, and what follows from it for its work."""
+        self.change(where, lambda view: work.after(view, rule_(view), stamp))
+
+    # Looking ------------------------------------------------------------------------------------
+
+    @rule(
+        owner=owners,
+        page=st.integers(1, 3),
+        filters=st.fixed_dictionaries(
+            {},
+            optional={
+                "session_id": places.map(lambda place: place[1]),
+                "parent_session_id": places.map(lambda place: place[1]),
+                "agent": st.sampled_from(AGENTS),
+                "state": st.sampled_from([state.value for state in RunState]),
+                "open_only": st.booleans(),
+            },
+        ),
+    )
+    def list_runs(self, owner: str, page: int, filters: dict[str, Any]) -> None:
+        self.both(lambda store: all_runs(store, owner, page, **filters))
+
+    @rule(where=wheres, of_all=st.booleans(), states=st.sets(st.sampled_from(EVERY_STATE)), page=st.integers(1, 3))
+    def list_inbox(self, where: Place, of_all: bool, states: set[str], page: int) -> None:
+        owner, ref = where
+        self.both(lambda store: all_items(store, None if of_all else ref, owner, tuple(sorted(states)), page))
+
+    @rule(run=runs, claimed=claims)
+    def look(self, run: tuple[Place, str], claimed: Taken) -> None:
+        self.both(lambda store: store.run(run[0][0], run[1]))
+        self.both(lambda store: store.find_turn(claimed[0], claimed[1].turn_id))
+        self.both(lambda store: store.run_by_key(run[0][0], "k-1"))
+
+
+class WorkComparison(WorkRules):
+    """A life that is nearly all work: so every step is more likely to follow another.
+
+    In the end nothing goes wrong any more, and everything that was asked for must end.
+    """
+
+    def teardown(self) -> None:
+        """Once people and launchers do what is theirs to do, nothing is left over."""
+        for _ in range(MANY):
+            if not self._go_on():
+                break
+        for owner in (OWNER, OTHER):
+            self._check_nothing_is_left(owner)
+        super().teardown()
+
+    def _check_nothing_is_left(self, owner: str) -> None:
+        assert self.both(lambda store: all_runs(store, owner, open_only=True))[1] == []
+        assert self.both(lambda store: all_items(store, None, owner, ("held", "waiting", "given")))[1] == []
+
+    def _go_on(self) -> bool:
+        """One round in which everything goes well; whether there was anything to do."""
+        for owner in (OWNER, OTHER):
+            self._do_what_people_do(owner)
+        self.expire(timedelta(minutes=6))
+        return self._carry_one()
+
+    def _do_what_people_do(self, owner: str) -> None:
+        for approval in self.both(lambda store: store.approvals(owner, limit=MANY))[1]:
+            for is_over in (True, False):
+                self.answer(((owner, approval["session_id"]), approval["approval_id"]), is_over)
+        for session in self.both(lambda store: all_sessions(store, owner, active_only=True))[1]:
+            if session["suspended_by"] == BY_PERSON:
+                self.resume((owner, session["session_id"]))
+            if session["live_turn"] is None:
+                self.release((owner, session["session_id"]))
+
+    def _carry_one(self) -> bool:
+        stamp, wish = self.stamp(), a_claim("launcher-3")  # nobody has told that one to drain
+        _, plain = self.both(lambda store: store.claim((OWNER, OTHER), AGENTS, wish, stamp))
+        if plain is None:
+            return False
+        claimed = plain["owner"], msgspec.convert(plain["turn"], Turn)
+        assert plain["items"], "never an empty turn"
+        assert self._report(claimed, REPORTS["started"])[0]
+        assert self._report(claimed, REPORTS["completed"])[0]
+        return True
+
+    @initialize(target=places)
+    def begin(self) -> Any:
+        wish = {"mode": Mode.ASYNC_POLL, "join": Join.EACH, "lifetime": None}
+        return multiple(*(self.launch(OWNER, wish, agent) for agent in (*AGENTS, AGENTS[0])))
+
+    @rule(where=places, by=st.sampled_from([BY_PERSON, BY_AGENT]))
+    def suspend(self, where: Place, by: str) -> None:
+        stamp = self.stamp()
+        self.follow(where, lambda view: view.session.suspend(stamp, by=by), stamp)
+
+    @rule(where=places)
+    def resume(self, where: Place) -> None:
+        stamp = self.stamp()
+        self.follow(where, lambda view: view.session.resume("ann", "token-of-ann", stamp), stamp)
+
+    @rule(where=places)
+    def release(self, where: Place) -> None:
+        stamp = self.stamp()
+        self.follow(where, lambda view: view.session.release(stamp), stamp)
+
+    @rule(where=places, outcome=st.sampled_from(OUTCOMES), chance=st.integers(0, 3))
+    def finalize(self, where: Place, outcome: str, chance: int) -> None:
+        if chance == 0:  # or there is soon nobody left to work
+            self.change(where, finalized(outcome, self.clock.now()))
+
+    @rule(where=places, force=st.booleans(), chance=st.integers(0, 3))
+    def delete(self, where: Place, force: bool, chance: int) -> None:
+        decide, stamp = may_delete(where[1], force=force), self.stamp()
+        self.both(lambda store: store.delete_tree(*where, decide, stamp, reason="random", dry_run=chance != 0))
+
+    @rule(owner=owners, idle=steps)
+    def sweep(self, owner: str, idle: timedelta) -> None:
+        stamp = self.stamp()
+
+        async def sweep(store: Store) -> list[Any]:
+            before = stamp.at - idle - timedelta(minutes=10)
+            step = await store.sweep(owner, lambda members: _why(members, stamp), stamp, before=before)
+            return step.gone
+
+        self.both(sweep)
+
+    @rule(target=questions, where=places, waits=st.booleans(), ttl=lifetimes)
+    def ask_person(self, where: Place, waits: bool, ttl: timedelta | None) -> Any:
+        at, name = self.clock.now(), self.fresh("a")
+        approval = an_approval(where[1], name, at, waits=waits, expires_at=None if ttl is None else at + ttl)
+        done, _ = self.change(where, asked(approval))
+        return (where, name) if done else multiple()
+
+    @rule(question=questions, expires=st.booleans())
+    def answer(self, question: tuple[Place, str], expires: bool) -> None:
+        decide = run_out(self.clock.now()) if expires else answered("approve", self.clock.now())
+        self.change(question[0], decide, approval=question[1])
+
+
+def _why(members: list[Any], stamp: Stamp) -> str | None:
+    return None if any(member.is_in_use(stamp.at) for member in members) else "random"
+
+
+def work_compared_with_memory(make: Callable[[], Store], run: Runner = drive) -> type[WorkComparison]:
+    """A machine that compares the work of what `make` makes with that of the in-memory store."""
+
+    class ComparedWork(WorkComparison):
+        def make_store(self) -> Store:
+            return make()
+
+        def run(self, coroutine: Coroutine[Any, Any, Any]) -> Any:
+            return run(coroutine)
+
+    return ComparedWork
