@@ -32,11 +32,13 @@ What `moorage serve` answers to. `GET /openapi.json` has the same for programs, 
 - `Idempotency-Key` on a POST that creates: asked again within 24 hours, the same answer; with another body, 409.
   A [key](../access.md) is shown once, so `POST /keys` makes another one.
 - A session's `ETag` is its version and its last entry. `If-None-Match` gets 304, `If-Match` on a change 412 if the
-  version is another by now. Routes with a field `version` compare it in the change itself, others before they begin.
+  session's version is another by now: on every route with `{ref}`, compared in the transaction that makes the change. A
+  field `version` of a context's routes is the version of the key, or of the whole context.
 - `X-Request-Id` comes back, and stands in every line of the log about the request.
 - `X-Agent-Session-Id` or `X-Agent-Session-Name` name the session that asks, where the body does not: the parent.
-- `X-Moorage-Holder`, or `holder` in the body of a `resume`, says who would drive a session, and gets the same hold
-  again. Without it every request is somebody new: of two that resume a session, one gets it and the other 409.
+- `X-Moorage-Holder`, or `holder` in the body of a `resume`, says who would drive a session, and gets the hold again
+  with a new token, which ends the old one. Without it every request is somebody new: of two that resume a session, one
+  gets it and the other 409.
 - `Authorization: Bearer KEY`, once the store has [keys](../access.md). The scope that a route needs is in its line.
 
 What a request says is in the query of a GET or DELETE, and in the body of everything else; what stands in

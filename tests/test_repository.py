@@ -14,6 +14,7 @@ ROOT = Path(__file__).parents[1]
 # Put together from parts, so that this file does not contain what it looks for.
 CHECKOUT_PLACES = ("home", "root", "work", "workspace", "workspaces", "builds", "Users")
 MACHINE_PATH = re.compile(rf"(?<![\w.~}}/-])(?:[A-Z]:\\Users\\|/(?:{'|'.join(CHECKOUT_PLACES)})/)[\w.-]")
+OLD_NAME = re.compile("hold" + r"[\s_-]?" + "fast", re.IGNORECASE)
 REGISTRY_HOST = re.compile(r"\b(?:pypi|pythonhosted|npmjs)\.(?:org|com|io)\b")
 
 FENCED = re.compile(r"^ *(`{3,}|~{3,}).*?^ *\1[`~]*\s*?$", re.MULTILINE | re.DOTALL)
@@ -54,6 +55,16 @@ def test_no_file_names_a_path_of_somebodys_machine() -> None:
 
 def test_no_file_names_the_host_of_a_package_registry() -> None:
     assert lines_with(REGISTRY_HOST) == []
+
+
+def test_old_product_name_is_gone_from_texts_and_paths() -> None:
+    assert lines_with(OLD_NAME) == []
+    assert [path for path in repository_files() if OLD_NAME.search(str(path.relative_to(ROOT)))] == []
+
+
+def test_old_product_name_would_be_found_in_any_spelling() -> None:
+    for spelling in ("hold" + "fast", "Hold" + "fast", "HOLD" + "FAST", "hold-" + "fast", "hold_" + "fast"):
+        assert OLD_NAME.search(f"x-{spelling}-interface"), spelling
 
 
 @pytest.mark.parametrize("place", CHECKOUT_PLACES)

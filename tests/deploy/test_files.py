@@ -67,7 +67,9 @@ def test_compose_refers_to_nothing_that_is_missing() -> None:
             source = volume.split(":")[0]
             assert (DEPLOY / source).exists() if source.startswith(".") else source in COMPOSE["volumes"], volume
         assert "image" in service, name
-    assert (DEPLOY / SERVICES["server"]["build"] / "Dockerfile").is_file()
+    build = SERVICES["server"]["build"]
+    assert (DEPLOY / build["context"]).resolve() == ROOT
+    assert (DEPLOY / build["context"] / build["dockerfile"]).is_file()
 
 
 def test_compose_sets_only_settings_that_are_documented() -> None:
@@ -100,8 +102,31 @@ def test_the_image_starts_what_there_is() -> None:
     text = (DEPLOY / "Dockerfile").read_text(encoding="utf-8")
     (command,) = re.findall(r"^CMD (\[.*\])$", text, flags=re.M)
     parsed(yaml.safe_load(command))
-    assert "moorage[all]" in text
     assert re.search(r"^USER (?!root)", text, flags=re.M)
+    assert re.search(r"^HEALTHCHECK ", text, flags=re.M)
+    assert len(re.findall(r"^FROM ", text, flags=re.M)) == 2
+
+
+def test_deploy_files_install_this_checkout_and_nothing_else() -> None:
+    """A name on an index may be another project's; a path cannot be."""
+    texts = [path.read_text(encoding="utf-8") for path in (DEPLOY / "Dockerfile", *UNITS)]
+    installs = [line for text in texts for line in re.findall(r"pip install ([^\\\n]*)", text)]
+    wanted = [word for line in installs for word in shlex.split(line) if not word.startswith("-")]
+    assert wanted == ["/source[all]", ".[all]"]
+
+
+def test_image_is_built_from_files_that_are_there_and_let_in() -> None:
+    let_in = [line[1:] for line in (ROOT / ".dockerignore").read_text().splitlines() if line.startswith("!")]
+    copied = re.findall(r"^COPY (?!--from)(.+) \S+$", (DEPLOY / "Dockerfile").read_text(), flags=re.M)
+    sources = [source for line in copied for source in line.split()]
+    assert sorted(sources) == sorted(let_in)
+    assert [source for source in sources if not (ROOT / source).exists()] == []
+
+
+def test_containers_of_ours_cannot_write_their_image() -> None:
+    for name in ("server", "launcher"):
+        assert SERVICES[name]["read_only"] is True
+        assert SERVICES[name]["cap_drop"] == ["ALL"]
 
 
 # systemd ----------------------------------------------------------------------------------------

@@ -54,7 +54,7 @@ class TaskResponse(_message.Message):
     metadata: _containers.ScalarMap[str, str]
     session_id: str
     context: str
-    def __init__(self, task_id: _Optional[str] = ..., output: _Optional[str] = ..., success: _Optional[bool] = ..., error: _Optional[str] = ..., metadata: _Optional[_Mapping[str, str]] = ..., session_id: _Optional[str] = ..., context: _Optional[str] = ...) -> None: ...
+    def __init__(self, task_id: _Optional[str] = ..., output: _Optional[str] = ..., success: bool = ..., error: _Optional[str] = ..., metadata: _Optional[_Mapping[str, str]] = ..., session_id: _Optional[str] = ..., context: _Optional[str] = ...) -> None: ...
 
 class TaskChunk(_message.Message):
     __slots__ = ("task_id", "content", "is_final", "session_id", "response")
@@ -68,7 +68,7 @@ class TaskChunk(_message.Message):
     is_final: bool
     session_id: str
     response: TaskResponse
-    def __init__(self, task_id: _Optional[str] = ..., content: _Optional[str] = ..., is_final: _Optional[bool] = ..., session_id: _Optional[str] = ..., response: _Optional[_Union[TaskResponse, _Mapping]] = ...) -> None: ...
+    def __init__(self, task_id: _Optional[str] = ..., content: _Optional[str] = ..., is_final: bool = ..., session_id: _Optional[str] = ..., response: _Optional[_Union[TaskResponse, _Mapping]] = ...) -> None: ...
 
 class ToolRequest(_message.Message):
     __slots__ = ("tool_id", "operation", "parameters", "session_id")
@@ -99,7 +99,7 @@ class ToolResponse(_message.Message):
     result: str
     error: str
     session_id: str
-    def __init__(self, success: _Optional[bool] = ..., result: _Optional[str] = ..., error: _Optional[str] = ..., session_id: _Optional[str] = ...) -> None: ...
+    def __init__(self, success: bool = ..., result: _Optional[str] = ..., error: _Optional[str] = ..., session_id: _Optional[str] = ...) -> None: ...
 
 class Memory(_message.Message):
     __slots__ = ("history", "context", "turns")
@@ -191,7 +191,7 @@ class RegisterAgentResponse(_message.Message):
     error: str
     agent_id: str
     lease_seconds: float
-    def __init__(self, success: _Optional[bool] = ..., error: _Optional[str] = ..., agent_id: _Optional[str] = ..., lease_seconds: _Optional[float] = ...) -> None: ...
+    def __init__(self, success: bool = ..., error: _Optional[str] = ..., agent_id: _Optional[str] = ..., lease_seconds: _Optional[float] = ...) -> None: ...
 
 class ListAgentsRequest(_message.Message):
     __slots__ = ()
@@ -265,7 +265,7 @@ class RegisterToolResponse(_message.Message):
     error: str
     tool_id: str
     lease_seconds: float
-    def __init__(self, success: _Optional[bool] = ..., error: _Optional[str] = ..., tool_id: _Optional[str] = ..., lease_seconds: _Optional[float] = ...) -> None: ...
+    def __init__(self, success: bool = ..., error: _Optional[str] = ..., tool_id: _Optional[str] = ..., lease_seconds: _Optional[float] = ...) -> None: ...
 
 class TaskStatusRequest(_message.Message):
     __slots__ = ("task_id",)

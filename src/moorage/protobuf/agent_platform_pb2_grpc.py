@@ -5,7 +5,7 @@ import warnings
 
 from moorage.protobuf import agent_platform_pb2 as agent__platform__pb2
 
-GRPC_GENERATED_VERSION = '1.85.1'
+GRPC_GENERATED_VERSION = '1.72.1'
 GRPC_VERSION = grpc.__version__
 _version_not_supported = False
 
@@ -18,14 +18,14 @@ except ImportError:
 if _version_not_supported:
     raise RuntimeError(
         f'The grpc package installed is at version {GRPC_VERSION},'
-        + ' but the generated code in agent_platform_pb2_grpc.py depends on'
+        + f' but the generated code in agent_platform_pb2_grpc.py depends on'
         + f' grpcio>={GRPC_GENERATED_VERSION}.'
         + f' Please upgrade your grpc module to grpcio>={GRPC_GENERATED_VERSION}'
         + f' or downgrade your generated code using grpcio-tools<={GRPC_VERSION}.'
     )
 
 
-class AgentServiceStub:
+class AgentServiceStub(object):
     """Agents: asked something, they answer.
     """
 
@@ -62,7 +62,7 @@ class AgentServiceStub:
                 _registered_method=True)
 
 
-class AgentServiceServicer:
+class AgentServiceServicer(object):
     """Agents: asked something, they answer.
     """
 
@@ -137,7 +137,7 @@ def add_AgentServiceServicer_to_server(servicer, server):
 
 
  # This class is part of an EXPERIMENTAL API.
-class AgentService:
+class AgentService(object):
     """Agents: asked something, they answer.
     """
 
@@ -277,7 +277,7 @@ class AgentService:
             _registered_method=True)
 
 
-class ToolServiceStub:
+class ToolServiceStub(object):
     """Tools: functions with operations.
     """
 
@@ -304,7 +304,7 @@ class ToolServiceStub:
                 _registered_method=True)
 
 
-class ToolServiceServicer:
+class ToolServiceServicer(object):
     """Tools: functions with operations.
     """
 
@@ -355,7 +355,7 @@ def add_ToolServiceServicer_to_server(servicer, server):
 
 
  # This class is part of an EXPERIMENTAL API.
-class ToolService:
+class ToolService(object):
     """Tools: functions with operations.
     """
 
@@ -441,7 +441,7 @@ class ToolService:
             _registered_method=True)
 
 
-class TaskWorkerStub:
+class TaskWorkerStub(object):
     """Workers: agents that do one job per call.
     """
 
@@ -468,7 +468,7 @@ class TaskWorkerStub:
                 _registered_method=True)
 
 
-class TaskWorkerServicer:
+class TaskWorkerServicer(object):
     """Workers: agents that do one job per call.
     """
 
@@ -519,7 +519,7 @@ def add_TaskWorkerServicer_to_server(servicer, server):
 
 
  # This class is part of an EXPERIMENTAL API.
-class TaskWorker:
+class TaskWorker(object):
     """Workers: agents that do one job per call.
     """
 

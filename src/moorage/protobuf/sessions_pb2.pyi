@@ -1,5 +1,3 @@
-import datetime
-
 from google.protobuf import timestamp_pb2 as _timestamp_pb2
 from google.protobuf.internal import containers as _containers
 from google.protobuf import descriptor as _descriptor
@@ -10,7 +8,7 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class Session(_message.Message):
-    __slots__ = ("session_id", "session_name", "task_id", "agent_name", "purpose", "project_dir", "owner", "state", "status", "phase", "resume_ready", "interface", "parent_session_id", "parent_session_name", "root_session_id", "depth", "version", "last_entry", "error_count", "last_error", "metadata", "created_at", "updated_at", "last_activity_at", "expires_at", "finalized_at", "duration_seconds", "summary", "pending_approvals", "forked_from", "holder", "held_until")
+    __slots__ = ("session_id", "session_name", "task_id", "agent_name", "purpose", "project_dir", "owner", "state", "status", "phase", "resume_ready", "interface", "parent_session_id", "parent_session_name", "root_session_id", "depth", "version", "last_entry", "error_count", "last_error", "metadata", "created_at", "updated_at", "last_activity_at", "expires_at", "finalized_at", "duration_seconds", "summary", "pending_approvals", "forked_from", "holder", "held_until", "waiting_for", "because", "last_run")
     SESSION_ID_FIELD_NUMBER: _ClassVar[int]
     SESSION_NAME_FIELD_NUMBER: _ClassVar[int]
     TASK_ID_FIELD_NUMBER: _ClassVar[int]
@@ -43,6 +41,9 @@ class Session(_message.Message):
     FORKED_FROM_FIELD_NUMBER: _ClassVar[int]
     HOLDER_FIELD_NUMBER: _ClassVar[int]
     HELD_UNTIL_FIELD_NUMBER: _ClassVar[int]
+    WAITING_FOR_FIELD_NUMBER: _ClassVar[int]
+    BECAUSE_FIELD_NUMBER: _ClassVar[int]
+    LAST_RUN_FIELD_NUMBER: _ClassVar[int]
     session_id: str
     session_name: str
     task_id: str
@@ -75,7 +76,52 @@ class Session(_message.Message):
     forked_from: str
     holder: str
     held_until: _timestamp_pb2.Timestamp
-    def __init__(self, session_id: _Optional[str] = ..., session_name: _Optional[str] = ..., task_id: _Optional[str] = ..., agent_name: _Optional[str] = ..., purpose: _Optional[str] = ..., project_dir: _Optional[str] = ..., owner: _Optional[str] = ..., state: _Optional[str] = ..., status: _Optional[str] = ..., phase: _Optional[str] = ..., resume_ready: _Optional[bool] = ..., interface: _Optional[str] = ..., parent_session_id: _Optional[str] = ..., parent_session_name: _Optional[str] = ..., root_session_id: _Optional[str] = ..., depth: _Optional[int] = ..., version: _Optional[int] = ..., last_entry: _Optional[int] = ..., error_count: _Optional[int] = ..., last_error: _Optional[str] = ..., metadata: _Optional[str] = ..., created_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., updated_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., last_activity_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., expires_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., finalized_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., duration_seconds: _Optional[float] = ..., summary: _Optional[str] = ..., pending_approvals: _Optional[int] = ..., forked_from: _Optional[str] = ..., holder: _Optional[str] = ..., held_until: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ...) -> None: ...
+    waiting_for: WaitingFor
+    because: Because
+    last_run: LastRun
+    def __init__(self, session_id: _Optional[str] = ..., session_name: _Optional[str] = ..., task_id: _Optional[str] = ..., agent_name: _Optional[str] = ..., purpose: _Optional[str] = ..., project_dir: _Optional[str] = ..., owner: _Optional[str] = ..., state: _Optional[str] = ..., status: _Optional[str] = ..., phase: _Optional[str] = ..., resume_ready: bool = ..., interface: _Optional[str] = ..., parent_session_id: _Optional[str] = ..., parent_session_name: _Optional[str] = ..., root_session_id: _Optional[str] = ..., depth: _Optional[int] = ..., version: _Optional[int] = ..., last_entry: _Optional[int] = ..., error_count: _Optional[int] = ..., last_error: _Optional[str] = ..., metadata: _Optional[str] = ..., created_at: _Optional[_Union[_timestamp_pb2.Timestamp, _Mapping]] = ..., updated_at: _Optional[_Union[_timestamp_pb2.Timestamp, _Mapping]] = ..., last_activity_at: _Optional[_Union[_timestamp_pb2.Timestamp, _Mapping]] = ..., expires_at: _Optional[_Union[_timestamp_pb2.Timestamp, _Mapping]] = ..., finalized_at: _Optional[_Union[_timestamp_pb2.Timestamp, _Mapping]] = ..., duration_seconds: _Optional[float] = ..., summary: _Optional[str] = ..., pending_approvals: _Optional[int] = ..., forked_from: _Optional[str] = ..., holder: _Optional[str] = ..., held_until: _Optional[_Union[_timestamp_pb2.Timestamp, _Mapping]] = ..., waiting_for: _Optional[_Union[WaitingFor, _Mapping]] = ..., because: _Optional[_Union[Because, _Mapping]] = ..., last_run: _Optional[_Union[LastRun, _Mapping]] = ...) -> None: ...
+
+class WaitingFor(_message.Message):
+    __slots__ = ("approval_id", "child")
+    APPROVAL_ID_FIELD_NUMBER: _ClassVar[int]
+    CHILD_FIELD_NUMBER: _ClassVar[int]
+    approval_id: str
+    child: Child
+    def __init__(self, approval_id: _Optional[str] = ..., child: _Optional[_Union[Child, _Mapping]] = ...) -> None: ...
+
+class Child(_message.Message):
+    __slots__ = ("session_id", "run_id")
+    SESSION_ID_FIELD_NUMBER: _ClassVar[int]
+    RUN_ID_FIELD_NUMBER: _ClassVar[int]
+    session_id: str
+    run_id: str
+    def __init__(self, session_id: _Optional[str] = ..., run_id: _Optional[str] = ...) -> None: ...
+
+class Because(_message.Message):
+    __slots__ = ("reason", "by", "until", "approval_id", "child")
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    BY_FIELD_NUMBER: _ClassVar[int]
+    UNTIL_FIELD_NUMBER: _ClassVar[int]
+    APPROVAL_ID_FIELD_NUMBER: _ClassVar[int]
+    CHILD_FIELD_NUMBER: _ClassVar[int]
+    reason: str
+    by: str
+    until: _timestamp_pb2.Timestamp
+    approval_id: str
+    child: Child
+    def __init__(self, reason: _Optional[str] = ..., by: _Optional[str] = ..., until: _Optional[_Union[_timestamp_pb2.Timestamp, _Mapping]] = ..., approval_id: _Optional[str] = ..., child: _Optional[_Union[Child, _Mapping]] = ...) -> None: ...
+
+class LastRun(_message.Message):
+    __slots__ = ("id", "state", "reason", "settled_at")
+    ID_FIELD_NUMBER: _ClassVar[int]
+    STATE_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    SETTLED_AT_FIELD_NUMBER: _ClassVar[int]
+    id: str
+    state: str
+    reason: str
+    settled_at: _timestamp_pb2.Timestamp
+    def __init__(self, id: _Optional[str] = ..., state: _Optional[str] = ..., reason: _Optional[str] = ..., settled_at: _Optional[_Union[_timestamp_pb2.Timestamp, _Mapping]] = ...) -> None: ...
 
 class CreateSessionRequest(_message.Message):
     __slots__ = ("agent_name", "session_id", "session_name", "task_id", "purpose", "project_dir", "metadata", "parent", "ttl_seconds")
@@ -106,20 +152,22 @@ class GetSessionRequest(_message.Message):
     def __init__(self, session: _Optional[str] = ...) -> None: ...
 
 class ListSessionsRequest(_message.Message):
-    __slots__ = ("state", "agent_name", "task_id", "parent", "limit", "cursor")
+    __slots__ = ("state", "agent_name", "task_id", "parent", "limit", "cursor", "status")
     STATE_FIELD_NUMBER: _ClassVar[int]
     AGENT_NAME_FIELD_NUMBER: _ClassVar[int]
     TASK_ID_FIELD_NUMBER: _ClassVar[int]
     PARENT_FIELD_NUMBER: _ClassVar[int]
     LIMIT_FIELD_NUMBER: _ClassVar[int]
     CURSOR_FIELD_NUMBER: _ClassVar[int]
+    STATUS_FIELD_NUMBER: _ClassVar[int]
     state: str
     agent_name: str
     task_id: str
     parent: str
     limit: int
     cursor: str
-    def __init__(self, state: _Optional[str] = ..., agent_name: _Optional[str] = ..., task_id: _Optional[str] = ..., parent: _Optional[str] = ..., limit: _Optional[int] = ..., cursor: _Optional[str] = ...) -> None: ...
+    status: str
+    def __init__(self, state: _Optional[str] = ..., agent_name: _Optional[str] = ..., task_id: _Optional[str] = ..., parent: _Optional[str] = ..., limit: _Optional[int] = ..., cursor: _Optional[str] = ..., status: _Optional[str] = ...) -> None: ...
 
 class ListSessionsResponse(_message.Message):
     __slots__ = ("sessions", "next")
@@ -130,32 +178,70 @@ class ListSessionsResponse(_message.Message):
     def __init__(self, sessions: _Optional[_Iterable[_Union[Session, _Mapping]]] = ..., next: _Optional[str] = ...) -> None: ...
 
 class SendMessageRequest(_message.Message):
-    __slots__ = ("session", "content", "client_key", "wait_seconds")
+    __slots__ = ("session", "content", "client_key", "wait_seconds", "queue", "no_wake")
     SESSION_FIELD_NUMBER: _ClassVar[int]
     CONTENT_FIELD_NUMBER: _ClassVar[int]
     CLIENT_KEY_FIELD_NUMBER: _ClassVar[int]
     WAIT_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    QUEUE_FIELD_NUMBER: _ClassVar[int]
+    NO_WAKE_FIELD_NUMBER: _ClassVar[int]
     session: str
     content: str
     client_key: str
     wait_seconds: float
-    def __init__(self, session: _Optional[str] = ..., content: _Optional[str] = ..., client_key: _Optional[str] = ..., wait_seconds: _Optional[float] = ...) -> None: ...
+    queue: bool
+    no_wake: bool
+    def __init__(self, session: _Optional[str] = ..., content: _Optional[str] = ..., client_key: _Optional[str] = ..., wait_seconds: _Optional[float] = ..., queue: bool = ..., no_wake: bool = ...) -> None: ...
 
 class SendMessageResponse(_message.Message):
-    __slots__ = ("session_id", "number", "run_id", "status", "result", "error")
+    __slots__ = ("session_id", "number", "run_id", "status", "result", "error", "problems")
     SESSION_ID_FIELD_NUMBER: _ClassVar[int]
     NUMBER_FIELD_NUMBER: _ClassVar[int]
     RUN_ID_FIELD_NUMBER: _ClassVar[int]
     STATUS_FIELD_NUMBER: _ClassVar[int]
     RESULT_FIELD_NUMBER: _ClassVar[int]
     ERROR_FIELD_NUMBER: _ClassVar[int]
+    PROBLEMS_FIELD_NUMBER: _ClassVar[int]
     session_id: str
     number: int
     run_id: str
     status: str
     result: str
     error: str
-    def __init__(self, session_id: _Optional[str] = ..., number: _Optional[int] = ..., run_id: _Optional[str] = ..., status: _Optional[str] = ..., result: _Optional[str] = ..., error: _Optional[str] = ...) -> None: ...
+    problems: int
+    def __init__(self, session_id: _Optional[str] = ..., number: _Optional[int] = ..., run_id: _Optional[str] = ..., status: _Optional[str] = ..., result: _Optional[str] = ..., error: _Optional[str] = ..., problems: _Optional[int] = ...) -> None: ...
+
+class RetryRunRequest(_message.Message):
+    __slots__ = ("run_id",)
+    RUN_ID_FIELD_NUMBER: _ClassVar[int]
+    run_id: str
+    def __init__(self, run_id: _Optional[str] = ...) -> None: ...
+
+class Run(_message.Message):
+    __slots__ = ("run_id", "session_id", "agent_name", "state", "result", "error", "reason", "retry_of", "because", "created_at", "settled_at")
+    RUN_ID_FIELD_NUMBER: _ClassVar[int]
+    SESSION_ID_FIELD_NUMBER: _ClassVar[int]
+    AGENT_NAME_FIELD_NUMBER: _ClassVar[int]
+    STATE_FIELD_NUMBER: _ClassVar[int]
+    RESULT_FIELD_NUMBER: _ClassVar[int]
+    ERROR_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    RETRY_OF_FIELD_NUMBER: _ClassVar[int]
+    BECAUSE_FIELD_NUMBER: _ClassVar[int]
+    CREATED_AT_FIELD_NUMBER: _ClassVar[int]
+    SETTLED_AT_FIELD_NUMBER: _ClassVar[int]
+    run_id: str
+    session_id: str
+    agent_name: str
+    state: str
+    result: str
+    error: str
+    reason: str
+    retry_of: str
+    because: Because
+    created_at: _timestamp_pb2.Timestamp
+    settled_at: _timestamp_pb2.Timestamp
+    def __init__(self, run_id: _Optional[str] = ..., session_id: _Optional[str] = ..., agent_name: _Optional[str] = ..., state: _Optional[str] = ..., result: _Optional[str] = ..., error: _Optional[str] = ..., reason: _Optional[str] = ..., retry_of: _Optional[str] = ..., because: _Optional[_Union[Because, _Mapping]] = ..., created_at: _Optional[_Union[_timestamp_pb2.Timestamp, _Mapping]] = ..., settled_at: _Optional[_Union[_timestamp_pb2.Timestamp, _Mapping]] = ...) -> None: ...
 
 class WatchSessionRequest(_message.Message):
     __slots__ = ("session", "after", "no_follow")
@@ -165,7 +251,7 @@ class WatchSessionRequest(_message.Message):
     session: str
     after: int
     no_follow: bool
-    def __init__(self, session: _Optional[str] = ..., after: _Optional[int] = ..., no_follow: _Optional[bool] = ...) -> None: ...
+    def __init__(self, session: _Optional[str] = ..., after: _Optional[int] = ..., no_follow: bool = ...) -> None: ...
 
 class Event(_message.Message):
     __slots__ = ("id", "type", "session_id", "timestamp", "data")
@@ -179,7 +265,7 @@ class Event(_message.Message):
     session_id: str
     timestamp: _timestamp_pb2.Timestamp
     data: str
-    def __init__(self, id: _Optional[int] = ..., type: _Optional[str] = ..., session_id: _Optional[str] = ..., timestamp: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., data: _Optional[str] = ...) -> None: ...
+    def __init__(self, id: _Optional[int] = ..., type: _Optional[str] = ..., session_id: _Optional[str] = ..., timestamp: _Optional[_Union[_timestamp_pb2.Timestamp, _Mapping]] = ..., data: _Optional[str] = ...) -> None: ...
 
 class SuspendSessionRequest(_message.Message):
     __slots__ = ("session", "reason", "checkpoint", "token")
@@ -194,12 +280,22 @@ class SuspendSessionRequest(_message.Message):
     def __init__(self, session: _Optional[str] = ..., reason: _Optional[str] = ..., checkpoint: _Optional[str] = ..., token: _Optional[str] = ...) -> None: ...
 
 class ResumeSessionRequest(_message.Message):
-    __slots__ = ("session", "holder")
+    __slots__ = ("session", "holder", "hold")
     SESSION_FIELD_NUMBER: _ClassVar[int]
     HOLDER_FIELD_NUMBER: _ClassVar[int]
+    HOLD_FIELD_NUMBER: _ClassVar[int]
     session: str
     holder: str
-    def __init__(self, session: _Optional[str] = ..., holder: _Optional[str] = ...) -> None: ...
+    hold: bool
+    def __init__(self, session: _Optional[str] = ..., holder: _Optional[str] = ..., hold: bool = ...) -> None: ...
+
+class ReleaseSessionRequest(_message.Message):
+    __slots__ = ("session", "token")
+    SESSION_FIELD_NUMBER: _ClassVar[int]
+    TOKEN_FIELD_NUMBER: _ClassVar[int]
+    session: str
+    token: str
+    def __init__(self, session: _Optional[str] = ..., token: _Optional[str] = ...) -> None: ...
 
 class ResumeSessionResponse(_message.Message):
     __slots__ = ("session", "holder", "token", "until", "checkpoint", "context", "messages")
@@ -217,7 +313,7 @@ class ResumeSessionResponse(_message.Message):
     checkpoint: str
     context: str
     messages: str
-    def __init__(self, session: _Optional[_Union[Session, _Mapping]] = ..., holder: _Optional[str] = ..., token: _Optional[str] = ..., until: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., checkpoint: _Optional[str] = ..., context: _Optional[str] = ..., messages: _Optional[str] = ...) -> None: ...
+    def __init__(self, session: _Optional[_Union[Session, _Mapping]] = ..., holder: _Optional[str] = ..., token: _Optional[str] = ..., until: _Optional[_Union[_timestamp_pb2.Timestamp, _Mapping]] = ..., checkpoint: _Optional[str] = ..., context: _Optional[str] = ..., messages: _Optional[str] = ...) -> None: ...
 
 class FinalizeSessionRequest(_message.Message):
     __slots__ = ("session", "outcome", "summary", "token")
@@ -241,7 +337,7 @@ class DeleteSessionRequest(_message.Message):
     no_cascade: bool
     force: bool
     dry_run: bool
-    def __init__(self, session: _Optional[str] = ..., no_cascade: _Optional[bool] = ..., force: _Optional[bool] = ..., dry_run: _Optional[bool] = ...) -> None: ...
+    def __init__(self, session: _Optional[str] = ..., no_cascade: bool = ..., force: bool = ..., dry_run: bool = ...) -> None: ...
 
 class DeleteSessionResponse(_message.Message):
     __slots__ = ("session_id", "deleted_sessions", "cascaded_children", "messages", "entries", "runs", "checkpoints", "session_ids")
@@ -341,7 +437,7 @@ class ListApprovalsRequest(_message.Message):
     session: str
     with_settled: bool
     limit: int
-    def __init__(self, session: _Optional[str] = ..., with_settled: _Optional[bool] = ..., limit: _Optional[int] = ...) -> None: ...
+    def __init__(self, session: _Optional[str] = ..., with_settled: bool = ..., limit: _Optional[int] = ...) -> None: ...
 
 class ListApprovalsResponse(_message.Message):
     __slots__ = ("approvals",)
@@ -387,4 +483,4 @@ class Approval(_message.Message):
     decided_at: _timestamp_pb2.Timestamp
     expires_at: _timestamp_pb2.Timestamp
     plan_hash: str
-    def __init__(self, approval_id: _Optional[str] = ..., session_id: _Optional[str] = ..., question: _Optional[str] = ..., plan: _Optional[str] = ..., options: _Optional[_Iterable[str]] = ..., state: _Optional[str] = ..., decision: _Optional[str] = ..., note: _Optional[str] = ..., decided_by: _Optional[str] = ..., asked_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., decided_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., expires_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., plan_hash: _Optional[str] = ...) -> None: ...
+    def __init__(self, approval_id: _Optional[str] = ..., session_id: _Optional[str] = ..., question: _Optional[str] = ..., plan: _Optional[str] = ..., options: _Optional[_Iterable[str]] = ..., state: _Optional[str] = ..., decision: _Optional[str] = ..., note: _Optional[str] = ..., decided_by: _Optional[str] = ..., asked_at: _Optional[_Union[_timestamp_pb2.Timestamp, _Mapping]] = ..., decided_at: _Optional[_Union[_timestamp_pb2.Timestamp, _Mapping]] = ..., expires_at: _Optional[_Union[_timestamp_pb2.Timestamp, _Mapping]] = ..., plan_hash: _Optional[str] = ...) -> None: ...

@@ -5,7 +5,7 @@ import warnings
 
 from moorage.protobuf import sessions_pb2 as moorage_dot_v1_dot_sessions__pb2
 
-GRPC_GENERATED_VERSION = '1.85.1'
+GRPC_GENERATED_VERSION = '1.72.1'
 GRPC_VERSION = grpc.__version__
 _version_not_supported = False
 
@@ -18,14 +18,14 @@ except ImportError:
 if _version_not_supported:
     raise RuntimeError(
         f'The grpc package installed is at version {GRPC_VERSION},'
-        + ' but the generated code in moorage/v1/sessions_pb2_grpc.py depends on'
+        + f' but the generated code in moorage/v1/sessions_pb2_grpc.py depends on'
         + f' grpcio>={GRPC_GENERATED_VERSION}.'
         + f' Please upgrade your grpc module to grpcio>={GRPC_GENERATED_VERSION}'
         + f' or downgrade your generated code using grpcio-tools<={GRPC_VERSION}.'
     )
 
 
-class SessionServiceStub:
+class SessionServiceStub(object):
     """Missing associated documentation comment in .proto file."""
 
     def __init__(self, channel):
@@ -54,6 +54,11 @@ class SessionServiceStub:
                 request_serializer=moorage_dot_v1_dot_sessions__pb2.SendMessageRequest.SerializeToString,
                 response_deserializer=moorage_dot_v1_dot_sessions__pb2.SendMessageResponse.FromString,
                 _registered_method=True)
+        self.RetryRun = channel.unary_unary(
+                '/moorage.v1.SessionService/RetryRun',
+                request_serializer=moorage_dot_v1_dot_sessions__pb2.RetryRunRequest.SerializeToString,
+                response_deserializer=moorage_dot_v1_dot_sessions__pb2.Run.FromString,
+                _registered_method=True)
         self.WatchSession = channel.unary_stream(
                 '/moorage.v1.SessionService/WatchSession',
                 request_serializer=moorage_dot_v1_dot_sessions__pb2.WatchSessionRequest.SerializeToString,
@@ -68,6 +73,11 @@ class SessionServiceStub:
                 '/moorage.v1.SessionService/ResumeSession',
                 request_serializer=moorage_dot_v1_dot_sessions__pb2.ResumeSessionRequest.SerializeToString,
                 response_deserializer=moorage_dot_v1_dot_sessions__pb2.ResumeSessionResponse.FromString,
+                _registered_method=True)
+        self.ReleaseSession = channel.unary_unary(
+                '/moorage.v1.SessionService/ReleaseSession',
+                request_serializer=moorage_dot_v1_dot_sessions__pb2.ReleaseSessionRequest.SerializeToString,
+                response_deserializer=moorage_dot_v1_dot_sessions__pb2.Session.FromString,
                 _registered_method=True)
         self.FinalizeSession = channel.unary_unary(
                 '/moorage.v1.SessionService/FinalizeSession',
@@ -116,7 +126,7 @@ class SessionServiceStub:
                 _registered_method=True)
 
 
-class SessionServiceServicer:
+class SessionServiceServicer(object):
     """Missing associated documentation comment in .proto file."""
 
     def CreateSession(self, request, context):
@@ -147,6 +157,13 @@ class SessionServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def RetryRun(self, request, context):
+        """Ask again what a run that failed, or that nobody took in time, was asked: a new run with its prompt and dead letters.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def WatchSession(self, request, context):
         """What is in the log after the cursor, then what comes, until the session is deleted or the caller has enough.
         """
@@ -162,7 +179,14 @@ class SessionServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def ResumeSession(self, request, context):
-        """Take a session to drive: the hold, the checkpoint, the context, the window.
+        """Take a session to drive: the hold, the checkpoint, the context, the window. Without a hold, let its agent go on.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ReleaseSession(self, request, context):
+        """Give a hold up, so that the session's agent goes on or others may resume it.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -254,6 +278,11 @@ def add_SessionServiceServicer_to_server(servicer, server):
                     request_deserializer=moorage_dot_v1_dot_sessions__pb2.SendMessageRequest.FromString,
                     response_serializer=moorage_dot_v1_dot_sessions__pb2.SendMessageResponse.SerializeToString,
             ),
+            'RetryRun': grpc.unary_unary_rpc_method_handler(
+                    servicer.RetryRun,
+                    request_deserializer=moorage_dot_v1_dot_sessions__pb2.RetryRunRequest.FromString,
+                    response_serializer=moorage_dot_v1_dot_sessions__pb2.Run.SerializeToString,
+            ),
             'WatchSession': grpc.unary_stream_rpc_method_handler(
                     servicer.WatchSession,
                     request_deserializer=moorage_dot_v1_dot_sessions__pb2.WatchSessionRequest.FromString,
@@ -268,6 +297,11 @@ def add_SessionServiceServicer_to_server(servicer, server):
                     servicer.ResumeSession,
                     request_deserializer=moorage_dot_v1_dot_sessions__pb2.ResumeSessionRequest.FromString,
                     response_serializer=moorage_dot_v1_dot_sessions__pb2.ResumeSessionResponse.SerializeToString,
+            ),
+            'ReleaseSession': grpc.unary_unary_rpc_method_handler(
+                    servicer.ReleaseSession,
+                    request_deserializer=moorage_dot_v1_dot_sessions__pb2.ReleaseSessionRequest.FromString,
+                    response_serializer=moorage_dot_v1_dot_sessions__pb2.Session.SerializeToString,
             ),
             'FinalizeSession': grpc.unary_unary_rpc_method_handler(
                     servicer.FinalizeSession,
@@ -322,7 +356,7 @@ def add_SessionServiceServicer_to_server(servicer, server):
 
 
  # This class is part of an EXPERIMENTAL API.
-class SessionService:
+class SessionService(object):
     """Missing associated documentation comment in .proto file."""
 
     @staticmethod
@@ -434,6 +468,33 @@ class SessionService:
             _registered_method=True)
 
     @staticmethod
+    def RetryRun(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/moorage.v1.SessionService/RetryRun',
+            moorage_dot_v1_dot_sessions__pb2.RetryRunRequest.SerializeToString,
+            moorage_dot_v1_dot_sessions__pb2.Run.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
     def WatchSession(request,
             target,
             options=(),
@@ -504,6 +565,33 @@ class SessionService:
             '/moorage.v1.SessionService/ResumeSession',
             moorage_dot_v1_dot_sessions__pb2.ResumeSessionRequest.SerializeToString,
             moorage_dot_v1_dot_sessions__pb2.ResumeSessionResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ReleaseSession(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/moorage.v1.SessionService/ReleaseSession',
+            moorage_dot_v1_dot_sessions__pb2.ReleaseSessionRequest.SerializeToString,
+            moorage_dot_v1_dot_sessions__pb2.Session.FromString,
             options,
             channel_credentials,
             insecure,

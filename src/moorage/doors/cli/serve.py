@@ -69,15 +69,24 @@ def serve(
 
     REST and live streams, with a page to read at /docs; agents are started here, unless told otherwise.
     """
+    import logging
     import sys
 
-    import uvloop
-
+    from moorage.core.extras import provided_by
     from moorage.doors import logs
-    from moorage.doors.http.serve import Options
-    from moorage.doors.http.serve import serve as run
 
-    logs.set_up(log_format or ("text" if sys.stderr.isatty() else "json"), log_level)
+    with provided_by("server", "the server"):
+        import uvloop
+
+        from moorage.doors.http.serve import Options
+        from moorage.doors.http.serve import serve as run
+
+    at_terminal = sys.stderr.isatty()
+    chosen = log_format or ("text" if at_terminal else "json")
+    greets = at_terminal and chosen == "text"
+    logs.set_up(chosen, log_level)
+    if greets and log_level == "info":  # the greeting says that it has started
+        logging.getLogger("uvicorn.error").setLevel(logging.WARNING)
     options = Options(
         url=store or ctx.ensure_object(App).url,
         host=host,
@@ -85,6 +94,7 @@ def serve(
         launches=launcher,
         name=name,
         slots=slots,
+        greets=greets,
         open_to_all=insecure_no_keys,
         fd=fd,
         grpc_port=grpc_port if grpc else None,
@@ -104,7 +114,7 @@ def _serve_many(options: Options, workers: int, log_format: str | None, log_leve
     """Several processes at one address: what each of them is told."""
     import uvloop
 
-    from moorage.doors.http.serve import grpc_place, listen
+    from moorage.doors.http.serve import greet, grpc_place, listen
     from moorage.doors.http.workers import serve_many
 
     told = ["--host", options.host, "--name", options.name, "--slots", str(options.slots), "--log-level", log_level]
@@ -117,4 +127,8 @@ def _serve_many(options: Options, workers: int, log_format: str | None, log_leve
     for option in ("grpc_cert", "grpc_key", "grpc_client_ca"):
         if (value := getattr(options, option)) is not None:
             told += [f"--{option.replace('_', '-')}", value]
-    return uvloop.run(serve_many(listen(options.host, options.port), workers, told))
+    listening = listen(options.host, options.port)
+    if options.greets:
+        listening.listen()  # requests wait for the first worker instead of being refused
+        greet(options, listening, None if place is None else place.getsockname()[1])
+    return uvloop.run(serve_many(listening, workers, told))

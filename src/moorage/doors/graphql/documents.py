@@ -22,6 +22,7 @@ from graphql import (
 
 from moorage.core.errors import MoorageError
 from moorage.doors.graphql.limits import Price, QueryLimits, check_shape, fragments_of
+from moorage.doors.graphql.plain import quickened
 from moorage.doors.graphql.refusals import InvalidQuery, QueryTooDeep, QueryTooLarge
 
 MOST_CHARACTERS = 256 * 1024  # of all documents that are kept; parsed, one takes up to 200 bytes
@@ -39,7 +40,8 @@ class Operation:
     """One operation of a document."""
 
     def __init__(self, schema: GraphQLSchema, document: DocumentNode, node: OperationDefinitionNode) -> None:
-        self.document, self.node = document, node
+        self.schema, self.document, self.node = schema, document, node
+        self.quick_schema, self.quick_document = quickened(schema, document, node)
         self.name = None if node.name is None else node.name.value
         self.kind: OperationType = node.operation
         self.price = Price(schema, node, fragments_of(document))
@@ -102,10 +104,14 @@ class Documents:
         try:
             if len(text) > limits.text:
                 raise QueryTooLarge("characters", limits.text)
-            document = parse(text, max_lexical_tokens=limits.tokens, max_comments=limits.tokens)
+            if text.count("#") > limits.tokens:
+                raise QueryTooLarge("comments", limits.tokens)
+            document = parse(text, max_tokens=limits.tokens)
             check_shape(document, limits)
         except MoorageError as error:
             raise Refused([error]) from None
+        except RecursionError:
+            raise Refused([QueryTooDeep(limits.depth)]) from None
         except GraphQLError as error:
             raise Refused([_told(error, limits)]) from None
         if errors := validate(self._schema, document, max_errors=MOST_ERRORS):
@@ -117,7 +123,7 @@ class Documents:
 
 def _told(error: GraphQLError, limits: QueryLimits) -> GraphQLError | MoorageError:
     """What the parser says; of its limits, in our words."""
-    if error.message.startswith("Syntax Error: Document contains more than"):
+    if error.message.startswith("Syntax Error: Document contains more tha"):
         return QueryTooLarge("words and signs", limits.tokens)
     return QueryTooDeep(limits.depth) if error.message.startswith("Syntax Error: Document is nested too") else error
 

@@ -36,11 +36,11 @@ class Engine:
 
     async def answer(self, operation: Operation, request: Request, exchange: Exchange, visitor: Visitor) -> Answer:
         """Carry out a query or a mutation."""
-        return await carried_out(self.schema, operation, request, self._asking(exchange, visitor))
+        return await carried_out(operation, request, self._asking(exchange, visitor))
 
     async def followed(self, operation: Operation, request: Request, exchange: Exchange, visitor: Visitor) -> Followed:
         """Look at a subscription. Raises Refused."""
-        return await followed(self.schema, operation, request, self._asking(exchange, visitor))
+        return await followed(operation, request, self._asking(exchange, visitor))
 
     def _asking(self, exchange: Exchange, visitor: Visitor) -> Asking:
         return Asking(self._door.visit(exchange, visitor), visitor)

@@ -24,15 +24,16 @@ def schema_text() -> str:
 @cache
 def schema() -> GraphQLSchema:
     """The schema, made once."""
-    made = make_executable_schema(schema_text(), *BINDABLES, convert_names_case=_attribute_of)
+    return make_schema()
+
+
+def make_schema() -> GraphQLSchema:
+    """Make the schema anew."""
+    made = make_executable_schema(schema_text(), *BINDABLES)
     for kind in made.type_map.values():
         if isinstance(kind, GraphQLObjectType) and not kind.name.startswith("__"):
             _read_attributes(kind)
     return made
-
-
-def _attribute_of(name: str, *_: Any) -> str:
-    return name  # arguments are renamed below, together with the fields
 
 
 def _read_attributes(kind: GraphQLObjectType) -> None:

@@ -8,9 +8,10 @@ whoever is to be told looks every few seconds.
 from __future__ import annotations
 
 import asyncio
-import logging
-from collections.abc import Awaitable, Callable, Coroutine
-from contextlib import suppress
+import inspect
+from collections import Counter
+from collections.abc import Awaitable, Callable, Coroutine, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from typing import Any
 
 import mcp_types as types
@@ -25,11 +26,10 @@ from moorage.core.session import Session
 from moorage.doors.mcp import resources
 from moorage.doors.mcp.calls import Call
 
-log = logging.getLogger(__name__)
-
 LOOK_EVERY = 1.0  # seconds
 MOST_FOLLOWED = 100  # resources of one stream
-WATCHED = "moorage.tools"  # where a connection has whoever watches tools for it
+LOOKS_WITHOUT_STREAM = 60  # so long may a client of the older era take to open its stream, or to open it again
+STDIO = ""  # the only client on standard input has no session id
 
 Context = ServerRequestContext[Any, Any]
 Tell = Callable[[ServerEvent], None]
@@ -39,21 +39,29 @@ ListTools = Callable[[Call], Awaitable[object]]  # something that differs when t
 class TellingServer(Server[Any]):
     """The library's server, which says that it tells of tools."""
 
-    def __init__(self, *args: Any, tells: bool, open_streams: set[ListenHandler], **options: Any) -> None:
-        """`tells`: clients of the older era have a stream to be told by."""
+    def __init__(
+        self, *args: Any, older: OlderClients | None, open_streams: set[ListenHandler], **options: Any
+    ) -> None:
+        """`older`: clients of the older era, if they have streams to be told by."""
         super().__init__(*args, **options)
-        self._tells, self._open_streams = tells, open_streams
+        self.older, self._open_streams = older, open_streams
 
     def end_streams(self) -> None:
         """Tell those who listen that nothing more will come."""
         for stream in tuple(self._open_streams):
             stream.close()
+        if self.older is not None:
+            self.older.close()
+
+    def stream_of(self, client: str) -> AbstractContextManager[None]:
+        """Count the stream of a client of the older era as open in this block."""
+        return nullcontext() if self.older is None else self.older.stream(client)
 
     def create_initialization_options(
         self, notification_options: NotificationOptions | None = None, *more: Any, **options: Any
     ) -> InitializationOptions:
         """What a client is told of it."""
-        usual = NotificationOptions(tools_changed=self._tells)
+        usual = NotificationOptions(tools_changed=self.older is not None)
         return super().create_initialization_options(notification_options or usual, *more, **options)
 
 
@@ -89,7 +97,7 @@ async def listen(
     feed, asked = Feed(), params.notifications
     work: list[Coroutine[Any, Any, None]] = []
     if asked.tools_list_changed:
-        work.append(watch_tools(call, tools, await tools(call), lambda: feed.tell(ToolsListChanged())))
+        work.append(watch_tools(call, tools, await tools(call), lambda: feed.publish(ToolsListChanged())))
     for uri in map(str, (asked.resource_subscriptions or [])[:MOST_FOLLOWED]):
         with suppress(MoorageError):  # of what is not there, or not theirs, there is nothing to tell
             session = await call.moor.get(await resources.session_at(call, uri))
@@ -105,15 +113,21 @@ async def listen(
             task.cancel()
 
 
-async def watch_tools(call: Call, tools: ListTools, known: object, tell: Callable[[], object]) -> None:
+async def watch_tools(
+    call: Call,
+    tools: ListTools,
+    known: object,
+    tell: Callable[[], Awaitable[None]],
+    goes_on: Callable[[], bool] = lambda: True,
+) -> None:
     """Look again and again whether there are other tools than those that are known."""
-    while True:
+    while goes_on():
         await asyncio.sleep(LOOK_EVERY)
         with suppress(MoorageError):  # the store is away
             found = await tools(call)
             if found != known:
                 known = found
-                tell()
+                await tell()
 
 
 async def _follow(call: Call, session: Session, uri: str, tell: Tell) -> None:
@@ -123,26 +137,54 @@ async def _follow(call: Call, session: Session, uri: str, tell: Tell) -> None:
             tell(ResourceUpdated(uri=uri))
 
 
-def watch_for_older(ctx: Context, call: Call, tools: ListTools, known: object) -> None:
-    """Tell a client of the older era, who has listed these tools, when there are others; once for each connection."""
-    connection: Any = getattr(ctx.session, "_connection", None)  # the library has no other way to know when it ends
-    if connection is None or ctx.protocol_version in MODERN_PROTOCOL_VERSIONS or WATCHED in connection.state:
-        return
-    if connection.has_standalone_channel:
-        watching = asyncio.create_task(_watch_for(connection, call, tools, known))
-        connection.state[WATCHED] = watching
-        connection.exit_stack.callback(watching.cancel)
+class OlderClients:
+    """Tells clients of the older era, once they have listed tools, when there are others.
+
+    The library does not say when a client has gone. Its stream does: only by that can it be told.
+    """
+
+    def __init__(self) -> None:
+        self._streams: Counter[str] = Counter()
+        self._watching: dict[str, asyncio.Task[None]] = {}
+
+    @contextmanager
+    def stream(self, client: str) -> Iterator[None]:
+        """Count a stream of a client as open in this block."""
+        self._streams[client] += 1
+        try:
+            yield
+        finally:
+            self._streams[client] -= 1
+            self._streams += Counter()  # forget those without streams
+
+    def watch(self, ctx: Context, call: Call, tools: ListTools, known: object) -> None:
+        """Watch tools for the client that has listed these, if it is not done yet."""
+        client = STDIO if ctx.request is None else ctx.request.headers.get("mcp-session-id")
+        if client is None or client in self._watching or ctx.protocol_version in MODERN_PROTOCOL_VERSIONS:
+            return
+        tell, goes_on = ctx.session.send_tool_list_changed, self._patience(client)
+        watching = asyncio.create_task(watch_tools(call, tools, known, tell, goes_on))
+        self._watching[client] = watching
+        watching.add_done_callback(lambda _: self._watching.pop(client, None))
+
+    def close(self) -> None:
+        """Watch no longer."""
+        for watching in self._watching.values():
+            watching.cancel()
+
+    def _patience(self, client: str) -> Callable[[], bool]:
+        """Return a function that answers whether to look again."""
+        without = 0
+
+        def goes_on() -> bool:
+            nonlocal without
+            without = 0 if client in self._streams else without + 1
+            return without < LOOKS_WITHOUT_STREAM
+
+        return goes_on
 
 
-async def _watch_for(connection: Any, call: Call, tools: ListTools, known: object) -> None:
-    changed = asyncio.Event()
-    watching = asyncio.create_task(watch_tools(call, tools, known, changed.set))
-    try:
-        while True:
-            await changed.wait()
-            changed.clear()
-            await connection.send_tool_list_changed()
-    except Exception:
-        log.debug("a client could not be told of tools", exc_info=True)
-    finally:
-        watching.cancel()
+def supported(function: Callable[..., object], **options: Any) -> dict[str, Any]:
+    """Return those of the options that this version of the library knows."""
+    known = inspect.signature(function).parameters
+    return {name: value for name, value in options.items() if name in known}

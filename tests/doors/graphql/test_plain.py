@@ -1,0 +1,88 @@
+"""Plain selections are read quickly, and answer as graphql-core does."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+from graphql import ExecutionResult, OperationDefinitionNode, execute, parse
+
+from moorage import sync
+from moorage.core.query import Page
+from moorage.doors.graphql.plain import SUFFIX, quickened
+from moorage.doors.graphql.schema import schema
+
+QUERY = '{{ agentSession(sessionId: "s") {{ {} }} }}'
+REWRITTEN = (
+    "sessionId state",
+    "id: sessionId children { nodes { sessionId agentName } }",
+    "history(last: 2) { nodes { number kind said: text } pageInfo { hasNextPage } }",
+    "parent { sessionId } children { nodes { parent { state phase } } }",
+    "sessionId @skip(if: true) history(last: 2) { nodes { number } }",
+)
+AS_THEY_ARE = (
+    "... { sessionId }",
+    "sessionId sessionId",
+    "sessionId @skip(if: true) state",
+)
+
+
+class Asked:
+    """Resolvers' context with two sessions that never change."""
+
+    def __init__(self) -> None:
+        moor = sync.connect("memory://")
+        self._session = moor.create(session_id="s", agent="a")
+        self._child = moor.create(session_id="t", parent="s")
+        self._entries = moor.append("s", ["one", "two"])
+        self.loaders, self.visitor, self.session_id = self, self, None
+
+    def check(self, *_: object) -> None:
+        pass
+
+    async def call(self, *_: object, **__: object) -> Any:
+        return self._session
+
+    async def session_with_history(self, *_: object) -> Any:
+        return self._session
+
+    async def session(self, *_: object) -> Any:
+        return self._session
+
+    async def page(self, *_: object) -> Any:
+        return Page(items=[self._child], next=None)
+
+    async def history(self, *_: object) -> Any:
+        return Page(items=self._entries, next=None)
+
+
+def answers(query: str) -> tuple[bool, ExecutionResult, ExecutionResult]:
+    """Return whether a query is rewritten, and its answers without and with that."""
+    document, asked = parse(query), Asked()
+    [operation] = document.definitions
+    assert isinstance(operation, OperationDefinitionNode)
+    quick = quickened(schema(), document, operation)
+    found = [asyncio.run(_awaited(execute(*each, context_value=asked))) for each in ((schema(), document), quick)]
+    return quick[1] is not document, found[0], found[1]
+
+
+async def _awaited(result: Any) -> ExecutionResult:
+    answer: ExecutionResult = await result
+    return answer
+
+
+@pytest.mark.parametrize("selection", [*REWRITTEN, *AS_THEY_ARE])
+def test_rewritten_query_answers_the_same(selection: str) -> None:
+    is_rewritten, plainly, quickly = answers(QUERY.format(selection))
+    assert (plainly.errors, quickly.errors) == (None, None)
+    assert repr(quickly.data) == repr(plainly.data)  # in the same order, too
+    assert is_rewritten is (selection in REWRITTEN)
+
+
+def test_clients_see_nothing_of_the_fields_for_plain_selections() -> None:
+    query = '{ __schema { types { fields { name } } } agentSession(sessionId: "s") { sessionId } }'
+    is_rewritten, _, shown = answers(query)
+    assert not is_rewritten
+    assert SUFFIX not in repr(shown.data)
+    assert not [name for kind in schema().type_map.values() for name in getattr(kind, "fields", ()) if SUFFIX in name]

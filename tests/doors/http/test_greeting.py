@@ -1,0 +1,94 @@
+"""The greeting of a server, on a real terminal."""
+
+import json
+import re
+import shlex
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import httpx2
+import pytest
+
+from tests.doors.cli.talking import CTRL_C, a_talk
+
+SERVE = ("serve", "--port", "0", "--grpc-port", "0", "--store", "memory://")
+
+
+@pytest.fixture(autouse=True)
+def _home(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("MOORAGE_HOME", str(tmp_path))
+
+
+def addresses(shown: str) -> dict[str, str]:
+    """Return the places that a greeting names."""
+    return dict(re.findall(r"^    (page|REST|GraphQL|gRPC|MCP) +(\S+)$", shown, re.MULTILINE))
+
+
+def test_terminal_gets_addresses_and_commands_without_log_lines() -> None:
+    with a_talk(*SERVE) as talk:
+        shown = talk.wait_for("Ctrl-C ends the server")
+        places = addresses(shown)
+        assert list(places) == ["page", "REST", "GraphQL", "gRPC", "MCP"]
+        assert "<html" in httpx2.get(places["page"], headers={"accept": "text/html"}).text
+        assert httpx2.get(places["REST"]).status_code == 200
+        assert places["MCP"] == f"{places['page']}mcp"
+        assert re.fullmatch(r"127\.0\.0\.1:[1-9]\d+", places["gRPC"])
+        talk.type(CTRL_C)
+        assert talk.end() == 0
+        assert "warning" not in talk.shown
+        assert "{" not in talk.shown
+        assert "server process" not in talk.shown
+
+
+def test_commands_of_the_greeting_work_as_they_are_shown() -> None:
+    with a_talk(*SERVE) as talk:
+        shown = talk.wait_for("Ctrl-C ends the server")
+        commands = re.findall(r"^    (\S.* --url .*)$", shown, re.MULTILINE)
+        run, listing, watch = commands
+        assert watch.endswith("watch")
+        asked = subprocess.run(shlex.split(run), capture_output=True, text=True, timeout=60, check=False)
+        assert asked.stdout == "Echo Agent Response: hello\n", asked.stderr
+        listed = subprocess.run(shlex.split(listing), capture_output=True, text=True, timeout=60, check=False)
+        assert "echo-agent" in listed.stdout
+
+
+def test_several_workers_greet_once(tmp_path: Path) -> None:
+    with a_talk(*SERVE[:-1], f"sqlite:///{tmp_path}/x.db", "--workers", "2") as talk:
+        shown = talk.wait_for("Ctrl-C ends the server")
+        page = addresses(shown)["page"]
+        assert httpx2.get(page, timeout=60).status_code == 200
+        talk.type(CTRL_C)
+        assert talk.end() == 0
+        assert talk.shown.count("Moorage is ready") == 1
+
+
+def test_json_asked_for_at_a_terminal_is_all_there_is() -> None:
+    with a_talk(*SERVE, "--log-format", "json") as talk:
+        talk.wait_for("Started server process")
+        talk.type(CTRL_C)
+        assert talk.end() == 0
+        lines = [line for line in talk.shown.replace("^C", "").splitlines() if line]
+        assert all(isinstance(json.loads(line), dict) for line in lines)
+
+
+def test_closed_grpc_is_not_greeted_with() -> None:
+    with a_talk(*SERVE[:3], "--no-grpc", *SERVE[5:]) as talk:
+        assert "gRPC" not in addresses(talk.wait_for("Ctrl-C ends the server"))
+
+
+def test_pipe_gets_json_lines_and_no_greeting() -> None:
+    command = [sys.executable, "-m", "moorage", *SERVE]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as server:
+        assert server.stdout is not None
+        try:
+            lines = []
+            for line in server.stdout:
+                lines.append(json.loads(line))
+                if "Started server process" in line:
+                    server.send_signal(signal.SIGTERM)
+            assert server.wait(60) == 0
+        finally:
+            server.kill()
+    assert any(re.match(r"Moorage serves memory://.* at http://127.0.0.1:\d+$", line["message"]) for line in lines)
