@@ -36,6 +36,7 @@ class SessionToken(Struct, frozen=True, array_like=True, forbid_unknown_fields=T
     owner: str
     session_id: str
     expires_at: datetime
+    run_id: str | None = None  # the run that its agent works on
 
     def lives(self, at: datetime) -> bool:
         """Whether its time is not over."""
@@ -51,9 +52,12 @@ def is_session_token(text: object) -> bool:
     return isinstance(text, str) and text.lstrip().startswith(PREFIX)
 
 
-def new_token(owner: str, session_id: str, expires_at: datetime, secret: SigningSecret) -> SessionToken:
+def new_token(
+    owner: str, session_id: str, expires_at: datetime, secret: SigningSecret, run_id: str | None = None
+) -> SessionToken:
     """A token to be signed with this secret. Seconds are exact enough."""
-    return SessionToken(secret.secret_id, owner, session_id, expires_at.astimezone(UTC).replace(microsecond=0))
+    ends = expires_at.astimezone(UTC).replace(microsecond=0)
+    return SessionToken(secret.secret_id, owner, session_id, ends, run_id)
 
 
 def sign(token: SessionToken, secret: SigningSecret) -> str:

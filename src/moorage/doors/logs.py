@@ -3,6 +3,10 @@
 Every JSON line has the ids of what it is about (session, task, run, request_id; null where there is
 none), so that whoever looks for one of them finds all that was said of it. Values whose name says
 that they are secret are never written, nor are keys and tokens, wherever they stand in a text.
+
+What is said in sessions is never written, at any level. Libraries that carry it write whole messages into their
+debug lines and warnings, so a library's line tells where it was written and no more, unless the library is known to
+speak of connections only.
 """
 
 from __future__ import annotations
@@ -18,11 +22,13 @@ from moorage.core.redact import REDACTED, SECRET_WORDS, Redactor
 from moorage.service.about import IDS, about
 
 FORMATS = ("text", "json")
+TRUSTED = ("moorage", "uvicorn.error")
+SPEAK_OF_CONNECTIONS = ("asyncio", "psycopg", "opentelemetry")  # of which warnings are written as they are
 _USUAL = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName", "color_message"}
 _redactor = Redactor(SECRET_WORDS)
 # Our keys and tokens, what stands in a URL before its host, and whatever a header shows at a door.
 _credential = re.compile(
-    r"\bhf_[A-Za-z0-9]+_[0-9a-f]{16,}|\bhfs_[\w-]+\.[\w-]+|(?<=://)[^\s/@]+(?=@)|(?i:(?<=\bbearer )\S+)"
+    r"\bmoor_[A-Za-z0-9]+_[0-9a-f]{16,}|\bmoors_[\w-]+\.[\w-]+|(?<=://)[^\s/@]+(?=@)|(?i:(?<=\bbearer )\S+)"
 )
 
 
@@ -30,10 +36,28 @@ def set_up(format: str, level: str) -> None:
     """Write logs to standard error from now on."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(JsonLines() if format == "json" else TextLines())
+    handler.addFilter(withhold)
     root = logging.getLogger()
     root.handlers[:] = [handler]
     root.setLevel(level.upper())
     logging.getLogger("uvicorn.error").setLevel(max(logging.INFO, root.level))
+
+
+def withhold(record: logging.LogRecord) -> bool:
+    """Whether to write a record at all; one of a library that may quote what was said loses its text."""
+    if _is_of(record, TRUSTED):
+        return True
+    if record.levelno < logging.WARNING:
+        return False
+    if not _is_of(record, SPEAK_OF_CONNECTIONS):
+        failed = f", {record.exc_info[0].__name__}" if record.exc_info and record.exc_info[0] else ""
+        record.msg = f"{record.levelname.lower()} of {record.name} ({record.filename}:{record.lineno}{failed})"
+        record.args, record.exc_info, record.exc_text, record.stack_info = (), None, None, None
+    return True
+
+
+def _is_of(record: logging.LogRecord, loggers: tuple[str, ...]) -> bool:
+    return any(record.name == each or record.name.startswith(f"{each}.") for each in loggers)
 
 
 def _extras(record: logging.LogRecord) -> dict[str, Any]:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from typing import IO
 
-from moorage.core.errors import InvalidImport, Unsupported
+from moorage.core.errors import InvalidImport
+from moorage.core.extras import provided_by
 
 AT_ONCE = 500  # rows that are on their way together
 # Whatever the types of the columns are, they come as texts and as a time that JSON can carry.
@@ -32,10 +33,8 @@ async def _write(url: str, table: str, file: IO[bytes]) -> int:
 
 
 async def _lines(url: str, table: str) -> AsyncIterator[str]:
-    try:
+    with provided_by("postgres", "PostgreSQL"):
         import asyncpg
-    except ImportError:
-        raise Unsupported("PostgreSQL needs the package asyncpg; run: pip install 'moorage[postgres]'") from None
     try:
         connection = await asyncpg.connect(url, statement_cache_size=0)
     except (OSError, ValueError, asyncpg.PostgresError) as error:

@@ -13,8 +13,9 @@ from moorage.core.ids import check_label
 from moorage.core.query import Page, SessionQuery, check_limit
 from moorage.core.session import Session
 from moorage.core.turn import LEASE, name_of
-from moorage.service.deps import Caller, Deps, shown, stamp_of
+from moorage.service.deps import Caller, Deps, stamp_of
 from moorage.service.sessions import list_sessions
+from moorage.service.status import told
 
 MAX_TREE = 100_000
 ENDED_WITHIN = timedelta(seconds=8)  # its launcher tells an agent within a second or two, and gives it five
@@ -42,15 +43,15 @@ async def count_children(deps: Deps, caller: Caller, ref: str) -> int:
 
 async def ancestors_of(deps: Deps, caller: Caller, ref: str) -> list[Session]:
     """Parent, grandparent … up to the root."""
-    return [shown(session) for session in await deps.store.ancestors(caller.owner, ref)]
+    return await told(deps, await deps.store.ancestors(caller.owner, ref))
 
 
 async def tree_of(deps: Deps, caller: Caller, ref: str) -> TreeNode:
     """The session with all that hangs on it."""
-    sessions = await deps.store.tree(caller.owner, ref, MAX_TREE)
+    sessions = await told(deps, await deps.store.tree(caller.owner, ref, MAX_TREE))
     nodes: dict[str, TreeNode] = {}
     for session in sessions:  # parents come before their children
-        node = nodes[session.session_id] = TreeNode(session=shown(session))
+        node = nodes[session.session_id] = TreeNode(session=session)
         if session.parent_session_id in nodes:
             nodes[session.parent_session_id].children.append(node)
     return nodes[sessions[0].session_id]
@@ -89,14 +90,14 @@ async def delete_session(
 
 async def _unconfirmed(deps: Deps, owner: str, at_work: list[str]) -> list[str]:
     """Of sessions that are gone, those whose agents no launcher has seen end, after as long as that should take."""
-    ends = deps.clock.now() + ENDED_WITHIN
+    ends = deps.clock.monotonic() + ENDED_WITHIN.total_seconds()
     while True:
         seen, now = deps.store.pulse(), deps.clock.now()
         launchers = await deps.store.launchers()
         ended = {name for launcher in launchers for name in launcher.seen_off}
         left = [session_id for session_id in at_work if name_of(owner, session_id) not in ended]
         is_anybody_there = any(now - launcher.seen_at < LEASE for launcher in launchers)
-        if not left or now >= ends or not is_anybody_there:
+        if not left or deps.clock.monotonic() >= ends or not is_anybody_there:
             return left
         await deps.store.wait(seen, LOOK_AGAIN)
 

@@ -8,7 +8,7 @@ what was left out, where and why.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import AsyncIterator, Iterable, Iterator
 from contextlib import suppress
 
 import msgspec
@@ -32,6 +32,7 @@ from moorage.core.session import Session
 from moorage.service.deps import Caller, Deps
 from moorage.service.transfer import FORMAT
 
+MAX_EMPTY = 10_000  # lines that say nothing
 MAX_TOLD = 100  # what was left out is listed up to here, and counted beyond
 
 
@@ -115,7 +116,8 @@ async def bring_in(
     deps: Deps, caller: Caller, bundle: Bundle, report: ImportReport, *, detach: bool = False, dry_run: bool = False
 ) -> bool:
     """Bring one session in and count it; False if it is there already."""
-    whole = replace(bundle, session=await _placed(deps, caller, bundle.session, detach=detach))
+    whole = _without_secrets(deps, bundle)[0]
+    whole = replace(whole, session=await _placed(deps, caller, whole.session, detach=detach))
     await _check_approvals_are_its_own(deps, caller, whole)
     new = _would_come(deps, caller, whole, report) if dry_run else deps.store.restore(caller.owner, whole)
     if not await new:
@@ -150,11 +152,12 @@ async def bring_in_history(
 
 
 async def import_histories(
-    deps: Deps, caller: Caller, lines: Iterable[bytes], *, detach: bool = False, dry_run: bool = False
+    deps: Deps, caller: Caller, lines: AsyncIterator[bytes], *, detach: bool = False, dry_run: bool = False
 ) -> ImportReport:
     """Bring in what was read from files elsewhere, one a line: what no rule of ours could have made is left out."""
-    report, decoder = ImportReport(), msgspec.json.Decoder(History)
-    for number, line in enumerate(lines, 1):
+    report, decoder, number = ImportReport(), msgspec.json.Decoder(History), 0
+    async for line in lines:
+        number += 1
         try:
             history = decoder.decode(line)
         except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
@@ -175,23 +178,29 @@ def _is_sound(bundle: Bundle, history: History) -> bool:
 
 async def _as_our_own(deps: Deps, caller: Caller, bundle: Bundle, notes: Notes) -> Bundle:
     """The session without secrets in its metadata and context, and with its parent's task, as if created here."""
-    session = bundle.session
-    metadata, redacted = deps.redactor.clean(session.metadata)
-    values, forgotten = deps.redactor.clean({key: item.value for key, item in bundle.context.items()})
-    context = {key: replace(item, value=values[key]) for key, item in bundle.context.items()}
-    notes.pass_over("secret", len(redacted) + len(forgotten))
-    task_id = session.task_id
+    bundle, redacted = _without_secrets(deps, bundle)
+    notes.pass_over("secret", redacted)
+    session, task_id = bundle.session, bundle.session.task_id
     if session.parent_session_id is not None:
         with suppress(NotFound):
             task_id = (await deps.store.get(caller.owner, session.parent_session_id)).task_id
-    return replace(bundle, session=replace(session, metadata=metadata, task_id=task_id), context=context)
+    return replace(bundle, session=replace(session, task_id=task_id))
+
+
+def _without_secrets(deps: Deps, bundle: Bundle) -> tuple[Bundle, int]:
+    """Return a bundle whose metadata and context are redacted as `create` redacts them, and how much was."""
+    metadata, redacted = deps.redactor.clean(bundle.session.metadata)
+    values, forgotten = deps.redactor.clean({key: item.value for key, item in bundle.context.items()})
+    context = {key: replace(item, value=values[key]) for key, item in bundle.context.items()}
+    clean = replace(bundle, session=replace(bundle.session, metadata=metadata), context=context)
+    return clean, len(redacted) + len(forgotten)
 
 
 async def _placed(deps: Deps, caller: Caller, session: Session, *, detach: bool) -> Session:
     """The session under its parent as that stands here, or as a root."""
     own = replace(session, owner=caller.owner, hold=None)
     if session.parent_session_id is None:
-        return own
+        return replace(own, root_session_id=own.session_id, depth=0)
     try:
         parent = await deps.store.get(caller.owner, session.parent_session_id)
     except NotFound:
@@ -260,9 +269,12 @@ def exported(lines: Iterable[str | bytes]) -> Iterator[Bundle]:
 
 def _parsed(lines: Iterable[str | bytes]) -> Iterator[tuple[int, _Line]]:
     decoder = msgspec.json.Decoder(_Line)
-    started = False
+    started, empty = False, 0
     for number, text in enumerate(lines, 1):
         if not text.strip():
+            empty += 1
+            if empty > MAX_EMPTY:
+                raise InvalidImport(f"more than {MAX_EMPTY:,} lines are empty", line=number)
             continue
         try:
             line = decoder.decode(text)

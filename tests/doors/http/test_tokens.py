@@ -54,6 +54,55 @@ async def test_a_token_reaches_its_session_and_those_below_and_nothing_else(plac
             assert (await ask(own, asked, anns)).is_success, asked
 
 
+async def test_token_of_a_stopped_run_starts_nothing_new(place: Guarded) -> None:
+    moor = place.embedded("ann")
+    asked = await moor.run("echo-agent", "hello", mode="async_poll")
+    session_id, run_id = asked.session.session_id, asked.run.run_id
+    token = await session_token(place.door.deps, "ann", session_id, run_id=run_id)
+    agent = place.visitor(token)
+    assert (await agent.post("/sessions", json={})).status_code == 201
+    await moor.stop(session_id)
+    wanted = {"agent_name": "echo-agent", "prompt": "hello", "mode": "async_poll"}
+    for path, body in (
+        ("/sessions", {}),
+        ("/runs", wanted),
+        (f"/sessions/{session_id}/messages", {"content": "go on"}),
+    ):
+        refused = await agent.post(path, json=body)
+        assert (refused.status_code, refused.json()["code"]) == (409, "run_stopped")
+    assert (await agent.get(f"/sessions/{session_id}")).status_code == 200, "it may still read, and end in good order"
+
+
+async def test_no_answer_to_a_token_tells_of_its_ancestors_or_siblings(place: Guarded) -> None:
+    """Look at what every route returns, not only at what it takes."""
+    secret, moor = "platypus", place.embedded("ann")
+    anns = await settle_in(place, "ann")
+    for ref in ("top-ann", "sibling"):
+        if ref == "sibling":
+            await moor.create("planner", session_id=ref, parent="top-ann", purpose=secret)
+        await moor.append(ref, secret)
+        await moor.save_checkpoint(ref, {"step": secret})
+        await moor.context.put(ref, "tone", secret)
+        await moor.update(ref, metadata={"why": secret}, error=secret)
+        await moor.request_approval(ref, secret)
+        await moor.run("echo-agent", secret, mode="async_poll", session_id=f"runs-{ref}", parent=ref)
+    own, asked_for = await bearer(place, "s-ann"), 0
+    for _, asked in named(place):
+        if asked.verb == "GET":
+            answer = await ask(own, asked, anns)
+            assert secret not in answer.text, asked
+            asked_for += answer.is_success
+    assert asked_for > 25  # else nothing was looked at
+
+
+async def test_token_sees_ancestors_up_to_its_own_session(place: Guarded) -> None:
+    await settle_in(place, "ann")
+    own = await bearer(place, "s-ann")
+    for ref, above in (("s-ann", []), ("child-ann", ["s-ann"])):
+        told = (await own.get(f"/sessions/{ref}/ancestors")).json()["items"]
+        assert [each["session_id"] for each in told] == above
+
+
 async def test_a_token_never_does_what_is_for_keys(place: Guarded) -> None:
     anns = await settle_in(place, "ann")
     own, seen = await bearer(place, "s-ann"), set()

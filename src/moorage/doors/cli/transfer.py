@@ -18,7 +18,7 @@ from moorage.core.query import MAX_LIMIT
 from moorage.doors.cli.app import App, command, pass_app
 from moorage.doors.cli.arguments import SESSION, STDIN
 from moorage.doors.cli.edge import UsageProblem
-from moorage.doors.cli.output import complain, is_terminal, say
+from moorage.doors.cli.output import complain, is_terminal, printable, say
 from moorage.doors.cli.progress import reading
 from moorage.doors.cli.verdicts import NO
 from moorage.files.finding import AUTO, SOURCES
@@ -64,8 +64,9 @@ def export(app: App, sessions: tuple[str, ...], everything: bool, tree: bool, fo
     elif app.as_json:
         app.show(_as_document(lines, form), lambda: None)
     else:
+        shown = printable if is_terminal() else str  # a terminal would obey what an agent wrote
         for line in lines:
-            sys.stdout.write(f"{line}\n")
+            sys.stdout.write(f"{shown(line)}\n")
 
 
 def _named(app: App, refs: Iterable[str], *, tree: bool, form: str) -> Iterator[str]:

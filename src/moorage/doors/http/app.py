@@ -26,6 +26,7 @@ from moorage.core.errors import (
 from moorage.core.run import Run
 from moorage.core.session import Session
 from moorage.doors.http.answers import answer_of, etag_of
+from moorage.doors.http.browsers import check_browser
 from moorage.doors.http.described import Described
 from moorage.doors.http.exchange import App, Exchange, Gone, Headers, Receive, Scope, Send
 from moorage.doors.http.gate import Gate
@@ -38,6 +39,7 @@ from moorage.doors.http.traces import Traces
 from moorage.doors.http.visit import Visit, Visitor
 from moorage.remote.operations import OPERATIONS, Operation
 from moorage.service.about import learn, working_on
+from moorage.service.at_version import at_version
 from moorage.service.deps import Caller, Deps
 from moorage.service.runs import RunReply
 from moorage.service.words import Words
@@ -110,7 +112,8 @@ class Door:
         self._sockets[path] = endpoint
 
     async def admit(self, exchange: Exchange) -> Visitor:
-        """Who is asking, for what answers before the gate. Raises what a stranger is told."""
+        """Return the visitor. Raises AccessError for a stranger, and for a page that may not ask."""
+        check_browser(exchange, self.deps.settings.server.allowed_origins)
         return await self._gate.admit(exchange)
 
     def standing(self, exchange: Exchange, every: float) -> Standing:
@@ -132,13 +135,31 @@ class Door:
         run = exchange.header(b"x-agent-run-id")
         return Visit(self.deps_of(visitor.caller.owner), visitor, session=session, run=run)
 
+    async def visit_to_change(self, exchange: Exchange, visitor: Visitor) -> Visit:
+        """The same for a request that changes the session of its path, at the version that If-Match names.
+
+        Raises VersionConflict if it is at another one now; at its first change the store compares again.
+        """
+        moor, version, ref = self.visit(exchange, visitor), wanted_version(exchange), exchange.params.get("ref")
+        if version is None or ref is None:
+            return moor
+        session = await moor.get(ref)
+        session.check_version(version)
+        return moor.on(at_version(moor.deps, ref, session))
+
     def deps_of(self, owner: str) -> Deps:
         """The same store and settings; whose time runs out is looked at for each owner alone."""
         known = self._by_owner.get(owner)
         if known is None:
             mine = self.deps
             known = self._by_owner[owner] = Deps(
-                mine.store, mine.clock, mine.entropy, mine.settings, mine.find_agent, mine.registered
+                mine.store,
+                mine.clock,
+                mine.entropy,
+                mine.settings,
+                mine.find_agent,
+                mine.registered,
+                mine.agent_names,
             )
         return known
 
@@ -191,7 +212,7 @@ class Door:
         if route.is_open:
             await route.endpoint(exchange, STRANGER)
             return
-        visitor = await self._gate.admit(exchange)
+        visitor = await self.admit(exchange)
         if route.scope is not None and route.scope not in visitor.scopes:
             raise Forbidden(route.scope.value)
         if visitor.session_id is not None and not route.to_token:
@@ -213,8 +234,8 @@ class Door:
             moor = self.visit(exchange, visitor)
             if visitor.session_id is not None:
                 await check_reach(moor, visitor, operation, arguments)
-            if operation.verb != "GET" and "ref" in arguments and "version" not in operation.parameters:
-                await moor.check_version(arguments["ref"], wanted_version(exchange))
+            if operation.verb != "GET" and b"if-match" in exchange.headers:
+                moor = await self.visit_to_change(exchange, visitor)
             target: Any = moor.context if door else moor
             value = await getattr(target, method)(**arguments)
             _learn_from(value)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from base64 import b64encode
+from hashlib import sha256
 from html import escape
 from typing import Any
 
@@ -15,6 +17,11 @@ pre { overflow-x: auto; padding: .5rem; border: 1px solid #8886; border-radius: 
 table { border-collapse: collapse; } td, th { text-align: left; padding: .15rem 1rem .15rem 0; vertical-align: top; }
 .say { opacity: .75; } details details { margin-left: 1.5rem; }
 """
+_STYLE_HASH = b64encode(sha256(_STYLE.encode()).digest())
+POLICY = (
+    b"default-src 'none'; style-src 'sha256-" + _STYLE_HASH + b"'; base-uri 'none'; form-action 'none'; "
+    b"frame-ancestors 'none'"
+)
 
 
 def docs_page(document: dict[str, Any]) -> str:

@@ -1,21 +1,22 @@
 """One request and its answer, on bare ASGI: what every route needs and nothing else.
 
 A request's body is read once, up to a limit, whatever its length claims; a compressed one is
-unpacked up to the same limit. An answer is sent whole, compressed where that is worth it.
+unpacked up to the same limit, on a thread, and only as far as its ratio is that of a text. An answer is
+sent whole, compressed where that is worth it.
 """
 
 from __future__ import annotations
 
 import asyncio
 import zlib
-from collections.abc import AsyncIterator, Awaitable, Callable, MutableMapping
+from collections.abc import Awaitable, Callable, Iterator, MutableMapping
 from typing import Any
 
 import msgspec
 
 from moorage.core.codec import encode
 from moorage.core.errors import InvalidJson, MoorageError, RequestTooLarge, edge_of
-from moorage.doors.http.refusals import STATUS
+from moorage.doors.http.refusals import STATUS, TooDense
 
 Scope = MutableMapping[str, Any]
 Message = MutableMapping[str, Any]
@@ -27,6 +28,10 @@ JSON = b"application/json"
 PROBLEM = b"application/problem+json"
 WORTH_PACKING = 1400  # bytes: below, an answer fits into one packet anyway
 MAX_BODY = 8 * 1024 * 1024
+MAX_RATIO = 100  # of what is unpacked to what was sent
+ANY_RATIO = 1024 * 1024  # bytes that may be unpacked whatever their ratio
+AT_ONCE = 256 * 1024  # bytes unpacked in one go: a thread must not keep the interpreter's lock for long
+LITTLE = 4 * 1024  # bytes of gzip that are unpacked without a thread
 
 UNKNOWN_ENCODING = "its content-encoding is not known; send it plain or with gzip"
 NO_GZIP = "it is not gzip though its content-encoding says so"
@@ -34,6 +39,7 @@ CUT_OFF = "its gzip is cut off"
 MORE_BEHIND = "there is more behind the end of its gzip; send one gzip, whole"
 
 Headers = list[tuple[bytes, bytes]]
+NO_SNIFFING = (b"x-content-type-options", b"nosniff")  # a browser takes an answer for nothing but its type
 PACKED: Headers = [(b"content-encoding", b"gzip"), (b"vary", b"accept-encoding")]
 
 
@@ -44,18 +50,31 @@ class Gone(Exception):
 class Unpacker:
     """Unpacks one gzip, piece by piece; what is not exactly that is refused, never dropped."""
 
-    def __init__(self) -> None:
-        self._gzip = zlib.decompressobj(wbits=31)
+    def __init__(self, limit: int) -> None:
+        """`limit` is how many bytes there may be in all."""
+        self._gzip, self._limit = zlib.decompressobj(wbits=31), limit
+        self._packed = self._plain = 0
 
-    def unpacked(self, piece: bytes, most: int) -> bytes:
-        """What is in a piece, up to so many bytes."""
-        try:
-            plain = self._gzip.decompress(piece, most)
-        except zlib.error:
-            raise InvalidJson("body", NO_GZIP) from None
-        if self._gzip.unused_data:
-            raise InvalidJson("body", MORE_BEHIND)
-        return plain
+    def unpacked(self, piece: bytes) -> Iterator[bytes]:
+        """Return what is in a piece, part by part. Raises RequestTooLarge, InvalidJson."""
+        self._packed += len(piece)
+        while piece:
+            try:
+                part = self._gzip.decompress(piece, AT_ONCE)
+            except zlib.error:
+                raise InvalidJson("body", NO_GZIP) from None
+            self._plain += len(part)
+            self._check_size()
+            if self._gzip.unused_data:
+                raise InvalidJson("body", MORE_BEHIND)
+            yield part
+            piece = self._gzip.unconsumed_tail
+
+    def _check_size(self) -> None:
+        if self._plain > self._limit:
+            raise RequestTooLarge(self._limit)
+        if self._plain > max(ANY_RATIO, self._packed * MAX_RATIO):
+            raise TooDense(MAX_RATIO)
 
     def end(self) -> None:
         """Raise InvalidJson if something is missing."""
@@ -108,22 +127,30 @@ class Exchange:
             whole = await self._rest(whole, limit)
         if message["type"] == "http.disconnect":
             raise Gone
-        return self._unpacked(whole, limit) if b"content-encoding" in self.headers else whole
+        unpacker = self._unpacker(limit)
+        if unpacker is None:
+            return whole
+        if len(whole) <= LITTLE:
+            return _joined(unpacker, whole)
+        return await asyncio.to_thread(_joined, unpacker, whole)
 
-    async def pieces(self, limit: int) -> AsyncIterator[bytes]:
-        """The body as it comes, for what is too long to be kept whole. Raises RequestTooLarge."""
-        unpacker, more, size = self._unpacker(), True, 0
+    async def spool(self, write: Callable[[bytes], object], limit: int) -> None:
+        """Hand the body to `write` as it comes, on a thread: it is too long to be kept. Raises RequestTooLarge."""
+        unpacker, more, size = self._unpacker(limit), True, 0
+
+        def take(piece: bytes) -> None:
+            for part in (piece,) if unpacker is None else unpacker.unpacked(piece):
+                write(part)
+
         while more:
             message = await self._receive()
             if message["type"] == "http.disconnect":
                 raise Gone
             piece, more = message.get("body", b""), message.get("more_body", False)
-            if unpacker is not None:
-                piece = unpacker.unpacked(piece, limit - size + 1)
             size += len(piece)
             if size > limit:
                 raise RequestTooLarge(limit)
-            yield piece
+            await asyncio.to_thread(take, piece)
         if unpacker is not None:
             unpacker.end()
 
@@ -140,22 +167,12 @@ class Exchange:
             more = message.get("more_body", False)
         return b"".join(parts)
 
-    def _unpacked(self, packed: bytes, limit: int) -> bytes:
-        unpacker = self._unpacker()
-        if unpacker is None:
-            return packed
-        whole = unpacker.unpacked(packed, limit + 1)
-        if len(whole) > limit:
-            raise RequestTooLarge(limit)
-        unpacker.end()
-        return whole
-
-    def _unpacker(self) -> Unpacker | None:
-        """What unpacks the body; None if it is plain."""
+    def _unpacker(self, limit: int) -> Unpacker | None:
+        """Return what unpacks the body, up to so many bytes; None if it is plain."""
         packing = self.headers.get(b"content-encoding", b"identity").lower()
         if packing not in (b"gzip", b"identity"):
             raise InvalidJson("body", UNKNOWN_ENCODING)
-        return Unpacker() if packing == b"gzip" else None
+        return Unpacker(limit) if packing == b"gzip" else None
 
     async def disconnected(self) -> None:
         """Return when whoever asked has hung up."""
@@ -164,7 +181,7 @@ class Exchange:
 
     async def pass_to(self, app: App) -> None:
         """Let another application answer, with the headers that our answers have."""
-        extra = [*self._extra, (b"x-request-id", self.request_id.encode())]
+        extra = [NO_SNIFFING, *self._extra, (b"x-request-id", self.request_id.encode())]
 
         async def send(message: Message) -> None:
             if message["type"] == "http.response.start":
@@ -194,7 +211,7 @@ class Exchange:
 
     async def answer_as_is(self, body: bytes, *, status: int = 200, kind: bytes, headers: Headers) -> None:
         """Send an answer whole, packed or not, as it came."""
-        every = [(b"content-type", kind), *headers, *self._extra]
+        every = [(b"content-type", kind), NO_SNIFFING, *headers, *self._extra]
         every += [(b"content-length", str(len(body)).encode()), (b"x-request-id", self.request_id.encode())]
         self.status = status
         await self._send({"type": "http.response.start", "status": status, "headers": every})
@@ -210,7 +227,7 @@ class Exchange:
     async def begin(self, headers: Headers, *, status: int = 200) -> None:
         """Begin an answer that is sent bit by bit."""
         self.status = status
-        every = [*headers, *self._extra, (b"x-request-id", self.request_id.encode())]
+        every = [*headers, NO_SNIFFING, *self._extra, (b"x-request-id", self.request_id.encode())]
         await self._send({"type": "http.response.start", "status": status, "headers": every})
 
     async def more(self, body: bytes, *, is_last: bool = False) -> None:
@@ -223,6 +240,12 @@ class Exchange:
         if transport is not None:  # ASGI has no word for it; this is uvicorn's
             transport.abort()
             await asyncio.sleep(0)  # until it has been noticed
+
+
+def _joined(unpacker: Unpacker, packed: bytes) -> bytes:
+    whole = b"".join(unpacker.unpacked(packed))
+    unpacker.end()
+    return whole
 
 
 _TITLES = {

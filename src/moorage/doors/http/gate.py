@@ -1,14 +1,14 @@
 """The gate: who is asking, and whether they may.
 
-Without keys only requests that were meant for this machine get in: their Host is a local name, and
-their Origin, if a browser sends one, is too. So a page on the internet cannot talk to a server on the
-reader's own machine, not even by pointing its name there (DNS rebinding). Once a store has keys,
-every request needs one, or the token of a session.
+Without keys only requests that were meant for this machine get in: their Host is a local name. So a page on
+the internet cannot talk to a server on the reader's own machine by pointing its name there (DNS rebinding).
+`browsers.py` keeps other pages out, with keys and without. Once a store has keys, every request needs one, or
+the token of a session.
 """
 
 from __future__ import annotations
 
-from datetime import datetime, timedelta
+from datetime import timedelta
 from functools import lru_cache
 from typing import Protocol
 from urllib.parse import urlsplit
@@ -25,6 +25,7 @@ LOCAL = frozenset({"localhost", "127.0.0.1", "::1"})
 INTERFACES = frozenset({"rest", "python", "cli", "web", "mcp", "graphql", "grpc", "hooks"})
 OF_A_TOKEN = frozenset({Scope.READ, Scope.WRITE})
 OF_A_STRANGER = frozenset(Scope)  # on their own machine, without keys
+STRANGER = "local"  # the identity of all who come without a key
 TOKEN_PREFIX = "moors_"
 LOOK_FOR_KEYS = timedelta(seconds=1)
 MAX_NAME = 200
@@ -60,7 +61,7 @@ class Gate:
         """`hosts` are names of this machine besides the usual. `closed`: nobody gets in without a key."""
         self._deps, self._closed, self._rates = deps, closed, rates
         self._hosts, self._any_host = LOCAL | hosts, any_host
-        self._look_at = datetime.min.replace(tzinfo=deps.clock.now().tzinfo)
+        self._look_at = float("-inf")
 
     async def admit(self, asking: Asking) -> Visitor:
         """Who is asking. Raises what a stranger is told."""
@@ -83,20 +84,22 @@ class Gate:
             self._check_local(asking)
         if await self.is_closed():
             raise Unauthorized
+        named = _name(asking, b"x-moorage-holder")
         caller = Caller(
             owner="local",
             by=_name(asking, b"x-moorage-by") or "local",
             interface=_interface(asking),
-            holder=_holder(asking),
+            holder=f"{STRANGER}:{named or f'{_interface(asking)}-{asking.request_id}'}",
+            scope=STRANGER,
         )
-        return Visitor(caller, OF_A_STRANGER)
+        return Visitor(caller, OF_A_STRANGER, can_hold=named is not None)
 
     async def is_closed(self) -> bool:
         """Whether nobody gets in without a key: once somebody has made one, in this process or another."""
-        now = self._deps.clock.now()
+        now = self._deps.clock.monotonic()
         if not self._closed and now >= self._look_at:
             self._closed = await keys.has_keys(self._deps) or self._closed
-            self._look_at = now + LOOK_FOR_KEYS  # not before: whoever comes meanwhile must not slip in
+            self._look_at = now + LOOK_FOR_KEYS.total_seconds()  # not before: whoever comes meanwhile must not slip in
         return self._closed
 
     async def _key(self, asking: Asking, text: str) -> Visitor:
@@ -105,7 +108,8 @@ class Gate:
             owner=key.owner,
             by=key.name or key.key_id,
             interface=_interface(asking),
-            holder=f"{key.key_id}:{_holder(asking)}",
+            holder=_holder(asking, key.key_id),
+            scope=key.key_id,
         )
         return Visitor(caller, _scopes(key), key_id=key.key_id, owners=key.owners)
 
@@ -115,7 +119,10 @@ class Gate:
             owner=token.owner,
             by=f"session {token.session_id}",
             interface=_interface(asking),
-            holder=f"{token.session_id}:{_holder(asking)}",
+            holder=_holder(asking, token.session_id),
+            scope=token.session_id,
+            session_id=token.session_id,
+            run_id=token.run_id,
         )
         return Visitor(caller, OF_A_TOKEN, session_id=token.session_id)
 
@@ -123,9 +130,6 @@ class Gate:
         host = asking.header(b"host") or ""
         if _host_of(f"//{host}") not in self._hosts:
             raise NotLocal("Host", host)
-        origin = asking.header(b"origin")
-        if origin is not None and _host_of(origin) not in self._hosts:
-            raise NotLocal("Origin", origin)
 
 
 def _scopes(key: Key) -> frozenset[Scope]:
@@ -156,9 +160,10 @@ def _interface(asking: Asking) -> str:
     return told if told in INTERFACES else "rest"
 
 
-def _holder(asking: Asking) -> str:
-    """Who would drive a session: whoever says so; else somebody new with each request, for two may share a key."""
-    return _name(asking, b"x-moorage-holder") or f"{_interface(asking)}-{asking.request_id}"
+def _holder(asking: Asking, identity: str) -> str:
+    """Who would drive a session: whoever has the key or token, told apart by the name they give themselves."""
+    named = _name(asking, b"x-moorage-holder")
+    return identity if named is None else f"{identity}:{named}"
 
 
 def _name(asking: Asking, header: bytes) -> str | None:

@@ -14,7 +14,7 @@ from moorage.core.codec import encode
 from moorage.core.errors import StoreUnavailable
 from moorage.doors.http.app import Door, Route
 from moorage.doors.http.described import Described
-from moorage.doors.http.docs_page import docs_page
+from moorage.doors.http.docs_page import POLICY, docs_page
 from moorage.doors.http.exchange import Exchange
 from moorage.doors.http.openapi import openapi
 from moorage.doors.http.visit import Visitor
@@ -24,6 +24,7 @@ READY_WITHIN = 5.0  # seconds for the store to answer
 SILENT_AFTER = 10.0  # seconds without a write that went well: the server is not ready
 DEAD_AFTER = 60.0  # the same: it will not recover by itself
 HTML = b"text/html; charset=utf-8"
+DOCS_HEADERS = [(b"content-security-policy", POLICY), (b"referrer-policy", b"no-referrer")]
 
 
 class Health(Struct, frozen=True, kw_only=True):
@@ -77,7 +78,7 @@ def add_to(door: Door, heart: Heart | None = None) -> None:
         await exchange.answer(encode(await _document(door)))
 
     async def page(exchange: Exchange, _: Visitor) -> None:
-        await exchange.answer(docs_page(await _document(door)).encode(), kind=HTML)
+        await exchange.answer(docs_page(await _document(door)).encode(), kind=HTML, headers=DOCS_HEADERS)
 
     told = {
         "/healthz": (healthz, Described(name="healthz", summary="Whether the server is there", answer=Health)),

@@ -32,7 +32,6 @@ POLICY = (
 )
 HEADERS: Headers = [
     (b"content-security-policy", POLICY),
-    (b"x-content-type-options", b"nosniff"),
     (b"referrer-policy", b"no-referrer"),
     (b"cross-origin-resource-policy", b"same-origin"),
     (b"cross-origin-opener-policy", b"same-origin"),

@@ -51,6 +51,9 @@ class BoundedProtocol(HttpToolsProtocol):
         if self._is_body_due and self._pacer is None:  # most bodies come with their heads
             self._begin_pace()
 
+    def on_header(self, name: bytes, value: bytes) -> None:
+        super().on_header(name, value.strip(b" \t"))  # white space around a value is no part of it (RFC 9110, 5.5)
+
     def on_message_begin(self) -> None:
         super().on_message_begin()
         if self._timer is None:  # the next request on a connection that was kept

@@ -33,6 +33,9 @@ async def arguments_of(operation: Operation, exchange: Exchange) -> Arguments:
     else:
         request = read_query(operation, exchange)
     arguments.update(operation.arguments(request))
+    for name in ("parent", "session"):
+        if operation.has_body and arguments.get(name) == "":  # an empty name names no session
+            del arguments[name]
     _read_headers(operation, exchange, arguments)
     return arguments
 
@@ -139,11 +142,8 @@ def _explained(error: msgspec.ValidationError) -> MoorageError:
 
 
 def _read_headers(operation: Operation, exchange: Exchange, arguments: Arguments) -> None:
-    """What headers say instead of fields: the version that is meant, the key of a request that may be repeated."""
-    parameters = operation.parameters
-    if "version" in parameters and (version := wanted_version(exchange)) is not None:
-        arguments["version"] = version
-    if (key := exchange.header(b"idempotency-key")) is not None and "idempotency_key" in parameters:
+    """What headers say instead of fields: the key of a request that may be repeated."""
+    if (key := exchange.header(b"idempotency-key")) is not None and "idempotency_key" in operation.parameters:
         arguments["idempotency_key"] = key
 
 

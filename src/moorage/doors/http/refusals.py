@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
-from moorage.core.errors import AccessError, Conflict, MoorageError, NotFound
+from moorage.core.errors import AccessError, Conflict, InvalidRequest, MoorageError, NotFound, RequestTooLarge
 
-STATUS = {"method_not_allowed": 405}  # where the family's is not the one that HTTP has for it
+STATUS = {
+    "method_not_allowed": 405,
+    "form_type": 415,
+    "repeated_header": 400,
+}  # where the family's is not the one that HTTP has for it
 
 
 class NotLocal(AccessError):
@@ -18,6 +22,40 @@ class NotLocal(AccessError):
             "to serve others, make a key (`moorage keys create`)",
             header=what,
         )
+
+
+class ForeignOrigin(AccessError):
+    """A request of a page that does not belong to this server."""
+
+    code = "foreign_origin"
+
+    def __init__(self, header: str, value: str) -> None:
+        super().__init__(
+            f"this server answers its own page and programs, and {header} is {value[:100]!r}; open the page of this "
+            "server, or allow that origin in the configuration (server.allowed_origins)",
+            header=header,
+        )
+
+
+class FormType(InvalidRequest):
+    """A browser's request that changes something, with the type of a form."""
+
+    code = "form_type"
+
+    def __init__(self, given: str) -> None:
+        super().__init__(
+            f"a browser has to send this as application/json, and its Content-Type is {given[:100] or 'missing'!r}",
+            content_type=given[:100],
+        )
+
+
+class RepeatedHeader(InvalidRequest):
+    """A header that must not come twice."""
+
+    code = "repeated_header"
+
+    def __init__(self, header: str) -> None:
+        super().__init__(f"the header {header.title()} comes twice; send it once", header=header)
 
 
 class NoSuchPath(NotFound):
@@ -45,6 +83,24 @@ class TooManyStreams(AccessError):
 
     def __init__(self, limit: int, whose: str) -> None:
         super().__init__(f"{limit:,} streams are open {whose}, and no more may be; close one first", limit=limit)
+
+
+class TooDense(RequestTooLarge):
+    """A packed body that unpacks to far more than any text does."""
+
+    def __init__(self, ratio: int) -> None:
+        super(RequestTooLarge, self).__init__(
+            f"the body unpacks to more than {ratio} times its size; send it plain, or less of it", limit=ratio
+        )
+
+
+class TooManyImports(AccessError):
+    """As many imports are open as may be."""
+
+    code = "rate_limited"
+
+    def __init__(self, limit: int) -> None:
+        super().__init__(f"{limit} imports are open, and no more may be; try again when one has ended", limit=limit)
 
 
 class Unexpected(MoorageError):

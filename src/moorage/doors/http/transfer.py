@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 from asyncio import to_thread
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from tempfile import SpooledTemporaryFile
 from typing import Annotated, Any
 
 from msgspec import Meta, Struct
 
+from moorage.core.errors import InvalidImport
 from moorage.core.key import Scope
 from moorage.doors.http.answers import document
 from moorage.doors.http.app import Door, Route
@@ -16,13 +19,17 @@ from moorage.doors.http.described import Described
 from moorage.doors.http.exchange import Exchange
 from moorage.doors.http.reach import check_one
 from moorage.doors.http.reading import read_fields_of
+from moorage.doors.http.refusals import TooManyImports
 from moorage.doors.http.visit import Visit, Visitor
 from moorage.files.finding import kind_of_stream
 from moorage.service.histories.kinds import MOORAGE
-from moorage.service.importing import ImportReport, import_histories
+from moorage.service.importing import ImportReport, bring_in, exported, import_histories
 
 MAX_IMPORT = 512 * 1024 * 1024  # bytes of one request
-IN_MEMORY = 8 * 1024 * 1024  # bytes; what is longer waits in a file
+MAX_LINE = 16 * 1024 * 1024  # bytes; decoding a longer one would keep all others waiting
+IN_MEMORY = 1024 * 1024  # bytes; what is longer waits in a file
+IMPORTS_AT_ONCE = 4
+READ_AT_ONCE = 1  # of those; the others wait for their turn
 PIECE = 64 * 1024  # bytes sent at once
 FORMATS = {"jsonl": b"application/x-ndjson", "markdown": b"text/markdown; charset=utf-8"}
 
@@ -71,8 +78,43 @@ IMPORT_HISTORIES = Described(
 Take = Callable[..., Awaitable[ImportReport]]
 
 
+class Line:
+    """The line that is being received: how long it is so far."""
+
+    def __init__(self, write: Callable[[bytes], object]) -> None:
+        self._write, self._length = write, 0
+
+    def take(self, part: bytes) -> None:
+        """Write a part of the body. Raises InvalidImport if a line gets longer than any may be."""
+        first, last = part.find(b"\n"), part.rfind(b"\n")
+        longest = self._length + (len(part) if first < 0 else first)
+        self._length = longest if first < 0 else len(part) - last - 1
+        if longest > MAX_LINE:
+            raise InvalidImport(f"a line is longer than {MAX_LINE >> 20} MiB")
+        self._write(part)
+
+
+class Imports:
+    """How many requests import at once: each takes room on the disk, and reading them takes the processor."""
+
+    def __init__(self) -> None:
+        self._open, self._reading = 0, asyncio.Semaphore(READ_AT_ONCE)
+
+    @asynccontextmanager
+    async def place(self) -> AsyncIterator[asyncio.Semaphore]:
+        """Count one import. Raises TooManyImports."""
+        if self._open >= IMPORTS_AT_ONCE:
+            raise TooManyImports(IMPORTS_AT_ONCE)
+        self._open += 1
+        try:
+            yield self._reading
+        finally:
+            self._open -= 1
+
+
 def add_to(door: Door) -> None:
     """Answer exports and imports."""
+    imports = Imports()
 
     async def export(exchange: Exchange, visitor: Visitor) -> None:
         await _export(exchange, visitor, door.visit(exchange, visitor))
@@ -84,17 +126,18 @@ def add_to(door: Door) -> None:
             if await to_thread(kind_of_stream, file) not in (MOORAGE, None):
                 return await moor.import_files([file], detach=detach, dry_run=dry_run)
             file.seek(0)
-            return await moor.import_(
-                _lines(file), detach=detach, dry_run=dry_run
-            )  # which says what is wrong, and where
+            deps, report, bundles = door.deps_of(visitor.caller.owner), ImportReport(), exported(file)
+            while (bundle := await to_thread(next, bundles, None)) is not None:  # it says what is wrong, and where
+                await bring_in(deps, visitor.caller, bundle, report, detach=detach, dry_run=dry_run)
+            return report
 
-        await _import(exchange, import_)
+        await _import(exchange, imports, import_)
 
     async def take_histories(exchange: Exchange, visitor: Visitor) -> None:
         async def import_(file: Any, **how: bool) -> ImportReport:
             return await import_histories(door.deps_of(visitor.caller.owner), visitor.caller, _lines(file), **how)
 
-        await _import(exchange, import_)
+        await _import(exchange, imports, import_)
 
     for verb, path, endpoint, described in (
         ("GET", "/sessions/{ref}/export", export, EXPORT),
@@ -125,15 +168,17 @@ async def _send(exchange: Exchange, query: ExportQuery, lines: bytes, *, is_last
     await exchange.more(lines, is_last=is_last)
 
 
-async def _import(exchange: Exchange, take: Take) -> None:
+async def _import(exchange: Exchange, imports: Imports, take: Take) -> None:
     query = read_fields_of(exchange, ImportQuery)
-    with SpooledTemporaryFile(IN_MEMORY) as file:
-        async for piece in exchange.pieces(MAX_IMPORT):
-            file.write(piece)
-        file.seek(0)
-        report = await take(file, detach=query.detach, dry_run=query.dry_run)
+    async with imports.place() as reading:
+        with SpooledTemporaryFile(IN_MEMORY) as file:
+            await exchange.spool(Line(file.write).take, MAX_IMPORT)
+            file.seek(0)
+            async with reading:
+                report = await take(file, detach=query.detach, dry_run=query.dry_run)
     await exchange.answer(document(report))
 
 
-def _lines(file: Any) -> Iterable[bytes]:
-    return (line.rstrip(b"\r\n") for line in file)
+async def _lines(file: Any) -> AsyncIterator[bytes]:
+    while line := await to_thread(file.readline):
+        yield line.rstrip(b"\r\n")

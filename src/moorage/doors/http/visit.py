@@ -7,16 +7,19 @@ import os
 from typing import Any
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from moorage.client import Moorage
-from moorage.core.errors import InvalidField, VersionConflict
+from moorage.core.errors import InvalidField
 from moorage.core.family import Deletion
 from moorage.core.key import Scope
+from moorage.core.session import Session
 from moorage.executor import AgentExecutor
 from moorage.executor import Posted as Posted  # what other doors that are visited tell of
 from moorage.service import runs
 from moorage.service.agents import AgentList, hidden
 from moorage.service.deps import Caller, Deps
+from moorage.service.sessions import ResumePacket
 
 log = logging.getLogger(__name__)
 
@@ -32,16 +35,21 @@ class Visitor(Struct, frozen=True):
     session_id: str | None = None  # of a session's own token: it reaches that session and its descendants
     key_id: str | None = None
     owners: tuple[str, ...] = ()  # for whom a launcher with this key works
+    can_hold: bool = True  # whether they can be told apart from others when they come again
 
 
 class Visit(Moorage):
     """Moorage for one visitor. Agents are the launcher's business, never this object's."""
 
     def __init__(self, deps: Deps, visitor: Visitor, *, session: str | None = None, run: str | None = None) -> None:
-        super().__init__(lambda: deps, visitor.caller)
+        self._visitor, caller = visitor, visitor.caller
+        run = caller.run_id or run  # a token's word counts for more than a header's
+        super().__init__(lambda: deps, caller if caller.run_id == run else replace(caller, run_id=run))
         self.deps = self._deps = deps
         self.launches = False
         self._session, self._run = session or visitor.session_id, run
+        self._reach = visitor.session_id
+        self._can_hold = visitor.can_hold
 
     @property
     def executor(self) -> AgentExecutor:
@@ -60,6 +68,11 @@ class Visit(Moorage):
         options["timeout"] = min(USUAL_WAIT if timeout is None else timeout, LONGEST_WAIT)
         return await super().run(agent, prompt, **options)
 
+    async def resume(self, ref: str, *, hold: bool | None = None, **options: Any) -> ResumePacket:
+        """As `Moorage.resume`, but a visitor with neither key, token nor name gets a hold only by asking for one."""
+        wanted = self._can_hold or options.get("holder") is not None if hold is None else hold
+        return await super().resume(ref, hold=wanted, **options)
+
     async def delete(self, ref: str, **options: Any) -> Deletion:
         """As `Moorage.delete`, and the server's log says what went."""
         gone = await super().delete(ref, **options)
@@ -75,6 +88,14 @@ class Visit(Moorage):
         for session_id in gone.unconfirmed:
             log.warning("nobody confirms that the agent of session %s, which was deleted, has ended", session_id)
         return gone
+
+    async def ancestors(self, ref: str) -> list[Session]:
+        """As `Moorage.ancestors`; a session's token sees none above its own session."""
+        found = await super().ancestors(ref)
+        if self._reach is None:
+            return found
+        upwards = [session.session_id for session in found]
+        return found[: upwards.index(self._reach) + 1] if self._reach in upwards else []
 
     async def agents(self) -> AgentList:
         """As `Moorage.agents`, without what variables and headers say."""
@@ -103,10 +124,9 @@ class Visit(Moorage):
         one = [{"role": role, "content": content, "client_key": client_key}]
         return await self.executor.say(ref, one if messages is None else messages, **how)
 
-    async def check_version(self, ref: str, version: int | None) -> None:
-        """Raise VersionConflict if the session is at another version: for changes that compare none themselves."""
-        if version is not None and (session := await self.get(ref)).version != version:
-            raise VersionConflict(session.session_id, version, session.version)
+    def on(self, deps: Deps) -> Visit:
+        """The same visitor on another view of the store."""
+        return Visit(deps, self._visitor, session=self._session, run=self._run)
 
 
 def _without_folder(problem: dict[str, Any]) -> dict[str, Any]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import time
+from _thread import allocate_lock  # `threading` takes milliseconds to import
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Any
@@ -22,6 +23,7 @@ from moorage.core.errors import (
     StoreCorrupt,
     StoreFull,
     StoreReadOnly,
+    StoreReplaced,
     StoreUnavailable,
 )
 from moorage.stores.rows import Row
@@ -31,11 +33,18 @@ if TYPE_CHECKING:
     from moorage.stores.sealing import Sealer
 
 MIN_SQLITE = (3, 51, 3)
-APPLICATION_ID = 0x486F6C64  # "Hold", so that another program's database is left alone
+APPLICATION_ID = 0x4D6F6F72  # "Moor", so that another program's database is left alone
 SMALLEST_PAGE = 512  # bytes; every database file is a multiple of it
 REFUSED_PLAIN = "moorage: plain body in a sealed store"  # what the triggers of a sealed store say
 BUSY_FOR = 30.0  # seconds others may keep the file locked before we give up
 _PRAGMAS = (("synchronous", "FULL", 2), ("foreign_keys", "ON", 1), ("temp_store", "MEMORY", 2))
+
+_opening = allocate_lock()  # held while a connection of this process is opened, see `_create`
+
+
+class FileReplaced(apsw.IOError):
+    """The path no longer names the file that this connection has open: writes would go to a file nobody finds."""
+
 
 _TRANSLATIONS: tuple[tuple[type[apsw.Error], Callable[[str, str], MoorageError]], ...] = (
     (apsw.BusyError, lambda path, _: StoreBusy(path)),
@@ -45,6 +54,7 @@ _TRANSLATIONS: tuple[tuple[type[apsw.Error], Callable[[str, str], MoorageError]]
     (apsw.PermissionsError, lambda path, _: StoreReadOnly(path)),
     (apsw.CorruptError, StoreCorrupt),
     (apsw.NotADBError, StoreCorrupt),
+    (FileReplaced, lambda path, _: StoreReplaced(path)),
 )
 
 
@@ -81,14 +91,16 @@ class Connection:
         self.path = path
         self.opener = sealer  # opens what is sealed, whether or not new bodies are
         self.sealer = sealer if sealer is not None and sealer.seals else None
-        with translating(path):
+        with translating(path), _opening:
             check_usable(path)
+            _create(path)
             self.raw = _opened(path)
             try:
                 _set_up(self.raw, path, patience)
             except BaseException:
                 self.raw.close()
                 raise
+        self._file, self._identity = os.path.abspath(path), _identity(path)
         self._owners: dict[str, int] = {}
         self.feed_ends: dict[str, int] = {}  # what this transaction has added to; nobody else can meanwhile
         self.execute = self.raw.execute
@@ -115,8 +127,14 @@ class Connection:
         self.execute("BEGIN IMMEDIATE")
 
     def commit(self) -> None:
-        """Make it durable."""
+        """Make it durable. Raises FileReplaced if nobody would find it again."""
+        self.check_file()
         self.execute("COMMIT")
+
+    def check_file(self) -> None:
+        """Raise FileReplaced if the database file was removed or another one put in its place."""
+        if _identity(self._file) != self._identity:
+            raise FileReplaced(self._file)
 
     def rollback(self) -> None:
         """Undo what was not committed; SQLite may have done so itself."""
@@ -195,6 +213,25 @@ class _Patience:
 def _jitter() -> float:
     """0.2 to 2 milliseconds; the clock's last digits are chance enough, and `random` takes long to import."""
     return 0.0002 + time.perf_counter_ns() % 1800 / 1e6
+
+
+def _create(path: str) -> None:
+    """Create a missing file for its owner alone: it holds conversations and the secret that signs tokens.
+
+    Closing a file drops the locks that other connections of this process have on it. There are none on a file that
+    was not there before, as long as no other thread opens one meanwhile: hence `_opening`.
+    """
+    with suppress(OSError):  # it is there already, or SQLite says why it cannot be
+        os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600))
+
+
+def _identity(path: str) -> tuple[int, int] | None:
+    """Return the device and inode of a file; None if there is no such file."""
+    try:
+        found = os.stat(path)
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino
 
 
 def _opened(path: str) -> apsw.Connection:
