@@ -359,7 +359,7 @@ async def _carry_all(store: PostgresStore) -> None:
     """What a launcher does with a turn, as long as there is one."""
     from moorage.testing.builders import OWNER, said
 
-    wish = Claim(launcher_id="bench", lease=LEASE, lost_after=LOST_AFTER)
+    wish = Claim(launcher_id="bench", lease=LEASE, lost_after=LOST_AFTER, token="bench")
     end = TurnEnd(outcome=TurnState.COMPLETED, messages=tuple(said("done", role="assistant")))
     while (claimed := await store.claim((OWNER,), (_AGENT,), wish, _stamp())) is not None:
         turn = claimed.turn

@@ -98,6 +98,12 @@ def _set_aside(moor: sync.Moorage) -> str:
     return moor.inbox(set_aside=True).items[0].item_id
 
 
+def _failed(moor: sync.Moorage) -> str:
+    """A run that failed."""
+    _set_aside(moor)
+    return moor.runs(state="failed").items[0].run_id
+
+
 # A call of each method, so that none is forgotten.
 CALLS: dict[str, Callable[[sync.Moorage], object]] = {
     "ancestors": lambda moor: moor.ancestors("one"),
@@ -148,6 +154,7 @@ CALLS: dict[str, Callable[[sync.Moorage], object]] = {
     "result": lambda moor: moor.result(_asked(moor)),
     "resumable": lambda moor: moor.resumable(),
     "resume": lambda moor: moor.resume("one"),
+    "retry": lambda moor: moor.retry(_failed(moor)),
     "run": lambda moor: moor.run("echo-agent", "hello"),
     "runs": lambda moor: moor.runs(),
     "save_checkpoint": lambda moor: moor.save_checkpoint("one", {"step": 2}),

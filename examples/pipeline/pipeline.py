@@ -8,11 +8,11 @@ same run answers, and nothing is done twice.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 from moorage import Conflict, Moorage
-from moorage.executor import AgentExecutor
+from moorage.executor import AgentExecutor, PipelineContext
 
 
 class PipelineSuspended(Exception):
@@ -25,21 +25,6 @@ class PipelineSuspended(Exception):
 
 class StepFailed(Exception):
     """An agent did not come to an answer; run the pipeline again to try once more."""
-
-
-@dataclass
-class PipelineContext:
-    """What a step is given: what was collected so far, and who takes words to agents."""
-
-    pipeline_id: str
-    executor: AgentExecutor
-    values: dict[str, Any] = field(default_factory=dict)
-    agent_session_id: str | None = None  # of the step that is at work, if it has one
-
-    async def collect(self, name: str, value: Any) -> None:
-        """Keep what a step gave, for good."""
-        self.values[name] = value
-        await self.executor.moor.context.put(self.pipeline_id, name, value)
 
 
 class Step(Protocol):

@@ -25,7 +25,7 @@ from moorage.core.approval import Approval
 from moorage.core.context import ContextItem
 from moorage.core.delegation import Delegation, Span
 from moorage.core.entry import Entry
-from moorage.core.errors import AgentNotFound, InvalidCursor, InvalidField, StoreError, StoreUnavailable
+from moorage.core.errors import InvalidCursor, InvalidField, SessionRunning, StoreError, StoreUnavailable
 from moorage.core.event import Event, Hit
 from moorage.core.family import Deletion, Tombstone
 from moorage.core.policy import Verdict
@@ -68,7 +68,7 @@ if TYPE_CHECKING:
     from moorage.service.agents import AgentList
     from moorage.service.analytics import Analytics
     from moorage.service.keys import NewKey
-    from moorage.service.runs import Asked, RunReply
+    from moorage.service.runs import Asked, Posted, RunReply
 
 # `list` is a method below, so the answers that are lists have names of their own.
 Sessions = list[Session]
@@ -80,6 +80,7 @@ Stopped = list[str]
 Tools = list["Tool"]
 Hearer = Callable[[str, dict[str, Any]], None]  # of a session's id, and of what happens in it
 Hearers = list[Hearer]
+WordHearer = Callable[[str, bool], None]  # of a piece of words, and of whether it takes the place of those before it
 
 
 class Moorage:
@@ -123,11 +124,11 @@ class Moorage:
     def _open_and_fresh(self) -> Deps | None:
         """What `_ready` gives, if there is nothing to wait for: the hot paths ask this first."""
         deps = self._deps
-        return deps if deps is not None and deps.clock.now() < deps.look_again_at else None
+        return deps if deps is not None and not deps.may_be_due() else None
 
     async def _ready(self) -> Deps:
         deps = self._deps or await self._open()
-        if deps.clock.now() >= deps.look_again_at:
+        if deps.may_be_due():
             await retention.expire_due(deps, self._caller)
         return deps
 
@@ -294,9 +295,19 @@ class Moorage:
             token=token,
         )
 
-    async def resume(self, ref: str, *, holder: str | None = None, version: int | None = None) -> ResumePacket:
-        """Take a session to drive: session, hold, checkpoint, context and messages."""
-        return await sessions.resume_session(await self._ready(), self._caller, ref, holder=holder, version=version)
+    async def resume(
+        self, ref: str, *, hold: bool = True, holder: str | None = None, version: int | None = None
+    ) -> ResumePacket:
+        """Take a session to drive: session, hold, checkpoint, context and messages.
+
+        With `hold=False` its agent goes on instead: a suspended session becomes active, one that is active or running
+        is left as it is, and the packet has no hold.
+        """
+        deps = await self._ready()
+        packet = await sessions.resume_session(deps, self._caller, ref, hold=hold, holder=holder, version=version)
+        if not hold and packet.session.launched:
+            await self._launch(packet.session.root_session_id)
+        return packet
 
     async def release(self, ref: str, *, token: str | None = None) -> Session:
         """Give the hold up, so that others may resume."""
@@ -437,18 +448,48 @@ class Moorage:
         )
 
     async def send(
-        self, ref: str, content: object, *, client_key: str | None = None, token: str | None = None
+        self,
+        ref: str,
+        content: object,
+        *,
+        client_key: str | None = None,
+        token: str | None = None,
+        run: bool | None = None,
+        queue: bool = False,
+        wake: bool = True,
     ) -> Reply:
-        """Say something to the agent as its user: a run, if the agent can be started."""
-        deps = await self._ready()
-        if token is None and deps.find_agent is not None:
-            from moorage.service import runs
+        """Say something to the agent as its user: a run, if the agent can be started; else it is only kept.
 
-            asked = await runs.send(deps, self._caller, ref, content, client_key=client_key)
-            if asked is not None:
-                await self._launch((await self.get(asked.session_id)).root_session_id)
-                return asked
-        return await conversation.send_message(deps, self._caller, ref, content, client_key=client_key, token=token)
+        Asking resumes a suspended session, unless `wake` is false, and ends a hold of yours. While somebody else
+        holds the session it is refused, or waits with `queue`. With `run=True` an agent that cannot be started is an
+        error; with `run=False`, or with a token and nothing said about `run`, it starts nothing.
+        """
+        message = {"role": "user", "content": content, "client_key": client_key}
+        posted = await self._post(ref, [message], token=token, run=run, queue=queue, wake=wake)
+        return Reply(session_id=posted.session_id, message=posted.entries[-1], run_id=posted.run_id)
+
+    async def _post(
+        self,
+        ref: str,
+        messages: object,
+        *,
+        token: str | None = None,
+        run: bool | None = None,
+        queue: bool = False,
+        wake: bool = True,
+    ) -> Posted:
+        """Say something, all at once; `send` says what is asked by it."""
+        from moorage.service import runs
+
+        deps, by_agent = await self._ready(), self._surrounding_session() is not None
+        wish = runs.Wish(token=token, queue=queue, wake=wake, by_agent=by_agent, parent_run=self._surrounding_run())
+        asked = await runs.post(deps, self._caller, ref, messages, run=run, wish=wish)
+        if isinstance(asked, list):
+            return runs.Posted(session_id=str(asked[0].session_id), entries=asked)
+        await self._launch(asked.session.root_session_id)
+        return runs.Posted(
+            session_id=asked.session.session_id, entries=asked.entries, run_id=asked.run.run_id, run=asked.run
+        )
 
     # Runs ---------------------------------------------------------------------------------------
 
@@ -472,14 +513,18 @@ class Moorage:
         session_id: str | None = None,
         project_dir: str | None = None,
         ttl: object = None,
+        token: str | None = None,
+        queue: bool = False,
+        wake: bool = True,
         on_event: Hearer | None = None,
     ) -> RunReply:
         """Ask an agent for something, in a session of its own or in `session`; with mode `sync`, wait for the answer.
 
-        The agent of `session` need not be named. Inside an agent its parent is that agent's session. A
+        The agent of `session` need not be named; `token`, `queue` and `wake` are as for `send`. Inside an agent
+        its parent is that agent's session, and it does not wake what a person suspended. A
         launcher does the work: one that is running, or one of this connection. `on_event` is told the
-        session's id and what happens until this call ends: first `asked`, with the `run_id`; then, if
-        the launcher is this connection's, what its agents say while they say it.
+        session's id and what happens until this call ends: first `asked`, with the `run_id`; then what
+        agents say while they say it, if the launcher is this connection's or on a server the server's.
         """
         from moorage.service import runs
 
@@ -493,6 +538,10 @@ class Moorage:
             correlation=correlation,
             idempotency_key=idempotency_key,
             expires_in=expires_in,
+            token=token,
+            queue=queue,
+            wake=wake,
+            by_agent=self._surrounding_session() is not None,
         )
         new = SessionRequest(
             name=name,
@@ -510,6 +559,29 @@ class Moorage:
         else:
             asked = await runs.start_run(deps, self._caller, agent, prompt, wish=wish, session=new)
         return await self._answer(asked, on_event, timeout=timeout)
+
+    async def _start(
+        self,
+        agent: str,
+        prompt: object,
+        *,
+        parent: str | UnsetType | None = UNSET,
+        idempotency_key: str | None = None,
+        **new: Any,
+    ) -> Asked:
+        """Make a session and ask its agent the first thing, both or neither; the key is one of `create`."""
+        from moorage.service import runs
+
+        request = SessionRequest(**new)
+        above = self._surrounding_session() if parent is UNSET else parent
+        run_key = None if idempotency_key is None else f"create:{idempotency_key}"
+        wish = runs.Wish(parent=above, parent_run=self._surrounding_run(), idempotency_key=run_key)
+        once = _once("create", idempotency_key, [request, agent, above, prompt])
+        asked = await runs.start_run(
+            await self._ready(), self._caller, agent, prompt, wish=wish, session=request, once=once
+        )
+        await self._launch(asked.session.root_session_id)
+        return asked
 
     async def _answer(self, asked: Asked, on_event: Hearer | None, *, timeout: float | None) -> RunReply:
         """What comes of a run: of a sync one its end, else that it was asked."""
@@ -546,9 +618,38 @@ class Moorage:
             if hearer is not None:
                 self._hearers.remove(hearer)
 
+    @contextmanager
+    def _words_heard(self, session_id: str, hearer: WordHearer) -> Iterator[None]:
+        """Within the block, pass on what the agent of a session says while it says it."""
+
+        def hear(speaker: str, event: dict[str, Any]) -> None:
+            if event["type"] == "chunk" and speaker == session_id:
+                hearer(str(event.get("text") or ""), False)
+
+        with self._heard_by(hear):
+            yield
+
     def _hear(self, turn: Turn, event: dict[str, Any]) -> None:
         for hearer in tuple(self._hearers):
             hearer(turn.session_id, event)
+
+    async def _suspend_own(self, session_id: str, *, checkpoint: dict[str, Any] | None, reason: str | None) -> Session:
+        """Pause a session, and give back as cut off the turn that this connection's launcher has of it.
+
+        Raises SessionRunning if another launcher has it.
+        """
+        from moorage.service.turns import suspend_with_turn
+
+        launcher = next((each for each in self._launchers.values() if session_id in each.at_work), None)
+        if launcher is None:
+            raise SessionRunning([session_id])
+        launcher_id = launcher.launcher.launcher_id
+        deps = await self._ready()
+        session = await suspend_with_turn(
+            deps, self._caller, session_id, launcher_id, checkpoint=checkpoint, reason=reason
+        )
+        await launcher.give_back(session_id)
+        return session
 
     @property
     def _at_work(self) -> set[str]:
@@ -621,6 +722,17 @@ class Moorage:
 
         return await runs.stop_run(await self._ready(), self._caller, run_id)
 
+    async def retry(self, run_id: str) -> Run:
+        """Ask again what a failed run was asked: a new run, with its prompt and its dead letters.
+
+        A run is retried once: asked again, the same new run answers. Raises RunNotFailed if it did not fail.
+        """
+        from moorage.service import runs
+
+        run = await runs.retry_run(await self._ready(), self._caller, run_id)
+        await self._launch((await self.get(run.session_id)).root_session_id)
+        return run
+
     async def inbox(
         self, ref: str | None = None, *, set_aside: bool = False, limit: int = 100, cursor: str | None = None
     ) -> Page[Item]:
@@ -658,7 +770,7 @@ class Moorage:
         await deps.look_for(name)
         found = config.find_agent(name) or deps.registered.agents().get(name)
         if found is None:
-            raise AgentNotFound(name)
+            raise deps.no_agent(name)
         return shown(found)
 
     async def define_agent(
@@ -702,7 +814,7 @@ class Moorage:
         *,
         session: str | None = None,
     ) -> ToolAnswer:
-        """Call a tool: its first operation, unless one is named. With `session`, its log has call and result."""
+        """Call a tool: the operation that fits, unless one is named. With `session`, its log has call and result."""
         from moorage.service.tools import call_tool
 
         deps = await self._ready()
@@ -1113,7 +1225,13 @@ def connect(
 
 def caller_for(*, owner: str, by: str | None, interface: str, holder: str | None) -> Caller:
     """Who uses this connection."""
-    return Caller(owner=owner, by=by or config.user(), interface=interface, holder=holder or config.unique_holder())
+    return Caller(
+        owner=owner,
+        by=by or config.user(),
+        interface=interface,
+        holder=holder or config.unique_holder(),
+        run_id=config.run_from_environment(),
+    )
 
 
 def _once(operation: str, key: str | None, request: Sequence[object]) -> OnceKey | None:

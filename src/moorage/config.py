@@ -35,6 +35,7 @@ File, then environment, then arguments. The file is `config.toml` in the folder 
     streams_per_visitor = 2000
     graphql_depth = 20
     graphql_cost = 20000
+    allowed_origins = ["https://dash.example.org"]
     [memory]
     context_ttl = "1h"
     [encryption]
@@ -49,10 +50,11 @@ import re
 import sys
 import warnings
 from contextlib import suppress
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from io import BytesIO
 from typing import Any, cast
 
+from moorage.clocks import SystemClock as SystemClock  # likewise
 from moorage.core.duration import duration as duration  # part of this module's face
 from moorage.core.errors import InvalidField, StoreReadOnly, StoreUnavailable, Unsupported
 from moorage.core.family import FamilyLimits
@@ -82,19 +84,13 @@ FILE_NAME = "moorage.db"
 CONFIG_NAME = "config.toml"
 _TABLES = ("url", "resume", "family", "window", "retention", "redact", "hooks", "server", "memory", "encryption")
 AGENTS_NAME = "agents"
+ORIGINS = "allowed_origins"
 SERVERS_NAME = "servers"
 SEALING_KEYS = "MOORAGE_ENCRYPTION_KEYS"
 NEVER = "never"  # in the place of a duration
 SHORTEST_SWEEP = timedelta(seconds=1)
 _shared_memory: dict[str, Store] = {}
 _registries: dict[str, Registry] = {}
-
-
-class SystemClock:
-    """The machine's clock."""
-
-    def now(self) -> datetime:
-        return datetime.now(UTC)
 
 
 def entropy(size: int) -> bytes:
@@ -157,7 +153,7 @@ def open_deps(url: str | None = None, *, threaded: bool, patience: float | None 
     store = open_store(pick_url(url), threaded=threaded, patience=patience)
     chance = DrawnEntropy() if threaded else entropy
     clock = getattr(store, "clock", None) or SystemClock()  # a store of several machines has a clock for all of them
-    return Deps(store, clock, chance, settings, find_agent)
+    return Deps(store, clock, chance, settings, find_agent, agent_names=agents)
 
 
 def open_store(url: str, *, threaded: bool, patience: float | None = None) -> Store:
@@ -220,14 +216,10 @@ def _open_sqlite(path: str, *, threaded: bool, patience: float | None) -> Store:
 
 
 def _open_postgres(url: str, *, threaded: bool, patience: float | None) -> Store:
-    try:
+    from moorage.core.extras import provided_by
+
+    with provided_by("postgres", "PostgreSQL"):
         from moorage.stores.postgres.store import PostgresStore
-    except ImportError as error:
-        if error.name != "asyncpg":
-            raise
-        raise Unsupported(
-            "PostgreSQL needs the package asyncpg; run: pip install 'moorage[postgres]'", url=without_password(url)
-        ) from None
     store = PostgresStore(url, find_sealer(), patience=patience)
     if threaded:
         return store
@@ -599,7 +591,18 @@ def _memory(table: dict[str, Any]) -> MemorySettings:
 
 def _server(table: dict[str, Any]) -> ServerSettings:
     _check_known("server", table, ServerSettings.__struct_fields__)
-    return ServerSettings(**{name: _count(f"server.{name}", value) for name, value in table.items()})
+    given: dict[str, Any] = {name: _count(f"server.{name}", value) for name, value in table.items() if name != ORIGINS}
+    return ServerSettings(**given, allowed_origins=_origins(table.get(ORIGINS, [])))
+
+
+def _origins(value: Any) -> frozenset[str]:
+    """Return the origins of pages that may ask a server, each as a browser sends it: scheme, host and port."""
+    if not isinstance(value, list) or not all(isinstance(each, str) for each in value):
+        raise InvalidField(f"server.{ORIGINS}", "must be a list of texts, such as ['https://dash.example.org']")
+    for each in value:
+        if not re.fullmatch(r"https?://[a-z0-9.-]+(:\d{1,5})?|https?://\[[0-9a-f:]+\](:\d{1,5})?", each):
+            raise InvalidField(f"server.{ORIGINS}", f"has {each!r}; write scheme, host and port alone, in lower case")
+    return frozenset(value)
 
 
 def _hooks(table: dict[str, Any]) -> HookSettings:

@@ -28,7 +28,7 @@ from moorage.core.entry import Entry, Message
 from moorage.core.event import Event, Hit
 from moorage.core.family import EVERY_TOMBSTONE, Deletion, Member, Tombstone, TombstoneQuery
 from moorage.core.query import Page, SessionQuery
-from moorage.core.session import Birth, Change, Session, Stamp, View
+from moorage.core.session import Asker, Birth, Change, Session, Stamp, View
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:  # only whoever starts agents needs them
@@ -90,8 +90,15 @@ class Tail(Struct, frozen=True):
 class Clock(Protocol):
     """Tells the time."""
 
+    @property
+    def boot(self) -> str:
+        """Which boot of which machine `monotonic` counts from."""
+
     def now(self) -> datetime:
-        """The time in UTC."""
+        """The time in UTC. It may step in either direction."""
+
+    def monotonic(self) -> float:
+        """Seconds that never step. They may stand still while the machine sleeps."""
 
 
 class Entropy(Protocol):
@@ -108,18 +115,23 @@ class Store(Protocol):
 
     # Sessions -----------------------------------------------------------------------------------
 
-    async def create(self, owner: str, decide: BirthDecision, *, parent: str | None = None) -> Session:
+    async def create(
+        self, owner: str, decide: BirthDecision, *, parent: str | None = None, asker: Asker | None = None
+    ) -> Session:
         """Create what `decide` makes of the parent (a ref).
 
+        `asker` is loaded as in `apply`; one that names neither a run that is there nor a session stands for the parent.
         Raises ParentNotFound; IdTaken if the id is or was in use or is an open name;
         NameTaken if an open session has the name or any session has it as its id.
         """
 
-    async def fork(self, owner: str, ref: str, at: int | None, decide: ForkDecision) -> Session:
+    async def fork(
+        self, owner: str, ref: str, at: int | None, decide: ForkDecision, *, expected: int | None = None
+    ) -> Session:
         """Create what `decide` makes of a session up to entry `at` (its last, if None).
 
         The entries up to there are shared, not copied; the context is copied as it is now.
-        Raises EntryNotFound, IdTaken, NameTaken.
+        Raises EntryNotFound, IdTaken, NameTaken, VersionConflict if the session is not at `expected`.
         """
 
     async def get(self, owner: str, ref: str) -> Session:
@@ -144,14 +156,21 @@ class Store(Protocol):
         approval: str | None = None,
         turn: str | None = None,
         item: str | None = None,
+        run: str | None = None,
+        asker: Asker | None = None,
     ) -> Change:
         """Load the head, let `decide` choose, and commit its whole change or nothing.
 
         The view holds the session's pending approvals, its work (of a session that was ever
-        launched, or that something waits for), and, if named, `approval`, `turn` and `item` of this
-        session, whatever became of them (raises ApprovalNotFound, TurnNotFound, ItemNotFound). Raises
+        launched, or that something waits for), and, if named, `approval`, `turn`, `item` and `run` (with its
+        dead letters) of this session, whatever became of them (raises ApprovalNotFound, TurnNotFound, ItemNotFound,
+        RunNotFound). Raises
         VersionConflict if the session is not at `expected`, KeyReused if another run was asked for
         with the idempotency key of a new one. A change that changes nothing is not written.
+
+        `asker` is who asks for something new, in whatever session: `View.asker` has its run and the live turn of that
+        run's session, or of the named session if there is no such run. Both are as they are at the commit: a stop
+        that commits before is seen.
 
         Callbacks of the change are delivered in the same commit: for each, `deliver` of
         `core.work` decides on the parent's view as it then is, with the run that the callback is
@@ -175,12 +194,20 @@ class Store(Protocol):
     # The log ------------------------------------------------------------------------------------
 
     async def append(
-        self, owner: str, ref: str, messages: list[Message], stamp: Stamp, *, token: str | None = None
+        self,
+        owner: str,
+        ref: str,
+        messages: list[Message],
+        stamp: Stamp,
+        *,
+        token: str | None = None,
+        expected: int | None = None,
     ) -> list[Entry]:
         """Add messages, numbered in the order of commits. The hot path; see Session.append.
 
         A message whose client key the session has seen is not added again: the entry it
-        became comes back. Raises KeyReused if that entry says something else.
+        became comes back. Raises KeyReused if that entry says something else, VersionConflict if the
+        session is not at `expected`; the version stays as it is.
         """
 
     async def log(
@@ -244,12 +271,20 @@ class Store(Protocol):
         """How many children the session has."""
 
     async def delete_tree(
-        self, owner: str, ref: str, decide: DeletionDecision, stamp: Stamp, *, reason: str, dry_run: bool = False
+        self,
+        owner: str,
+        ref: str,
+        decide: DeletionDecision,
+        stamp: Stamp,
+        *,
+        reason: str,
+        dry_run: bool = False,
+        expected: int | None = None,
     ) -> Deletion:
         """Delete a session with its descendants unless `decide` refuses; leaves first.
 
         Leaves a tombstone and a `session_deleted` event for each. Entries that a fork
-        still needs stay readable through that fork.
+        still needs stay readable through that fork. Raises VersionConflict if the session is not at `expected`.
         """
 
     async def sweep(
@@ -279,9 +314,19 @@ class Store(Protocol):
         """The context, or one key of it, without what has expired at that time."""
 
     async def write_context(
-        self, owner: str, ref: str, decide: ContextDecision, at: datetime, key: str | None = None
+        self,
+        owner: str,
+        ref: str,
+        decide: ContextDecision,
+        at: datetime,
+        key: str | None = None,
+        *,
+        expected: int | None = None,
     ) -> ContextChange:
-        """Load the head and the context (or one key), let `decide` choose, and commit. What has expired is dropped."""
+        """Load the head and the context (or one key), let `decide` choose, and commit. What has expired is dropped.
+
+        Raises VersionConflict if the session is not at `expected`; the version of a key is the decision's to compare.
+        """
 
     async def approval(self, owner: str, approval_id: str) -> Approval:
         """One approval. Raises ApprovalNotFound."""
@@ -370,7 +415,8 @@ class Store(Protocol):
     async def extend_leases(self, at: datetime, by: timedelta) -> int:
         """Let no running turn be silent or lost, and no hold of one end, before so long has passed; how many it helped.
 
-        For turns of all owners: while there was no server, nobody could renew. Nothing else changes, no version either.
+        For turns of all owners: while there was no server, nobody could renew. A lease that ends later than one renewed
+        at `at` was written before the clock was set back: it counts from `at`. Nothing else changes, no version either.
         """
 
     async def save_registration(self, registration: Registration, at: datetime) -> None:

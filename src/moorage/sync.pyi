@@ -154,8 +154,14 @@ class Moorage:
     ) -> Session:
         """Pause a session, keeping what its agent hands over."""
 
-    def resume(self, ref: str, *, holder: str | None = None, version: int | None = None) -> ResumePacket:
-        """Take a session to drive: session, hold, checkpoint, context and messages."""
+    def resume(
+        self, ref: str, *, hold: bool = True, holder: str | None = None, version: int | None = None
+    ) -> ResumePacket:
+        """Take a session to drive: session, hold, checkpoint, context and messages.
+
+        With `hold=False` its agent goes on instead: a suspended session becomes active, one that is active or running
+        is left as it is, and the packet has no hold.
+        """
 
     def release(self, ref: str, *, token: str | None = None) -> Session:
         """Give the hold up, so that others may resume."""
@@ -249,8 +255,23 @@ class Moorage:
     def append(self, ref: str, messages: object, *, token: str | None = None) -> Entries:
         """Say something; the entries with their numbers. Starts nothing."""
 
-    def send(self, ref: str, content: object, *, client_key: str | None = None, token: str | None = None) -> Reply:
-        """Say something to the agent as its user: a run, if the agent can be started."""
+    def send(
+        self,
+        ref: str,
+        content: object,
+        *,
+        client_key: str | None = None,
+        token: str | None = None,
+        run: bool | None = None,
+        queue: bool = False,
+        wake: bool = True,
+    ) -> Reply:
+        """Say something to the agent as its user: a run, if the agent can be started; else it is only kept.
+
+        Asking resumes a suspended session, unless `wake` is false, and ends a hold of yours. While somebody else
+        holds the session it is refused, or waits with `queue`. With `run=True` an agent that cannot be started is an
+        error; with `run=False`, or with a token and nothing said about `run`, it starts nothing.
+        """
 
     def run(
         self,
@@ -272,14 +293,18 @@ class Moorage:
         session_id: str | None = None,
         project_dir: str | None = None,
         ttl: object = None,
+        token: str | None = None,
+        queue: bool = False,
+        wake: bool = True,
         on_event: Hearer | None = None,
     ) -> RunReply:
         """Ask an agent for something, in a session of its own or in `session`; with mode `sync`, wait for the answer.
 
-        The agent of `session` need not be named. Inside an agent its parent is that agent's session. A
+        The agent of `session` need not be named; `token`, `queue` and `wake` are as for `send`. Inside an agent
+        its parent is that agent's session, and it does not wake what a person suspended. A
         launcher does the work: one that is running, or one of this connection. `on_event` is told the
-        session's id and what happens until this call ends: first `asked`, with the `run_id`; then, if
-        the launcher is this connection's, what its agents say while they say it.
+        session's id and what happens until this call ends: first `asked`, with the `run_id`; then what
+        agents say while they say it, if the launcher is this connection's or on a server the server's.
         """
 
     def get_run(self, run_id: str) -> Run:
@@ -306,6 +331,12 @@ class Moorage:
 
     def stop_run(self, run_id: str) -> Run:
         """Stop one run."""
+
+    def retry(self, run_id: str) -> Run:
+        """Ask again what a failed run was asked: a new run, with its prompt and its dead letters.
+
+        A run is retried once: asked again, the same new run answers. Raises RunNotFailed if it did not fail.
+        """
 
     def inbox(
         self, ref: str | None = None, *, set_aside: bool = False, limit: int = 100, cursor: str | None = None
@@ -348,7 +379,7 @@ class Moorage:
         *,
         session: str | None = None,
     ) -> ToolAnswer:
-        """Call a tool: its first operation, unless one is named. With `session`, its log has call and result."""
+        """Call a tool: the operation that fits, unless one is named. With `session`, its log has call and result."""
 
     def launchers(self) -> Page[Launcher]:
         """Launchers that work for the caller, newest first; not those that have ended in good order."""

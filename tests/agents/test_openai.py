@@ -242,9 +242,3 @@ def test_the_http_client_is_not_loaded_before_it_is_needed() -> None:
     source = f"import sys, {modules}; print('httpx2' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", source], capture_output=True, text=True, check=True)
     assert done.stdout == "False\n"
-
-
-async def test_without_the_http_client_it_is_told_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "httpx2", None)
-    with serving(saying("ok")) as chat:
-        assert "pip install httpx2" in (await result_of(job_of(table(chat))))["error"]

@@ -318,3 +318,25 @@ def test_what_is_written_reads_back(
     }
     wanted = definition_of(table, role, source="file")
     assert read_definition(toml_of(wanted), "file") == wanted
+
+
+SLOW = {
+    "dotted key": "[agent]\n" + ".".join(["a"] * 20_000) + " = 1\n",
+    "spaced key": "[agent]\n" + " . ".join(["a"] * 20_000) + " = 1\n",
+    "quoted key": "[agent]\n" + ".".join(['"a"'] * 20_000) + " = 1\n",
+    "heading": "[" + ".".join(["a"] * 20_000) + "]\n",
+    "arrays": "[agent]\nx = " + "[" * 3_000 + "]" * 3_000,
+    "tables": "[agent]\nx = " + "{a=" * 3_000 + "1" + "}" * 3_000,
+}
+
+
+@pytest.mark.parametrize("text", SLOW.values(), ids=SLOW)
+def test_definition_that_would_take_minutes_to_read_is_refused(text: str) -> None:
+    with pytest.raises(InvalidDefinition, match="32"):
+        config.read_definition(text)
+
+
+def test_dots_and_brackets_inside_texts_count_for_nothing() -> None:
+    many = "one. two. [[[ " * 200
+    text = f'[agent]\nname = "x"\nkind = "command"\ncommand = ["cat"]\nsystem_prompt = """\n{many}"""\n'
+    assert config.read_definition(f"{text}description = \"it's {many}\" # don't {many}\n").name == "x"

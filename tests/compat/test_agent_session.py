@@ -790,7 +790,26 @@ def test_a_reader_that_has_seen_enough_is_no_error() -> None:
     assert (done.stdout, done.stderr) == ("a", "")
 
 
-def test_a_refusal_is_not_printed() -> None:
-    code = "from moorage.agent_session import update_state; assert update_state('unknown') is False"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=30, check=False)
-    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+@pytest.mark.parametrize(
+    ("call", "code"),
+    [
+        ("update_state('unknown') is False", "session_not_found"),
+        ("update_state('unknown', phase='no-phase') is False", "unknown_phase"),
+        ("get_session('unknown') is None", "session_not_found"),
+        ("finalize_session('unknown') is False", "session_not_found"),
+        ("create_session('') is None", "invalid_agent_name"),
+    ],
+)
+def test_refusal_is_one_line_on_standard_error(call: str, code: str) -> None:
+    script = f"from moorage.agent_session import *; assert {call}"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=30, check=False)
+    assert (done.returncode, done.stdout, done.stderr.count("\n")) == (0, "", 1), done.stderr
+    assert done.stderr.startswith(f"{code}: ")
+
+
+def test_refusal_goes_to_the_logging_of_the_application() -> None:
+    script = "import logging, sys; logging.basicConfig(stream=sys.stdout, format='app %(message)s')\n"
+    script += "from moorage.agent_session import update_state; assert update_state('unknown') is False"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=30, check=False)
+    assert (done.returncode, done.stderr) == (0, ""), done.stderr
+    assert done.stdout.startswith("app session_not_found: ")

@@ -11,6 +11,7 @@ from moorage.testing.contract import StoreContract
 from moorage.testing.contract.approvals import ApprovalRules
 from moorage.testing.contract.callbacks import CallbackRules
 from moorage.testing.contract.context import ContextRules
+from moorage.testing.contract.cut_off import CutOffRules
 from moorage.testing.contract.feed import FeedRules
 from moorage.testing.contract.forks import ForkRules
 from moorage.testing.contract.log import LogRules
@@ -23,7 +24,9 @@ class RulesOfVersions(TurnRules, CallbackRules, FeedRules, LogRules):
     """What depends most on how a version locks, plans and counts."""
 
 
-class RulesOfSealing(LogRules, ForkRules, ContextRules, ApprovalRules, TransferRules, RunRules, CallbackRules):
+class RulesOfSealing(
+    LogRules, ForkRules, ContextRules, ApprovalRules, TransferRules, RunRules, CutOffRules, CallbackRules
+):
     """What is about bodies, which are sealed."""
 
 

@@ -15,8 +15,8 @@ from moorage.core.run import RUN_MOVES, Run, RunState
 from moorage.core.session import SESSION_MOVES, Change, Session, State, View, Work
 from moorage.core.turn import TURN_MOVES, Retry, Turn, TurnState
 from moorage.core.work import TurnEnd
-from moorage.testing.builders import NOON, a_stamp, said
-from moorage.testing.work import a_claim, a_run
+from moorage.testing.builders import NOON, a_stamp
+from moorage.testing.work import a_claim, a_run, asking
 from tests.core.heads import a_head
 
 
@@ -90,9 +90,9 @@ class Case:
 
     # What happens
 
-    def ask(self, run: Run | str = "run-1") -> Change:
+    def ask(self, run: Run | str = "run-1", **how: Any) -> Change:
         wanted = a_run(run) if isinstance(run, str) else run
-        return self.keep(work.ask(self.view(), wanted, said("go")[0], a_stamp(self.at)))
+        return self.keep(asking(wanted, "go", self.at, **how)(self.view()))
 
     def claim(self, retry: Retry = Retry.RESUME) -> Turn | None:
         """The turn that a launcher gets, if the rule gives it one."""

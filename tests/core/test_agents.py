@@ -89,7 +89,7 @@ def test_what_a_kind_needs_must_be_there(kind: str) -> None:
 @pytest.mark.parametrize("kind", LEAST)
 def test_what_means_nothing_to_a_kind_is_refused(kind: str) -> None:
     foreign = set(KNOWN) - {*NEEDS[AgentKind(kind)], *TAKES[AgentKind(kind)], "name", "kind", "description"}
-    foreign -= {"timeout", "idle_timeout", "max_output_bytes", "max_concurrent", "retry", "enabled"}
+    foreign -= {"timeout", "idle_timeout", "max_output_bytes", "max_concurrent", "max_turns", "retry", "enabled"}
     assert foreign
     for key in foreign:
         with pytest.raises(InvalidField, match=f"^{key} means nothing to an agent of kind {kind}; it belongs to "):

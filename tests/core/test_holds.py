@@ -47,10 +47,19 @@ def test_another_is_told_who_holds_it_and_until_when() -> None:
     assert "2026-03-01T12:10:00Z" in refused.value.message
 
 
-def test_the_same_holder_asking_again_keeps_its_token_for_longer() -> None:
+def test_same_holder_resuming_again_renews_its_hold_under_a_new_token() -> None:
     held = a_held_head(at=NOON)
     change = held.resume("ann", "another token", STAMP)
-    assert change == Change(session=replace(held, hold=Hold("ann", LATER + HOLD_FOR, "secret")))
+    assert change == Change(session=replace(held, hold=Hold("ann", LATER + HOLD_FOR, "another token")))
+    with pytest.raises(HoldLost):
+        change.session.driven("secret", LATER)
+
+
+def test_nobody_resumes_under_the_name_of_a_live_turn() -> None:
+    hold = Hold("launcher:launcher-1", NOON, "secret")
+    running = replace(a_head(State.ACTIVE), live_turn="s-1:t1", hold=hold)
+    with pytest.raises(HeldByAnother):
+        running.resume("launcher:launcher-1", "another token", STAMP)
 
 
 def test_after_its_time_anybody_may_take_it() -> None:
@@ -118,3 +127,60 @@ def test_resuming_wakes_a_suspended_session_and_forgets_who_suspended_it() -> No
     change = head.resume("ann", "secret", STAMP)
     assert (change.session.state, change.session.suspended_by) == (State.ACTIVE, None)
     assert change.entries[0].data == {"holder": "ann", "from": "suspended"}
+
+
+# Without a hold ---------------------------------------------------------------------------------
+
+
+def test_waking_makes_a_suspended_session_active_and_gives_no_hold() -> None:
+    change = a_head(State.SUSPENDED).wake("ann", STAMP)
+    assert (change.session.state, change.session.suspended_by, change.session.hold) == (State.ACTIVE, None, None)
+    assert [(entry.kind, entry.data) for entry in change.entries] == [
+        (Kind.RESUMED, {"holder": None, "from": "suspended"})
+    ]
+
+
+def test_waking_leaves_an_active_or_running_session_as_it_is() -> None:
+    running = replace(a_head(State.ACTIVE), live_turn="s-1:t1", hold=Hold("launcher:l", after(600), "secret"))
+    for head in (a_head(State.ACTIVE), running):
+        assert head.wake("ann", STAMP) == Change(session=head)
+
+
+def test_waking_is_refused_while_somebody_else_holds_the_session() -> None:
+    for holder in ("bob", None):
+        with pytest.raises(HeldByAnother):
+            a_held_head(at=NOON).wake(holder, STAMP)
+
+
+def test_waking_ends_the_hold_of_whoever_asks() -> None:
+    change = a_held_head(at=NOON).wake("ann", STAMP)
+    assert change.session.hold is None
+    assert [(entry.kind, entry.data) for entry in change.entries] == [(Kind.RELEASED, {"holder": "ann"})]
+
+
+# Asking hands over ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("who", [{"holder": "ann"}, {"holder": "bob", "token": "secret"}])
+def test_hold_is_handed_over_by_its_name_or_its_token(who: dict[str, str]) -> None:
+    change = a_held_head(at=NOON).handed_over(who["holder"], STAMP, token=who.get("token"))
+    assert change.session.hold is None
+    assert [entry.kind for entry in change.entries] == [Kind.RELEASED]
+
+
+def test_nobody_hands_over_the_hold_of_another() -> None:
+    with pytest.raises(HeldByAnother, match="queue=true"):
+        a_held_head(at=NOON).handed_over("bob", STAMP)
+    with pytest.raises(HoldLost):
+        a_held_head(at=NOON).handed_over("ann", STAMP, token="guessed")
+
+
+def test_hold_past_its_time_is_in_nobodys_way() -> None:
+    head = a_held_head(at=NOON)
+    assert head.handed_over("bob", a_stamp(NOON + HOLD_FOR)) == Change(session=head)
+
+
+def test_hold_of_a_live_turn_is_neither_handed_over_nor_in_the_way() -> None:
+    running = replace(a_head(State.ACTIVE), live_turn="s-1:t1", hold=Hold("launcher:l", after(600), "secret"))
+    for holder in ("launcher:l", "bob"):
+        assert running.handed_over(holder, STAMP) == Change(session=running)

@@ -319,29 +319,12 @@ def test_an_unknown_outcome_is_refused_with_those_there_are(outcome: object) -> 
 # What is shown ----------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("state", "pending", "status"),
-    [
-        (CREATED, 0, "created"),
-        (ACTIVE, 0, "idle"),
-        (ACTIVE, 1, "waiting"),
-        (SUSPENDED, 0, "suspended"),
-        (SUSPENDED, 2, "waiting"),
-        (State.COMPLETED, 0, "completed"),
-        (State.FAILED, 0, "failed"),
-        (State.ABANDONED, 0, "abandoned"),
-    ],
-)
-def test_the_status_is_what_people_want_to_know(state: State, pending: int, status: str) -> None:
-    assert a_head(state, pending_approvals=pending).status == status
-
-
 def test_a_session_has_the_fields_that_were_promised_in_that_order() -> None:
     promised = (
-        "session_id session_name task_id agent_name purpose project_dir owner state status phase resume_ready "
-        "interface parent_session_id parent_session_name root_session_id depth forked_from version last_entry "
-        "error_count last_error metadata created_at updated_at last_activity_at expires_at finalized_at "
-        "duration_seconds summary hold pending_approvals"
+        "session_id session_name task_id agent_name purpose project_dir owner state status waiting_for because "
+        "phase resume_ready interface parent_session_id parent_session_name root_session_id depth forked_from "
+        "version last_entry error_count last_error metadata created_at updated_at last_activity_at expires_at "
+        "finalized_at duration_seconds summary hold pending_approvals last_run"
     )
     assert tuple(promised.split()) == PUBLIC_FIELDS
 

@@ -11,12 +11,12 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from moorage.core import work
-from moorage.core.errors import MoorageError, RunSettled, SessionClosed, TurnLost
+from moorage.core.errors import HeldByAnother, HoldLost, MoorageError, RunSettled, SessionClosed, TurnLost
 from moorage.core.inbox import MAX_GIVEN
 from moorage.core.run import MAX_RESULT_BYTES, Join, Mode, RunState
 from moorage.core.session import HOLD_FOR, Change, State, View, Work
 from moorage.core.turn import LEASE, LOST_AFTER, MAX_ATTEMPTS, Retry, Turn, TurnState
-from moorage.core.work import TurnEnd, callbacks_of_deleted, cut, fate_with, fence
+from moorage.core.work import TurnEnd, callbacks_of_deleted, cut, fate_with
 from moorage.testing.builders import NOON, a_stamp
 from moorage.testing.work import LATE, TOO_LATE, a_child_run, a_claim, a_run
 from tests.core.cases import Case
@@ -45,20 +45,48 @@ def at_work(*names: str, retry: Retry = Retry.RESUME, started: bool = True) -> t
 
 
 @pytest.mark.parametrize(
-    ("state", "suspended_by", "is_woken"),
+    ("state", "suspended_by", "wakes", "is_woken"),
     [
-        (State.CREATED, None, True),
-        (State.ACTIVE, None, True),
-        (State.SUSPENDED, "agent", True),
-        (State.SUSPENDED, "person", False),
+        (State.CREATED, None, False, True),
+        (State.ACTIVE, None, False, True),
+        (State.SUSPENDED, "agent", False, True),
+        (State.SUSPENDED, "person", False, False),
+        (State.SUSPENDED, "agent", True, True),
+        (State.SUSPENDED, "person", True, True),
     ],
 )
-def test_input_queues_a_turn_unless_a_person_stands_in_the_way(
-    state: State, suspended_by: str | None, is_woken: bool
+def test_ask_queues_a_turn_unless_a_person_suspended_the_session_and_it_wakes_nothing(
+    state: State, suspended_by: str | None, wakes: bool, is_woken: bool
 ) -> None:
     case = Case(a_head(state, suspended_by=suspended_by))
-    case.ask()
+    case.ask(wakes=wakes)
     assert case.states() == (["queued"], ["queued"] if is_woken else [], ["waiting"])
+
+
+def test_ask_that_wakes_says_so_and_forgets_who_suspended_the_session() -> None:
+    case = Case(a_head(State.SUSPENDED, suspended_by="person"))
+    case.ask()
+    assert (case.head.state, case.head.suspended_by) == (State.ACTIVE, None)
+    assert [entry.kind for entry in case.entries] == ["resumed", "message"]
+
+
+def test_ask_waits_for_a_pending_approval_whose_answer_then_wakes_the_session() -> None:
+    case, turn = at_work()
+    case.ask_person()
+    case.finish(turn)
+    case.keep(case.head.suspend(a_stamp()))
+    case.ask("run-2")
+    assert (case.head.state, case.states()[1]) == (State.SUSPENDED, ["completed"])
+    case.answer()
+    assert (case.head.state, case.states()[1]) == (State.ACTIVE, ["completed", "queued"])
+
+
+def test_several_messages_ask_once() -> None:
+    case = Case()
+    case.ask(before=["one", "two"])
+    assert [entry.content for entry in case.entries] == ["one", "two", "go"]
+    assert case.runs["run-1"].asked_entry == case.entries[-1].number
+    assert case.states() == (["queued"], ["queued"], ["waiting"])
 
 
 def test_input_to_a_final_session_is_refused() -> None:
@@ -69,10 +97,34 @@ def test_input_to_a_final_session_is_refused() -> None:
 
 def test_a_session_that_somebody_drives_is_woken_when_they_stop() -> None:
     case = Case(a_head(State.ACTIVE).resume("ann", "secret", a_stamp()).session)
-    case.ask()
+    case.ask(queue=True)
     assert case.turns["s-1:t1"].not_before == NOON + HOLD_FOR
     case.after(case.head.release(a_stamp()))
     assert case.turns["s-1:t1"].not_before is None
+
+
+@pytest.mark.parametrize("who", [{"holder": "ann"}, {"token": "secret"}])
+def test_ask_by_the_holder_ends_its_hold_and_queues_a_turn(who: dict[str, str]) -> None:
+    case = Case(a_head(State.ACTIVE).resume("ann", "secret", a_stamp()).session)
+    case.ask(**who)
+    assert case.head.hold is None
+    assert case.turns["s-1:t1"].not_before is None
+    assert [entry.kind for entry in case.entries] == ["released", "message"]
+
+
+def test_ask_while_somebody_else_holds_the_session_is_refused_at_once() -> None:
+    case = Case(a_head(State.ACTIVE).resume("ann", "secret", a_stamp()).session)
+    with pytest.raises(HeldByAnother):
+        case.ask(holder="bob")
+    with pytest.raises(HoldLost):
+        case.ask(holder="ann", token="guessed")
+    assert case.states() == ([], [], [])
+
+
+def test_ask_while_a_turn_lives_waits_for_the_next_one() -> None:
+    case, _ = at_work()
+    case.ask("run-2", holder="bob")
+    assert case.states() == (["running", "queued"], ["running"], ["given", "waiting"])
 
 
 def test_a_session_that_no_launcher_has_to_do_with_is_never_woken() -> None:
@@ -119,11 +171,25 @@ def test_a_claim_that_comes_second_changes_nothing() -> None:
     assert work.claim(case.view(), a_claim(), a_stamp()) == Change(session=case.head)
 
 
-def test_the_token_of_a_turn_names_its_epoch() -> None:
+def test_token_of_a_turn_is_the_one_its_claim_brought() -> None:
+    case = asked()
+    claim = work.claim(case.view(), a_claim(token="brought"), a_stamp())
+    head, turn = claim.session, claim.turns[0]
+    assert head.token_of(turn) == "brought"
+    for other in (replace(turn, epoch=2), replace(turn, turn_id="s-1:t2")):
+        with pytest.raises(TurnLost):
+            head.token_of(other)
+    with pytest.raises(TurnLost):
+        case.head.token_of(turn)
+
+
+def test_renewing_keeps_the_token_of_a_turn_and_adopting_changes_it() -> None:
     case, turn = at_work()
-    assert fence(turn) == "s-1:t1#1"
-    assert case.head.hold is not None
-    assert case.head.hold.token == fence(turn)
+    before = case.head.token_of(turn)
+    renewed = work.renewed(case.view(), turn.turn_id, turn.epoch, a_stamp())
+    assert renewed.session.token_of(turn) == before
+    adopted = work.adopted(case.view(), turn.turn_id, turn.epoch, "launcher-2", a_stamp(), token="new")
+    assert adopted.session.token_of(adopted.turns[0]) == "new"
 
 
 # Fencing ----------------------------------------------------------------------------------------
@@ -131,7 +197,7 @@ def test_the_token_of_a_turn_names_its_epoch() -> None:
 REPORTS: dict[str, Callable[[View, str, int], Change]] = {
     "started": lambda view, turn, epoch: work.started(view, turn, epoch, a_stamp()),
     "renewed": lambda view, turn, epoch: work.renewed(view, turn, epoch, a_stamp()),
-    "adopted": lambda view, turn, epoch: work.adopted(view, turn, epoch, "launcher-2", a_stamp()),
+    "adopted": lambda view, turn, epoch: work.adopted(view, turn, epoch, "launcher-2", a_stamp(), token="new"),
     "released": lambda view, turn, epoch: work.released(view, turn, epoch, a_stamp()),
     "finished": lambda view, turn, epoch: work.finished(view, turn, epoch, TurnEnd(), a_stamp()),
 }

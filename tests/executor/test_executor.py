@@ -9,7 +9,7 @@ import pytest
 
 import moorage
 from moorage.client import Moorage
-from moorage.core.errors import AgentNotFound, HeldByAnother, InvalidField, SessionClosed
+from moorage.core.errors import AgentNotFound, HeldByAnother, InvalidField, SessionClosed, SessionRunning
 from moorage.executor import AgentExecutor, ExecutionEvent, Interaction
 from tests.doors.cli.agent_files import ASKING, FAILING, SLOW, define
 
@@ -176,21 +176,50 @@ async def test_a_run_that_fails_is_told_and_the_conversation_goes_on(moor: Moora
     assert not heard[0].is_last
 
 
-async def test_leaving_keeps_everything_and_coming_back_goes_on(moor: Moorage, home: Path) -> None:
+async def begun(moor: Moorage, session_id: str, turn: int = 1) -> None:
+    """Wait until a session's agent has begun so many turns."""
+    async with asyncio.timeout(PATIENCE):
+        async for event in moor.events(session_id):
+            turn -= event.type == "turn_started"
+            if not turn:
+                return
+
+
+async def test_suspending_gives_the_turn_back_and_coming_back_goes_on(moor: Moorage, home: Path, url: str) -> None:
     define(home, SLOW)
     executor = AgentExecutor(moor)
-    async with executor.execute_interactive("slow", "mine", "take your time", partial=True) as talk:
-        async with asyncio.timeout(PATIENCE):
-            async for event in moor.events("mine"):
-                if event.type == "turn_started":
-                    break
+    async with executor.execute_interactive("slow", "mine", "take your time") as talk:
+        await begun(moor, "mine")
+        if url.startswith("http"):  # its launcher is the server's
+            with pytest.raises(SessionRunning):
+                await talk.suspend("lunch")
+            await talk.stop()
+            return
         session = await talk.suspend("lunch", checkpoint={"step": 2})
     assert (session.state, (await moor.checkpoint("mine")).checkpoint) == ("suspended", {"step": 2})
     [run] = (await moor.runs(session="mine")).items
-    assert run.state == "stopped"
+    assert (run.state, (await moor.get("mine")).live_turn) == ("queued", None)
     async with executor.execute_interactive("slow", "mine") as talk:
-        assert told(await next_move(talk)) == [("waiting_for_input", "")]
-    assert (await moor.get("mine")).state == "active"
+        assert [each.run_id for each in talk.earlier] == [run.run_id]
+        await begun(moor, "mine", 2)
+        assert await talk.stop() == ["mine"]
+        assert [event.type for event in await next_move(talk)] == ["message", "failed", "waiting_for_input"]
+    assert (await moor.get_run(run.run_id)).state == "stopped"
+
+
+async def test_suspending_leaves_other_sessions_of_the_connection_at_work(tmp_path: Path, home: Path) -> None:
+    define(home, SLOW)
+    async with moorage.connect(f"sqlite:///{tmp_path / 'own.db'}") as moor:
+        executor = AgentExecutor(moor)
+        async with (
+            executor.execute_interactive("slow", "mine", "begin") as mine,
+            executor.execute_interactive("slow", "other", "begin") as other,
+        ):
+            await begun(moor, "mine")
+            await begun(moor, "other")
+            await mine.suspend()
+            assert (await moor.get("other")).status == "running"
+            await other.stop()
 
 
 @pytest.mark.parametrize(("outcome", "kind"), [("completed", "completed"), ("abandoned", "failed")])

@@ -19,7 +19,7 @@ import pytest
 from msgspec.structs import replace
 
 from moorage.agents.interface import Commands, Emit, Job
-from moorage.core.errors import HoldLost, RunSettled, StoreError, TurnLost
+from moorage.core.errors import RunSettled, StoreError, TurnLost
 from moorage.core.turn import Retry, Turn, TurnState
 from moorage.core.work import TurnEnd
 from moorage.ports import Claimed
@@ -271,7 +271,7 @@ async def test_a_late_question_is_refused(story: Story) -> None:
     for turn in (story.turn, again.turn):
         report = story.desk.request_approval("local", turn, "Apply?", key="k-1", waits=True)
         if turn is story.turn:
-            with pytest.raises(HoldLost):
+            with pytest.raises(TurnLost):
                 await report
         else:
             await report
@@ -286,9 +286,10 @@ async def test_work_is_asked_for_once(stage: Stage) -> None:
     more = await twice(
         stage, lambda: runs.ask(deps, stage.caller, session_id, "more", wish=Wish(idempotency_key="k-2"))
     )
-    sent = await twice(stage, lambda: runs.send(deps, stage.caller, session_id, "go on", client_key="k-3"))
+    said = {"content": "go on", "client_key": "k-3"}
+    sent = await twice(stage, lambda: runs.post(deps, stage.caller, session_id, said))
     assert [entry.text for entry in await stage.log(session_id, "message")] == ["hello", "more", "go on"]
-    await ends_well(stage, [asked.run.run_id, more.run.run_id, sent.run_id])
+    await ends_well(stage, [asked.run.run_id, more.run.run_id, sent.run.run_id])
 
 
 async def test_a_stop_is_told_once(stage: Stage) -> None:

@@ -46,7 +46,7 @@ from moorage.testing.builders import (
     whole_log,
 )
 from moorage.testing.faults import Worker
-from moorage.testing.work import a_child_run, finish, launch, start, taken
+from moorage.testing.work import a_child_run, finish, launch, number_tokens_anew, start, taken
 
 NEEDLE = "needle-in-the-hay"
 ONE, TWO = b"1" * 32, b"2" * 32
@@ -65,6 +65,7 @@ def on_disk(path: Path) -> bytes:
 
 async def fill(store: SqliteStore) -> None:
     """Say the needle at every place where something can be said."""
+    number_tokens_anew()
     await store.create(OWNER, a_session("s-1", purpose=f"purpose {NEEDLE}"))
     await store.append(OWNER, "s-1", said(f"text {NEEDLE}", key="key-1"), a_stamp())
     await store.append(OWNER, "s-1", said(f"rules {NEEDLE}", role="system"), a_stamp())
@@ -177,7 +178,7 @@ def test_every_text_column_that_is_not_sealed_is_known(filled: Path) -> None:
 PLAIN = {
     *(("sessions", name) for name in "owner id name task agent project_dir state phase interface".split()),
     *(("sessions", name) for name in "parent_id parent_name root_id forked_from metadata holder hold_token".split()),
-    *(("sessions", name) for name in "suspended_by phase_before live_turn".split()),
+    *(("sessions", name) for name in "suspended_by phase_before live_turn last_run".split()),
     *(("entries", name) for name in "kind role content by interface client_key".split()),
     ("context", "key"),
     *(("approvals", name) for name in "owner id state".split()),

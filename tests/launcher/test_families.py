@@ -6,6 +6,7 @@ import asyncio
 import json
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -625,7 +626,7 @@ async def test_another_request_with_the_same_key_is_refused(stage: Stage, what: 
     assert len((await runs.list_runs(stage.deps, stage.caller, RunQuery())).items) == 1
 
 
-async def put(stage: Stage, agent: str, prompt: str, session_id: str | None = None, **wish: str) -> Asked:
+async def put(stage: Stage, agent: str, prompt: str, session_id: str | None = None, **wish: Any) -> Asked:
     """Ask an agent, in a session of that id."""
     return await runs.start_run(
         stage.deps, stage.caller, agent, prompt, wish=runs.Wish(**wish), session=SessionRequest(session_id=session_id)
@@ -660,7 +661,13 @@ async def test_of_different_requests_that_race_with_one_key_one_is_taken(stage: 
 
 async def test_a_message_sent_again_with_other_words_is_refused(stage: Stage) -> None:
     await create_session(stage.deps, stage.caller, SessionRequest(session_id="s-1", agent="echo"))
-    sent = await runs.send(stage.deps, stage.caller, "s-1", "hello", client_key="k-1")
-    assert await runs.send(stage.deps, stage.caller, "s-1", "hello", client_key="k-1") == sent
+
+    async def send(text: str) -> Asked:
+        sent = await runs.post(stage.deps, stage.caller, "s-1", {"content": text, "client_key": "k-1"})
+        assert isinstance(sent, Asked)
+        return sent
+
+    sent = await send("hello")
+    assert (await send("hello")).run == sent.run
     with pytest.raises(KeyReused):
-        await runs.send(stage.deps, stage.caller, "s-1", "goodbye", client_key="k-1")
+        await send("goodbye")

@@ -43,7 +43,8 @@ def of_type(events: list[Event], *kinds: str) -> list[Event]:
 def test_words_stream_and_become_a_message(acp: Stage) -> None:
     events = acp.begin("echo tea for two").wait()
     assert "".join(event["text"] for event in of_type(events, "chunk")) == "tea for two "
-    assert of_type(events, "message") == [{"type": "message", "role": "assistant", "content": "tea for two "}]
+    [message] = of_type(events, "message")
+    assert (message["role"], message["content"]) == ("assistant", "tea for two ")
     assert of_type(events, "usage") == [{"type": "usage", "input_tokens": 4, "output_tokens": 3, "total_tokens": 7}]
     assert events[-1] == {"type": "result", "outcome": "completed", "text": "tea for two ", "said": True}
 
@@ -218,5 +219,6 @@ def test_another_version_of_the_protocol_is_not_spoken(turns: Turns) -> None:
 
 def test_a_program_that_speaks_something_else_is_told(turns: Turns) -> None:
     events = turns.begin(python("print('Welcome to my shell!')", kind="acp")).wait()
-    assert "Welcome to my shell!" in events[0]["note"]
+    assert (events[0]["type"], events[0]["text"], events[0]["line"]) == ("problem", "Welcome to my shell!", 1)
+    assert events[-1]["problems"] == 1
     assert events[-1]["reason"] == "agent_failed"

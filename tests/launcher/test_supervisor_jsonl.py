@@ -76,15 +76,21 @@ say(type="result", text="done")
 def test_everything_an_agent_can_say_arrives_in_order(turns: Turns) -> None:
     running = turns.begin(python(TALKER, protocol="jsonl"), prompt="tea", history=[{"role": "user", "content": "hi"}])
     assert running.wait() == [
-        {"type": "phase", "phase": "planning", "metadata": {"step": 1}},
+        {"type": "phase", "phase": "planning", "metadata": {"step": 1}, "line": 1},
         {"type": "chunk", "text": "You said "},
-        {"type": "message", "role": "assistant", "content": "You said tea"},
-        {"type": "metadata", "metadata": {"asked_by": "session-1"}},
-        {"type": "error", "error": "a small one"},
-        {"type": "checkpoint", "checkpoint": {"seen": 1}},
+        {"type": "message", "role": "assistant", "content": "You said tea", "line": 4},
+        {"type": "metadata", "metadata": {"asked_by": "session-1"}, "line": 5},
+        {"type": "error", "error": "a small one", "line": 6},
+        {"type": "checkpoint", "checkpoint": {"seen": 1}, "line": 7},
         {"type": "usage", "input_tokens": 3, "output_tokens": 4},
-        {"type": "note", "note": "an event of the unknown type weather", "data": {"type": "weather", "sky": "blue"}},
-        {"type": "result", "outcome": "completed", "text": "done", "said": False},
+        {
+            "type": "problem",
+            "field": "type",
+            "expected": "one of message, chunk, phase, metadata, error, checkpoint, usage, note, approval, result",
+            "text": '{"type": "weather", "sky": "blue"}',
+            "line": 9,
+        },
+        {"type": "result", "outcome": "completed", "text": "done", "said": False, "problems": 1},
     ]
 
 
@@ -108,6 +114,7 @@ def test_a_question_waits_for_its_answer_and_time_stands_still_meanwhile(turns: 
         "options": ["later"],
         "wait": True,
         "plan": {"rm": "all"},
+        "line": 1,
     }
     with pytest.raises(AssertionError):  # it stays for longer than it may work
         running.until(lambda event: event["type"] == "result", 2.5)
@@ -133,7 +140,7 @@ def test_an_agent_that_has_answered_and_does_not_leave_is_ended(turns: Turns) ->
 def test_an_agent_that_is_stopped_is_told_so_and_its_last_words_are_kept(turns: Turns) -> None:
     script = (
         'trap : TERM; read turn; echo \'{"type": "chunk", "text": "thinking"}\'; read stop || read stop; '
-        'echo "$stop" | grep -q stop && echo \'{"type": "result", "text": "as you wish"}\''
+        'case "$stop" in *stop*) echo \'{"type": "result", "text": "as you wish"}\';; esac'  # TERM would end a grep
     )
     running = turns.begin(shell(script, protocol="jsonl"))
     running.heard("thinking")
@@ -146,9 +153,10 @@ def test_a_line_of_fifty_megabytes_is_cut_and_told(turns: Turns) -> None:
     answer = json.dumps({"type": "result", "text": "still here"})
     flood = f"print('x' * 50_000_000)\nprint({answer!r})"
     running = turns.begin(python(flood, protocol="jsonl", max_output_bytes=100_000_000))
-    note, result = running.wait()
-    assert (result["text"], result["unclear_lines"]) == ("still here", 1)
-    assert note["note"].startswith(f"a line of 50,000,000 bytes, of which only the first {MAX_LINE:,} were read: xxx")
+    problem, result = running.wait()
+    assert (result["text"], result["problems"]) == ("still here", 1)
+    assert problem["expected"] == f"a line of at most {MAX_LINE:,} bytes; this one has 50,000,000"
+    assert problem["text"].startswith("xxx")
     assert Path(running.folder.path, "out.jsonl").stat().st_size < 10_000
 
 
@@ -236,15 +244,50 @@ def test_nothing_counts_after_the_result() -> None:
     ],
 )
 def test_what_makes_no_sense_is_told_and_counted_and_passed_over(said: object) -> None:
-    note, result = told(said, {"type": "result", "text": "fine"})
-    assert note["type"] == "note"
-    assert (result["outcome"], result["text"], result["unclear_lines"]) == ("completed", "fine", 1)
+    problem, result = told(said, {"type": "result", "text": "fine"})
+    assert (problem["type"], problem["line"]) == ("problem", 1)
+    assert (result["outcome"], result["text"], result["problems"]) == ("completed", "fine", 1)
+
+
+@pytest.mark.parametrize(
+    ("said", "field", "expected"),
+    [
+        (b"oh no", None, "a JSON object"),
+        ({"type": "mesage"}, "type", "one of message, "),
+        ({"type": "message", "content": "x", "role": "assistent"}, "role", "one of user, assistant, system, tool"),
+        (
+            {"type": "message", "content": [{"type": "text", "text": "a"}, {"type": "tool_result", "output": 1}]},
+            "content[1].call_id",
+            "a text, in a part of type tool_result",
+        ),
+        ({"type": "message", "content": ["a"]}, "content[0].type", "the type of a part: text, tool_call, tool_result"),
+        ({"type": "phase"}, "phase", "a text, in an event of type phase"),
+        ({"type": "usage", "input_tokens": "12"}, "input_tokens", "a number"),
+        ({"type": "result", "metadata": []}, "metadata", "a JSON object, in an event of type result"),
+    ],
+)
+def test_problem_names_line_field_and_what_was_expected(said: object, field: str | None, expected: str) -> None:
+    [problem, _] = told(b"", said, {"type": "result", "text": "fine"})
+    assert (problem["line"], problem["field"]) == (2, field)
+    assert problem["expected"].startswith(expected)
+
+
+def test_text_of_a_problem_is_the_beginning_of_its_line_without_nul() -> None:
+    [problem, _] = told(b"\0" + b"x" * 1000, {"type": "result", "text": "fine"})
+    assert problem["text"] == "\ufffd" + "x" * 199 + "…"
+
+
+def test_problems_of_a_stopped_agent_are_counted(turns: Turns) -> None:
+    running = turns.begin(shell("read turn; echo oh; echo no; exec sleep 600", protocol="jsonl"))
+    running.until(lambda event: event["type"] == "problem" and event["line"] == 2)
+    running.folder.send({"type": "stop"})
+    assert running.result()["problems"] == 2
 
 
 def test_a_flood_of_nonsense_is_counted_but_not_repeated() -> None:
     events = told(*[b"nonsense"] * 1000, {"type": "result", "text": "fine"})
     assert len(events) == 21
-    assert events[-1]["unclear_lines"] == 1000
+    assert events[-1]["problems"] == 1000
 
 
 def test_a_character_that_is_none_does_not_spoil_the_line(tmp_path: Path) -> None:

@@ -32,11 +32,11 @@ async def raw(postgres_url: str) -> AsyncIterator[asyncpg.Connection]:
 
 def test_url_says_how_the_store_is_used() -> None:
     options = read_url(
-        "postgres://ann:p%40ss@db:5433/app?schema=hf2&pool=3&pooler=transaction&sslmode=require&patience=2"
+        "postgres://ann:p%40ss@db:5433/app?schema=moor2&pool=3&pooler=transaction&sslmode=require&patience=2"
     )
 
     assert options.dsn == "postgresql://ann:p%40ss@db:5433/app?sslmode=require"
-    assert (options.schema, options.pool, options.pooler, options.patience) == ("hf2", 3, True, 2.0)
+    assert (options.schema, options.pool, options.pooler, options.patience) == ("moor2", 3, True, 2.0)
     assert options.shown == "postgresql://db:5433/app", "no password is ever shown"
 
 

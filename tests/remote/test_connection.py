@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import queue
 import socket
+import subprocess
+import sys
 import threading
 import time
 import warnings
@@ -121,27 +123,70 @@ async def test_reading_is_repeated(proxy: tuple[Proxy, Moorage]) -> None:
     assert between.lose == 0
 
 
-async def test_nobody_there_is_told_in_time_and_says_what_to_check() -> None:
+@pytest.fixture
+def nobody() -> str:
+    """An address at which nothing listens."""
     with socket.create_server(("127.0.0.1", 0)) as taken:
-        port = taken.getsockname()[1]
+        return f"http://127.0.0.1:{taken.getsockname()[1]}"
+
+
+async def test_first_connection_that_is_refused_fails_at_once_and_says_what_to_check(nobody: str) -> None:
     began = time.monotonic()
-    async with moorage.connect(f"http://127.0.0.1:{port}", deadline=0.5) as moor:
-        with pytest.raises(ServerUnreachable, match="moorage serve") as nobody:
-            await moor.create()
-    assert time.monotonic() - began < 30
-    assert not nobody.value.is_unsure
-    assert edge_of(nobody.value).exit_code == 5
+    async with moorage.connect(nobody) as moor:
+        for attempt in (moor.create(), anext(moor.events()), anext(moor.export("s-1"))):
+            with pytest.raises(ServerUnreachable, match=r"connection refused.*moorage serve") as refused:
+                await attempt
+    assert time.monotonic() - began < 10
+    assert not refused.value.is_unsure
+    assert edge_of(refused.value).exit_code == 5
 
 
-async def test_whoever_has_to_wait_is_told_once(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+async def test_localhost_with_several_addresses_fails_at_once_too(nobody: str) -> None:
+    async with moorage.connect(nobody.replace("127.0.0.1", "localhost")) as moor, asyncio.timeout(10):
+        with pytest.raises(ServerUnreachable, match="connection refused"):
+            await moor.list()
+
+
+async def test_inside_an_agent_a_server_that_restarts_is_waited_for(
+    nobody: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
+    monkeypatch.setenv("AGENT_RUN_ID", "r-1")
     monkeypatch.setattr("moorage.remote.transport.QUIET_FOR", 0.0)
-    async with moorage.connect("http://127.0.0.1:9", deadline=0.5) as moor:
+    async with moorage.connect(nobody, deadline=0.5) as moor:
         with pytest.raises(ServerUnreachable):
             await moor.list()
-    [told] = [record.getMessage() for record in caplog.records if record.name.startswith("moorage")]
-    assert told.startswith("no answer from http://127.0.0.1:9")
+    assert "trying for another" in caplog.text
+
+
+HANGING = """
+import socket, sys, time
+socket.getaddrinfo = lambda *_, **__: time.sleep(60)
+from moorage.doors.cli.app import run
+sys.exit(run(["list", "--url", "http://sessions.example:8765"]))
+"""
+
+
+def test_name_that_does_not_resolve_fails_within_seconds() -> None:
+    began = time.monotonic()
+    done = subprocess.run([sys.executable, "-c", HANGING], capture_output=True, text=True, timeout=50)
+    assert (done.returncode, time.monotonic() - began < 15) == (5, True)
+    assert "the name sessions.example does not resolve" in done.stderr
+
+
+async def test_server_that_went_away_is_waited_for_and_the_caller_is_told_once(
+    loop: Loop, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("moorage.remote.transport.QUIET_FOR", 0.0)
+    door = loop.run(a_door(f"sqlite:///{tmp_path / 'kept.db'}"))
+    server = await asyncio.to_thread(Server, door, loop)
+    async with moorage.connect(server.url, deadline=0.5) as moor:
+        await moor.list()
+        await asyncio.to_thread(server.stop)
+        with pytest.raises(ServerUnreachable):
+            await moor.list()
+    loop.run(door.deps.store.close())
+    [told] = [record.getMessage() for record in caplog.records if record.name.startswith("moorage.remote")]
+    assert told.startswith(f"no answer from {server.url}")
 
 
 async def test_whoever_else_answers_is_no_server_of_ours() -> None:
@@ -348,7 +393,7 @@ async def test_who_asks_travels_too(address: str) -> None:
         session = await moor.create(session_id="s-1", parent=None)
         assert session.interface == "cli"
         assert [entry.by for entry in await moor.log("s-1")] == ["josé"]
-        assert (await moor.resume("s-1")).hold.holder == "somebody"
+        assert (await moor.resume("s-1")).hold.holder == "local:somebody"
 
 
 @pytest.mark.parametrize(

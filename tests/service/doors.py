@@ -32,6 +32,10 @@ class Place:
         """Whether it is a file that can be looked into."""
         return self.url.startswith("sqlite")
 
+    def holder(self, name: str) -> str:
+        """How somebody who calls themselves that is named as a holder: a server puts its own identity before it."""
+        return f"local:{name}" if self.is_remote else name
+
     @property
     def is_remote(self) -> bool:
         """Whether a server is between."""
@@ -61,6 +65,10 @@ class Timed:
 
     interface = "test"
 
+    def holder(self, name: str) -> str:
+        """How somebody who calls themselves that is named as a holder."""
+        return name
+
     def __init__(self, store: Store, settings: Settings, connections: ExitStack) -> None:
         self.store, self.settings, self._connections = store, settings, connections
         self.clock = FakeClock()
@@ -85,6 +93,10 @@ class ServedTimed(Timed):
     """The same behind a server, whose clock is the test's; `store` is the file itself, `deps` are the server's."""
 
     interface = "python"
+
+    def holder(self, name: str) -> str:
+        """The same behind a server, which puts its own identity before it."""
+        return f"local:{name}"
 
     def __init__(self, path: Path, doors: Doors, settings: Settings, clock: FakeClock, connections: ExitStack) -> None:
         self._path, self._doors, self.settings, self._connections = path, doors, settings, connections

@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pytest
 
 from moorage import sync
-from moorage.core.errors import HeldByAnother, HoldLost, InvalidField
+from moorage.core.errors import AgentNotFound, HeldByAnother, HoldLost, InvalidField
 from moorage.core.render import to_json
 from moorage.testing.faults import race
 from tests.service.doors import Place, Timed
@@ -26,7 +26,7 @@ def test_the_packet_has_all_that_is_needed_to_go_on(timed: Timed) -> None:
     assert packet.checkpoint == {"step": 3}
     assert packet.context == {"colour": "blue", "size": 3}
     assert [entry.content for entry in packet.messages] == ["one", "two"]
-    assert packet.hold.holder == "ann"
+    assert packet.hold.holder == timed.holder("ann")
     assert (packet.hold.until - at).total_seconds() == 600
     assert packet.hold.token
     assert packet.session.version == moor.get(session.id).version
@@ -60,7 +60,7 @@ def test_the_token_is_shown_to_its_holder_alone(place: Place) -> None:
     assert all(str(packet.hold.token) not in str(to_json(each)) for each in shown)
     assert all(str(packet.hold.token) not in line for line in moor.export(session.id))
     assert all(str(packet.hold.token) not in str(event) for event in moor.events(follow=False))
-    assert {each.hold.holder for each in shown if each.hold} == {"ann"}
+    assert {each.hold.holder for each in shown if each.hold} == {place.holder("ann")}
 
 
 def test_another_is_told_who_holds_it_and_until_when(timed: Timed) -> None:
@@ -68,19 +68,23 @@ def test_another_is_told_who_holds_it_and_until_when(timed: Timed) -> None:
     timed.moor.resume(session.id)
     with pytest.raises(HeldByAnother) as refused:
         timed.connect(holder="bob").resume(session.id)
-    assert refused.value.facts == {"session_id": session.id, "holder": "ann", "until": "2026-03-01T12:10:00Z"}
+    holder = timed.holder("ann")
+    assert refused.value.facts == {"session_id": session.id, "holder": holder, "until": "2026-03-01T12:10:00Z"}
     verdict = timed.connect(holder="bob").should_resume(session.id)
-    assert verdict.criteria["held_by"].value == "ann"
+    assert verdict.criteria["held_by"].value == holder
 
 
-def test_the_same_holder_asking_again_gets_the_same_token(timed: Timed) -> None:
+def test_same_holder_resuming_again_gets_a_new_token_and_the_old_one_is_refused(timed: Timed) -> None:
     session = timed.moor.create("echo-agent")
     first = timed.moor.resume(session.id)
     timed.forward(minutes=9)
     again = timed.connect(holder="ann").resume(session.id)
-    assert again.hold.token == first.hold.token
+    assert again.hold.token != first.hold.token
     assert (again.hold.until - first.hold.until).total_seconds() == 540
     assert len(timed.moor.log(session.id, kinds=["resumed"])) == 1
+    with pytest.raises(HoldLost):
+        timed.moor.append(session.id, "too late", token=str(first.hold.token))
+    timed.moor.append(session.id, "in time", token=str(again.hold.token))
 
 
 WRITES: dict[str, Callable[[sync.Moorage, str, str | None], object]] = {
@@ -124,7 +128,7 @@ def test_a_wrong_token_is_refused_and_changes_nothing(place: Place, write: str) 
     assert (list(moor.export(session.id)), moor.get(session.id)) == before
 
 
-@pytest.mark.parametrize("write", WRITES)
+@pytest.mark.parametrize("write", [name for name in WRITES if name != "send"])
 def test_plain_writes_by_others_land(place: Place, write: str) -> None:
     ann, bob = place.connect(holder="ann"), place.connect(holder="bob")
     session = ann.create("echo-agent")
@@ -147,7 +151,7 @@ def test_suspending_and_releasing_end_the_hold(place: Place, end: str) -> None:
     assert ann.get(session.id).hold is None
     with pytest.raises(HoldLost):
         ann.append(session.id, "too late", token=token)
-    assert bob.resume(session.id).hold.holder == "bob"
+    assert bob.resume(session.id).hold.holder == place.holder("bob")
 
 
 def test_finalizing_ends_the_hold(place: Place) -> None:
@@ -162,7 +166,7 @@ def test_time_ends_the_hold_and_its_token_is_worth_nothing_once_another_has_it(t
     session = timed.moor.create("echo-agent")
     token = str(timed.moor.resume(session.id).hold.token)
     timed.forward(minutes=10)
-    assert bob.resume(session.id).hold.holder == "bob"
+    assert bob.resume(session.id).hold.holder == timed.holder("bob")
     for write in (*WRITES.values(), *ENDS.values()):
         with pytest.raises(HoldLost):
             write(timed.moor, session.id, token)
@@ -173,7 +177,7 @@ def test_a_hold_may_be_released_by_a_person_without_its_token(place: Place) -> N
     session = ann.create("echo-agent")
     ann.resume(session.id)
     bob.release(session.id)
-    assert bob.resume(session.id).hold.holder == "bob"
+    assert bob.resume(session.id).hold.holder == place.holder("bob")
 
 
 def test_holders_of_one_connection_may_be_told_apart(place: Place) -> None:
@@ -192,6 +196,101 @@ def test_two_connections_are_two_holders(place: Place) -> None:
     one.resume(session.id)
     with pytest.raises(HeldByAnother):
         other.resume(session.id)
+
+
+# Without a hold ---------------------------------------------------------------------------------
+
+
+def test_resuming_without_a_hold_wakes_the_session_and_holds_nothing(place: Place) -> None:
+    ann, bob = place.connect(holder="ann"), place.connect(holder="bob")
+    session = ann.create("echo-agent")
+    ann.suspend(session.id, checkpoint={"step": 3})
+    packet = ann.resume(session.id, hold=False)
+    assert (packet.hold, packet.session.state, packet.session.hold) == (None, "active", None)
+    assert packet.checkpoint == {"step": 3}
+    version = packet.session.version
+    assert bob.resume(session.id, hold=False).session.version == version, "an active one is left as it is"
+
+
+def test_resuming_without_a_hold_is_refused_while_somebody_else_holds_the_session(place: Place) -> None:
+    ann, bob = place.connect(holder="ann"), place.connect(holder="bob")
+    session = ann.create("echo-agent")
+    ann.resume(session.id)
+    with pytest.raises(HeldByAnother):
+        bob.resume(session.id, hold=False)
+    assert ann.resume(session.id, hold=False).session.hold is None, "one's own hold ends"
+    assert bob.resume(session.id).hold is not None
+
+
+# Asking -----------------------------------------------------------------------------------------
+
+
+def test_asking_by_the_holder_ends_its_hold(place: Place) -> None:
+    moor = place.connect(holder="ann")
+    session = moor.create("echo-agent")
+    moor.resume(session.id)
+    reply = moor.send(session.id, "go on")
+    assert reply.run_id is not None
+    assert [entry.kind for entry in moor.log(session.id, after=reply.message.number - 2)] == ["released", "message"]
+    assert moor.get(session.id).hold is None
+
+
+def test_message_with_the_token_and_no_word_about_a_run_is_only_kept(place: Place) -> None:
+    moor = place.connect(holder="ann")
+    session = moor.create("echo-agent")
+    token = str(moor.resume(session.id).hold.token)
+    assert moor.send(session.id, "noted", token=token).run_id is None
+    assert moor.get(session.id).hold is not None
+    assert moor.send(session.id, "go on", token=token, run=True).run_id is not None
+    assert moor.get(session.id).hold is None
+
+
+def test_asking_while_somebody_else_holds_the_session_is_refused_or_waits(place: Place) -> None:
+    ann, bob = place.connect(holder="ann"), place.connect(holder="bob")
+    session = ann.create("echo-agent")
+    ann.resume(session.id)
+    before = ann.get(session.id).last_entry
+    with pytest.raises(HeldByAnother) as refused:
+        bob.send(session.id, "go on")
+    assert refused.value.facts["holder"] == place.holder("ann")
+    assert "queue=true" in refused.value.message
+    assert ann.get(session.id).last_entry == before
+    assert bob.send(session.id, "go on", queue=True).run_id is not None
+    assert ann.get(session.id).hold is not None
+
+
+def test_asking_resumes_what_a_person_suspended_unless_told_not_to(place: Place) -> None:
+    moor = place.connect()
+    session = moor.create("echo-agent")
+    moor.suspend(session.id)
+    assert moor.send(session.id, "later", wake=False).run_id is not None
+    assert moor.get(session.id).state == "suspended"
+    moor.append(session.id, "a plain append starts nothing")
+    assert moor.get(session.id).state == "suspended"
+    moor.send(session.id, "now")
+    assert moor.get(session.id).state == "active"
+
+
+def test_asking_from_within_an_agent_does_not_wake_what_a_person_suspended(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    moor = place.connect()
+    asker, session = moor.create("echo-agent"), moor.create("echo-agent")
+    moor.suspend(session.id)
+    monkeypatch.setenv("AGENT_SESSION_ID", asker.id)
+    assert moor.send(session.id, "go on").run_id is not None
+    assert moor.get(session.id).state == "suspended"
+
+
+def test_message_to_an_agent_that_cannot_be_started_is_kept_or_refused(place: Place) -> None:
+    moor = place.connect()
+    session = moor.create("ecko-agent")
+    assert moor.send(session.id, "for later").run_id is None
+    before = moor.get(session.id).last_entry
+    with pytest.raises(AgentNotFound, match="did you mean echo-agent") as unknown:
+        moor.send(session.id, "go on", run=True)
+    assert unknown.value.facts["nearest"] == ["echo-agent"]
+    assert moor.get(session.id).last_entry == before
 
 
 # Races ------------------------------------------------------------------------------------------
@@ -312,7 +411,7 @@ def test_a_holder_that_asks_again_is_at_it_still_and_nothing_is_repaired(place: 
     session = moor.create("echo-agent")
     token = str(moor.resume(session.id).hold.token)
     moor.append(session.id, a_call("c-1"), token=token)
-    moor.resume(session.id)
+    token = str(moor.resume(session.id).hold.token)
     moor.append(session.id, a_result("c-1"), token=token)
     assert repairs(moor, session.id) == []
 

@@ -72,8 +72,8 @@ def test_what_does_not_count_is_refused_in_the_same_words(timed: Timed) -> None:
         good[1][:-1] + ("0" if good[1][-1] != "0" else "1"),
         f"moor_{good[0].key_id}_{expired[1].rpartition('_')[2]}",
         "moor_000000000000_" + "0" * 64,
-        "", "moor", "moor__", "moor_a_", "moor__b", good[1] + "0", "x" + good[1], "Bearer " + good[1], "é" * 9, "h" * 10**6,
-        None, 7, b"moor_a_b",
+        "", "moor", "moor__", "moor_a_", "moor__b", good[1] + "0", "x" + good[1], "Bearer " + good[1], "é" * 9,
+        "h" * 10**6, None, 7, b"moor_a_b",
     ]  # fmt: skip
 
     told = set()

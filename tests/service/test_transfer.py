@@ -278,6 +278,17 @@ def test_a_session_no_rule_would_have_made_is_refused(timed: Timed, field: str, 
     assert there.list().items == []
 
 
+def test_import_redacts_secrets_and_places_a_root_as_one(timed: Timed) -> None:
+    moor, there = timed.moor, another_place(timed)
+    lines = list(moor.export(a_full_session(moor)))
+    head = json.loads(lines[1])
+    head["session"] |= {"metadata": {"password": "hunter2", "kept": 1}, "depth": 999, "root_session_id": "elsewhere"}
+    there.import_([lines[0], json.dumps(head), *lines[2:]])
+    came = there.get(head["session"]["session_id"])
+    assert came.metadata == {"password": "[redacted]", "kept": 1}
+    assert (came.depth, came.root_session_id) == (0, came.session_id)
+
+
 serial = count()
 json_values = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8),

@@ -11,12 +11,14 @@ from msgspec.structs import replace
 from moorage import config
 from moorage.core.bundle import Bundle
 from moorage.core.entry import Kind
+from moorage.core.errors import SessionRunning
+from moorage.core.session import BY_PERSON
 from moorage.core.turn import Retry
 from moorage.core.work import TurnEnd
 from moorage.service import runs
 from moorage.service.conversation import append_messages, read_log
 from moorage.service.deps import Caller, Deps
-from moorage.service.turns import Given, TurnDesk
+from moorage.service.turns import Given, TurnDesk, suspend_with_turn
 from moorage.stores.memory.store import MemoryStore
 
 ME = Caller()
@@ -99,3 +101,13 @@ async def test_a_run_is_told_as_it_is_kept(deps: Deps) -> None:
     assert asked.run == await runs.get_run(deps, ME, asked.run.run_id)
     again = await runs.ask(deps, ME, asked.session.session_id, "second")
     assert again.run == await runs.get_run(deps, ME, again.run.run_id)
+
+
+async def test_turn_of_another_launcher_is_not_suspended(deps: Deps) -> None:
+    asked = await runs.start_run(deps, ME, "echo-agent", "first")
+    session_id = asked.session.session_id
+    assert await TurnDesk(deps).claim("launcher-1", ("local",), {"echo-agent": Retry.RESUME})
+    with pytest.raises(SessionRunning):
+        await suspend_with_turn(deps, ME, session_id, "launcher-2")
+    suspended = await suspend_with_turn(deps, ME, session_id, "launcher-1", reason="lunch")
+    assert (suspended.state, suspended.suspended_by) == ("suspended", BY_PERSON)

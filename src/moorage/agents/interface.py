@@ -15,8 +15,9 @@ Events are JSON objects, in order; each has a `type`::
     usage       input_tokens?, output_tokens?, total_tokens?
                                                    what it cost since the last of these; kept with the turn's end
     note        note, data?                        for whoever watches: nothing that belongs in the log
-    result      outcome, text, said, error?, reason?, metadata?
-                                                   exactly one, the last of all
+    problem     expected, field?, line?, text?     a line of its own that does not validate
+    result      outcome, text, said, error?, reason?, metadata?, problems?, cut_off?
+                                                   exactly one, the last of all; `cut_off` if it died without a report
 
 `result.text` is the answer. With `said` it stands in the log already, as the last messages of this
 turn; without it is the launcher's to keep (what an agent that was stopped had said so far, or an

@@ -53,10 +53,7 @@ class OpenAi:
     async def _ask(self, job: Job, answer: Answer, emit: Emit) -> None:
         import asyncio
 
-        try:
-            import httpx2
-        except ImportError:
-            raise Trouble("agents of kind openai need one more package: pip install httpx2") from None
+        import httpx2
 
         timeout = httpx2.Timeout(job.limits.idle_timeout or READ_TIMEOUT, connect=CONNECT_TIMEOUT)
         async with httpx2.AsyncClient(timeout=timeout) as client:

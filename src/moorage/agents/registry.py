@@ -14,8 +14,9 @@ from moorage.core.errors import AgentExists, AgentNotFound, Conflict, InvalidDef
 
 SUFFIX = ".toml"
 HEADINGS = tuple(role.value for role in AgentRole)
-MAX_BYTES = 1024 * 1024
+MAX_BYTES = 256 * 1024
 MAX_ATTEMPTS = 200  # to read on to the end of a value
+MAX_NESTING = 32  # levels of a value, parts of a key
 
 
 class DefinitionFiles(Protocol):
@@ -180,6 +181,7 @@ def _tables(text: str, source: str) -> dict[str, Any]:
 
     if len(text) > MAX_BYTES:
         raise InvalidDefinition(source, None, f"it has more than {MAX_BYTES:,} characters")
+    _check_shape(text, source)
     try:
         return tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
@@ -187,6 +189,22 @@ def _tables(text: str, source: str) -> dict[str, Any]:
         line = place.split(",")[0]
         last = text.count("\n") + 1
         raise InvalidDefinition(source, int(line) if line.isdigit() else last, f"not valid TOML: {message}") from None
+
+
+def _check_shape(text: str, source: str) -> None:
+    """Refuse what tomllib takes minutes for, or has no stack for: keys of many parts, and values nested deeply."""
+    import re
+
+    strings = r"\"{3}.*?\"{3}|'{3}.*?'{3}|\"(?:\\.|[^\"\\\n])*\"|'[^'\n]*'|#[^\n]*"
+    bare = re.sub(strings, lambda found: "x" + "\n" * found[0].count("\n"), text, flags=re.DOTALL)
+    depth = 0
+    for number, line in enumerate(bare.split("\n"), 1):
+        for sign in re.findall(r"[\[{}\]]", line):
+            depth += 1 if sign in "[{" else -1
+            if depth > MAX_NESTING:
+                raise InvalidDefinition(source, number, f"nested more than {MAX_NESTING} levels deep")
+        if any(part.count(".") >= MAX_NESTING for part in re.split(r"[=,\[\]{}]", line)):
+            raise InvalidDefinition(source, number, f"a key has more than {MAX_NESTING} parts")
 
 
 def decoded(data: bytes, source: str) -> str:
@@ -208,10 +226,13 @@ def line_of(text: str, path: tuple[str, ...]) -> int:
     tomllib tells no positions. But a text up to some line is TOML, too, unless the line is in the middle of
     a value: the key is set on the first line that adds it.
     """
-    lines = text.splitlines()
+    lines, tries = text.splitlines(), 0
     for number, line in enumerate(lines, 1):
-        if path and _may_set(line, path[-1]) and _adds(lines, number, path):
-            return number
+        if path and _may_set(line, path[-1]):
+            if _adds(lines, number, path):
+                return number
+            if (tries := tries + 1) >= MAX_ATTEMPTS:  # each reads the text anew
+                break
     return line_of(text, path[:-1]) if len(path) > 1 else 1
 
 

@@ -17,7 +17,7 @@ from weakref import WeakKeyDictionary
 
 from moorage.agents.interface import Secret
 from moorage.agents.trust import SCHEME, credentials
-from moorage.core.errors import Unsupported
+from moorage.core.extras import provided_by
 
 CONNECT_WITHIN = 0.5  # seconds; then the next endpoint is tried
 CONNECT_AT_LAST = 3.0  # where there is no other: a busy machine may take its time
@@ -237,11 +237,9 @@ def _channel(place: str, credentials: Any) -> Any:
 
 def load_grpc() -> Any:
     """The gRPC library. Raises Unsupported if it is not installed."""
-    try:
+    with provided_by("grpc", "gRPC"):
         import grpc
         import grpc.aio
-    except ImportError:
-        raise Unsupported("gRPC is not installed; run: pip install 'moorage[grpc]'", extra="grpc") from None
     return grpc
 
 

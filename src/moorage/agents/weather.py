@@ -65,9 +65,11 @@ def _weather(parameters: dict[str, Any], today: date) -> dict[str, Any]:
 
 def _forecast(parameters: dict[str, Any], today: date) -> dict[str, Any]:
     place, days = _place(parameters), _days(parameters.get("days", 3))
+    found = [_day(place, today + timedelta(days=number)) for number in range(days)]
     return {
         "location": place,
-        "days": [_day(place, today + timedelta(days=number)) for number in range(days)],
+        **{name: found[0][name] for name in ("temperature", "condition")},  # of today
+        "days": found,
         "source": SOURCE,
     }
 
@@ -96,10 +98,12 @@ def _day(place: str, day: date) -> dict[str, Any]:
     season = -cos(2 * pi * (day.timetuple().tm_yday - 15) / 365)  # coldest in the middle of January
     is_wet = chance % 100 < rain
     sky = SKIES[3 + chance // 100 % 2] if is_wet else SKIES[(0, 1, 2, 5)[chance // 100 % 4]]
+    celsius = round(mean + swing * season + (chance >> 8) % 60 / 10 - 3, 1)
     return {
         "location": place,
         "date": day.isoformat(),
-        "temperature_c": round(mean + swing * season + (chance >> 8) % 60 / 10 - 3, 1),
+        "temperature": celsius,
+        "temperature_c": celsius,
         "condition": sky,
         "humidity": 40 + rain // 2 + (chance >> 16) % 20,
     }

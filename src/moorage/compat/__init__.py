@@ -1,0 +1,35 @@
+"""Earlier names for what Moorage does, each a thin face of it.
+
+    AgentSessionManager     sessions of one connection: create, get, list, suspend, resume, complete
+    AgentPluginExecutor     `moorage.executor.AgentExecutor`
+    get_child_sessions      the children of a session, as dictionaries
+    count_child_sessions    how many there are
+
+They are loaded when they are used: hooks start from this package, and have no time for the rest.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from moorage.compat.children import count_child_sessions, get_child_sessions
+    from moorage.compat.session_manager import AgentSessionManager
+    from moorage.executor import AgentExecutor as AgentPluginExecutor
+
+__all__ = ["AgentPluginExecutor", "AgentSessionManager", "count_child_sessions", "get_child_sessions"]
+
+_PLACES = {
+    "AgentPluginExecutor": ("moorage.executor", "AgentExecutor"),
+    "AgentSessionManager": ("moorage.compat.session_manager", "AgentSessionManager"),
+    "count_child_sessions": ("moorage.compat.children", "count_child_sessions"),
+    "get_child_sessions": ("moorage.compat.children", "get_child_sessions"),
+}
+
+
+def __getattr__(name: str) -> object:
+    if name not in _PLACES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    module, attribute = _PLACES[name]
+    return getattr(import_module(module), attribute)

@@ -7,7 +7,8 @@
     if should_resume(agent_id):
         plan = get_session(agent_id)["metadata"]["plan_file"]
 
-What is refused answers False, None or nothing, and the logger `moorage` says why.
+What is refused answers False, None or nothing, and the logger `moorage` says why in one line: on standard
+error, unless the application has set up its own logging.
 
 A session may be resumed in the phases `approval`, `investigating` and `planning`, with fewer
 than three errors, if its last activity is less than 30 minutes ago. A person takes longer
@@ -139,10 +140,8 @@ def connection(url: str | None = None) -> sync.Moorage:
 def _tell(error: Exception) -> None:
     import logging  # five milliseconds that those without a problem do not pay
 
-    logger = logging.getLogger("moorage")
-    if not logger.handlers:  # else an application without logging would see it on stderr
-        logger.addHandler(logging.NullHandler())
-    logger.warning("%s: %s", getattr(error, "code", "store_unavailable"), error)
+    why = " ".join(str(error).split())  # one line; without a handler of the application's it goes to standard error
+    logging.getLogger("moorage").warning("%s: %s", getattr(error, "code", "store_unavailable"), why)
 
 
 def _reason(error: Exception) -> str:
@@ -167,7 +166,6 @@ def _create_once(moor: sync.Moorage, agent_name: str | None, purpose: str | None
         agent_name,
         purpose=purpose,
         metadata=metadata,
-        task_id=_task_in(metadata),
         session_id=new_id(),
         project_dir=working_folder(),
     )
@@ -177,11 +175,6 @@ def _create_once(moor: sync.Moorage, agent_name: str | None, purpose: str | None
 def new_id() -> str:
     """The readable kind: agent-YYYYMMDD-HHMMSS-xxxxxxxx."""
     return dated_id(config.SystemClock().now(), os.urandom(4))
-
-
-def _task_in(metadata: object) -> str | None:
-    task = metadata.get("task_id") if isinstance(metadata, dict) else None
-    return task if isinstance(task, str) and task.strip() else None
 
 
 def update(moor: sync.Moorage, agent_id: object, phase: str | None, metadata: Json | None, error: str | None) -> bool:

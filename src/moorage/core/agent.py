@@ -22,6 +22,7 @@ from msgspec.structs import replace
 from moorage.core.codec import check_json, is_text
 from moorage.core.duration import duration, duration_text
 from moorage.core.errors import InvalidField
+from moorage.core.run import MAX_TURNS
 from moorage.core.turn import Retry
 
 TIMEOUT = timedelta(hours=1)
@@ -101,6 +102,7 @@ class AgentDefinition(Struct, frozen=True, kw_only=True):
     idle_timeout: timedelta | None = None  # many a program says nothing until it has the answer
     max_output_bytes: int = MAX_OUTPUT_BYTES
     max_concurrent: int | None = None  # per launcher
+    max_turns: int = MAX_TURNS  # of one run
     retry: Retry = Retry.RESUME
     env: dict[str, str] = field(default_factory=dict)
     mcp_servers: dict[str, Table] = field(default_factory=dict)
@@ -138,6 +140,7 @@ _EVERY_KIND = (
     "idle_timeout",
     "max_output_bytes",
     "max_concurrent",
+    "max_turns",
     "retry",
     "enabled",
 )
@@ -395,6 +398,7 @@ _CHECKS: dict[str, Any] = {
     "idle_timeout": _check_limit,
     "max_output_bytes": _check_count,
     "max_concurrent": _check_count,
+    "max_turns": _check_count,
     "retry": lambda key, value: Retry(_choice(key, value, tuple(Retry))),
     "env": _check_env,
     "mcp_servers": _check_servers,

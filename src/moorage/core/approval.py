@@ -4,7 +4,7 @@
 
     pending ──→ approved | rejected | answered      a person decided
             ──→ expired                             nobody did in time; that is not a refusal
-            ──→ withdrawn                           the session was closed, or its turn was lost
+            ──→ withdrawn                           the session was closed, or the runs that asked have settled
 
 An answer is single-use. Giving the same one again is harmless, another is refused.
 The plan's hash is kept, so that approval of one plan is never used for another.
@@ -60,6 +60,7 @@ class Approval(Struct, frozen=True, kw_only=True):
     note: str | None = None
     decided_at: datetime | None = None
     decided_by: str | None = None
+    run_ids: tuple[str, ...] = ()  # runs at work when a turn asked it; it is withdrawn when the last of them settles
 
     def is_due(self, at: datetime) -> bool:
         """Whether nobody answered in time."""
@@ -93,6 +94,14 @@ class Approval(Struct, frozen=True, kw_only=True):
             raise ApprovalClosed(self.approval_id, self.state.value)
         raise AlreadyDecided(self.approval_id, self.decision, self.decided_by)
 
+    def is_same_question(self, other: Approval) -> bool:
+        """Whether the other asks the same: the same words, options and plan."""
+        return (self.question, self.options, self.plan_hash) == (other.question, other.options, other.plan_hash)
+
+    def may_be_replayed(self, at: datetime) -> bool:
+        """Whether a person gave an answer that has not run out since."""
+        return self.decision is not None and (self.expires_at is None or at < self.expires_at)
+
     def expired(self, at: datetime) -> Approval:
         """The approval after its time ran out."""
         return replace(self, state=ApprovalState.EXPIRED, decided_at=at)
@@ -121,6 +130,11 @@ class Approval(Struct, frozen=True, kw_only=True):
             "note": self.note,
             "decided_by": self.decided_by,
         }
+
+    def answered(self) -> dict[str, Any]:
+        """What the agent is told at the beginning of its next turn: the question and its end."""
+        asked = {"question": self.question, "options": list(self.options), "plan_hash": self.plan_hash}
+        return {**self.settled(), **{name: value for name, value in asked.items() if value}}
 
 
 def hash_of_plan(plan: Any) -> str | None:

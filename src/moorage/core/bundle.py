@@ -37,7 +37,8 @@ class Bundle(Struct, frozen=True, kw_only=True):
 def as_restored(session: Session, owner: str) -> Session:
     """A session as it comes in. Its runs stayed where they were: here no launcher has to do with it."""
     hold = None if session.live_turn is not None else session.hold  # a turn's hold ends with the turn
-    return replace(session, owner=owner, hold=hold, launched=False, live_turn=None, turns=0, epoch=0)
+    without_work = {"launched": False, "live_turn": None, "turns": 0, "epoch": 0, "waits": False, "last_run": None}
+    return replace(session.as_kept(), owner=owner, hold=hold, **without_work)
 
 
 def check_bundle(bundle: Bundle) -> None:

@@ -32,9 +32,11 @@ class Kind(StrEnum):
     READINESS = "readiness"
     METADATA = "metadata"
     ERROR = "error"
+    PROBLEM = "problem"
     TURN_STARTED = "turn_started"
     TURN_ENDED = "turn_ended"
     RUN_SETTLED = "run_settled"
+    RUN_RETRIED = "run_retried"
     CALLBACK = "callback"
     SUSPENDED = "suspended"
     RESUMED = "resumed"
@@ -44,6 +46,7 @@ class Kind(StrEnum):
     APPROVAL_DECIDED = "approval_decided"
     APPROVAL_EXPIRED = "approval_expired"
     APPROVAL_WITHDRAWN = "approval_withdrawn"
+    APPROVAL_REPLAYED = "approval_replayed"
     FINALIZED = "finalized"
 
 

@@ -39,6 +39,8 @@
     │   ├── SessionRunning        a live turn stands in the way                       session_running
     │   ├── TurnLost              the turn is somebody else's by now, or over         turn_lost
     │   ├── RunSettled            the run is over                                     run_settled
+    │   ├── RunNotFailed          only a run that failed can be retried               run_not_failed
+    │   ├── RunStopped            a stopped run asks for something new                run_stopped
     │   ├── AsksAncestor          work asked of a session that waits for it           asks_ancestor
     │   ├── SummaryFailed         the agent asked for a summary gave none             summary_failed
     │   ├── VersionConflict       it changed since you looked                         version_conflict
@@ -66,6 +68,7 @@
         ├── StoreReadOnly         the folder or file cannot be written                store_read_only
         ├── StoreFull             no room on the disk                                 store_full
         ├── StoreCorrupt          the file is damaged or no database                  store_corrupt
+        ├── StoreReplaced         the file was removed or replaced while it was open  store_replaced
         ├── StoreTooNew           written by a newer Moorage                         store_too_new
         ├── EncryptionKeyMissing  sealed with a key that is not configured            encryption_key_missing
         ├── EncryptionKeyWrong    another key than the one of that id                 encryption_key_wrong
@@ -85,7 +88,7 @@ from typing import Any, ClassVar
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
     from datetime import datetime
 
 
@@ -430,11 +433,13 @@ class AgentNotFound(NotFound):
 
     code = "agent_not_found"
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, nearest: Sequence[str] = ()) -> None:
         shown = _plain(name)
+        meant = f"; did you mean {' or '.join(nearest)}?" if nearest else ";"
         super().__init__(
-            f"there is no agent {shown!r} that could be started; `moorage agents list` shows those there are",
+            f"there is no agent {shown!r} that could be started{meant} `moorage agents list` shows those there are",
             agent_name=shown,
+            nearest=list(nearest),
         )
 
 
@@ -477,7 +482,8 @@ class HeldByAnother(Conflict):
 
     def __init__(self, session_id: str, holder: str, until: datetime) -> None:
         super().__init__(
-            f"session {session_id} is held by {holder} until {utc_text(until)}; wait, or release it",
+            f"session {session_id} is held by {holder} until {utc_text(until)}; wait, release it, "
+            "or ask with queue=true to be answered when the hold ends",
             session_id=session_id,
             holder=holder,
             until=utc_text(until),
@@ -533,6 +539,30 @@ class RunSettled(Conflict):
 
     def __init__(self, run_id: str, state: str = "settled") -> None:
         super().__init__(f"run {run_id} is over ({state})", run_id=run_id, state=state)
+
+
+class RunNotFailed(Conflict):
+    """The run did not fail: there is nothing to retry."""
+
+    code = "run_not_failed"
+
+    def __init__(self, run_id: str, state: str) -> None:
+        why = f"run {run_id} is {state}; only a run that failed or expired can be retried. To ask anew, send a message"
+        super().__init__(why, run_id=run_id, state=state)
+
+
+class RunStopped(Conflict):
+    """A run that was stopped, or the turn that works on it, asks for something new."""
+
+    code = "run_stopped"
+
+    def __init__(self, run_id: str | None, session_id: str | None = None) -> None:
+        what = f"the turn of session {session_id}" if run_id is None else f"run {run_id}"
+        super().__init__(
+            f"{what} was stopped, so nothing new starts in its name; end the agent, or ask again as a person",
+            run_id=run_id,
+            session_id=session_id,
+        )
 
 
 class AsksAncestor(Conflict):
@@ -829,6 +859,19 @@ class StoreCorrupt(StoreError):
     def __init__(self, where: str, why: str) -> None:
         super().__init__(
             f"{where} is not a whole database ({why}); nothing was changed: run `moorage doctor --set-aside`",
+            store=where,
+        )
+
+
+class StoreReplaced(StoreError):
+    """The database file was removed or replaced while it was open."""
+
+    code = "store_replaced"
+
+    def __init__(self, where: str) -> None:
+        super().__init__(
+            f"{where} was removed or replaced while it was open, so nothing was written; put the file back, or restart "
+            "this process to use the new one",
             store=where,
         )
 

@@ -47,6 +47,7 @@ class FamilyLimits(Struct, frozen=True, kw_only=True):
 def born(new: NewSession, birth: Birth, stamp: Stamp, limits: FamilyLimits) -> Change:
     """A new session, under its parent if it has one."""
     parent = birth.parent
+    birth.asker.check_not_stopped()
     if parent is not None:
         parent.check_open()
         _check_may_have_child(parent, birth, new, limits)

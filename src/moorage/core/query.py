@@ -15,13 +15,14 @@ from msgspec import Struct
 from moorage.core.codec import canonical, check_json, is_text
 from moorage.core.errors import InvalidCursor, InvalidField, UnknownPhase
 from moorage.core.session import Phase, Session, State
+from moorage.core.status import Status
 
 T = TypeVar("T")
 
 MAX_LIMIT = 1000
 MAX_POSITION = 1 << 62  # no store counts further
 SORTS = ("-created", "created", "-updated", "updated")  # by birth, and by the newest entry
-STATUSES = ("created", "running", "waiting", "idle", "suspended", "completed", "failed", "abandoned")
+STATUSES = tuple(Status)
 
 
 _TEXTS = (

@@ -19,9 +19,12 @@ from msgspec import Struct
 
 from moorage.core.codec import canonical, is_text
 from moorage.core.errors import InvalidField
+from moorage.core.status import Because
 
 MAX_ASKED = 1000  # characters of what was asked that the run itself remembers; the log has all of it
 MAX_RESULT_BYTES = 256 * 1024
+MAX_TURNS = 1000  # of one run, unless its agent's definition says otherwise
+TOO_MANY_TURNS = "too_many_turns"
 
 
 class Mode(StrEnum):
@@ -50,6 +53,7 @@ class RunState(StrEnum):
     EXPIRED = "expired"
 
 
+RETRIABLE = frozenset({RunState.FAILED, RunState.EXPIRED})  # a stopped run was meant to end: ask anew
 SETTLED = frozenset({RunState.COMPLETED, RunState.FAILED, RunState.STOPPED, RunState.EXPIRED})
 # The transition table of runs; docs/lifecycle.md draws it and a test compares the two.
 RUN_MOVES: dict[RunState, frozenset[RunState]] = {
@@ -80,18 +84,34 @@ class Run(Struct, frozen=True, kw_only=True):
     result: str | None = None
     result_entry: int | None = None  # where the log has all of it
     error: str | None = None
-    reason: str | None = None  # a code: agent_failed, launcher_lost, timed_out, …
+    reason: str | None = None  # a code: agent_failed, launcher_lost, timed_out, too_many_turns, …
+    stop_requested: bool = False  # set by a stop while a turn is at work on it: it ends as stopped with that turn
     turns: int = 0
+    max_turns: int = MAX_TURNS
     failures: int = 0  # turns that failed in a row
+    problems: int = 0  # lines of its agent that did not validate
+    cut_off: bool = False  # whether its last turn got lost, or that turn's agent died without a report
     expires_at: datetime | None = None  # when waiting for a launcher ends
     started_at: datetime | None = None
     settled_at: datetime | None = None
     callback: str | None = None  # delivered, parent_deleted or parent_closed, once there was one to make
+    retry_of: str | None = None  # the run that this one repeats
+    because: Because | None = None  # why it is queued; made when it is read, and not stored
 
     @property
     def is_settled(self) -> bool:
         """Whether it is over."""
         return self.state in SETTLED
+
+    @property
+    def needs_a_person(self) -> bool:
+        """Whether it has not started and only a person can change that: waiting for it is no use."""
+        return self.because is not None and self.because.needs_a_person
+
+    @property
+    def is_awaited_by_a_parent(self) -> bool:
+        """Whether an agent waits for its end, however long that takes."""
+        return self.mode is Mode.SYNC and self.parent_session_id is not None
 
     @property
     def is_cut(self) -> bool:

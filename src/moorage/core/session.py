@@ -29,11 +29,15 @@ from moorage.core.errors import (
     IllegalMove,
     InvalidField,
     OutcomeConflict,
+    RunStopped,
     SessionClosed,
     SessionRunning,
     TooLarge,
+    TurnLost,
     UnknownPhase,
+    VersionConflict,
 )
+from moorage.core.status import Because, Child, LastRun, WaitingFor, status_of, waiting_for
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:  # only whoever starts agents needs them
@@ -160,9 +164,15 @@ class Session(Struct, frozen=True, gc=False):
     live_turn: str | None = None  # the turn a launcher has
     turns: int = 0  # how many turns were ever queued
     epoch: int = 0  # grows with every claim; a report with an older one is refused
+    waits: bool = False  # whether something waits in the inbox for a turn of it
+    last_run: LastRun | None = None
+    # Read with the head, and written elsewhere: stores fill them in and do not keep them.
+    awaited_approval: str | None = None  # the oldest pending one
+    awaited_child: Child | None = None  # the oldest that still has to call back
     # What belongs to one answer and is never stored.
     redacted: tuple[str, ...] = ()  # paths taken out by the request
     messages: list[Entry] | None = None  # the window, where it was asked for
+    because: Because | None = None  # why what was asked has not started; made when it is read
 
     @property
     def id(self) -> str:
@@ -186,14 +196,22 @@ class Session(Struct, frozen=True, gc=False):
 
     @property
     def status(self) -> str:
-        """What people want to know: running, waiting, idle, or the state."""
-        if self.state in FINAL_STATES or self.state is State.CREATED:
-            return self.state.value
-        if self.pending_approvals:
-            return "waiting"
-        if self.live_turn is not None:
-            return "running"
-        return "idle" if self.state is State.ACTIVE else self.state.value
+        """One word for people; `core.status` has its precedence."""
+        return status_of(self).value
+
+    @property
+    def waiting_for(self) -> WaitingFor | None:
+        """The approval or the child that it waits for."""
+        return waiting_for(self)
+
+    @property
+    def is_kept_asleep(self) -> bool:
+        """Whether a person suspended it: then what waits in its inbox does not wake it."""
+        return self.state is State.SUSPENDED and self.suspended_by == BY_PERSON
+
+    def as_kept(self) -> Session:
+        """The head alone: without what is written elsewhere or belongs to one answer."""
+        return replace(self, awaited_approval=None, awaited_child=None, redacted=(), messages=None, because=None)
 
     # Rules -------------------------------------------------------------------------------------
 
@@ -210,6 +228,11 @@ class Session(Struct, frozen=True, gc=False):
         if self.state in FINAL_STATES:
             raise SessionClosed(self.session_id, self.state.value)
 
+    def check_version(self, expected: int | None) -> None:
+        """Raise VersionConflict if the session is at another version than the one named."""
+        if expected is not None and self.version != expected:
+            raise VersionConflict(self.session_id, expected, self.version)
+
     def check_not_driven(self, token: str | None) -> None:
         """Raise SessionRunning if a launcher is at it, and it is not the launcher who asks."""
         if self.live_turn is not None and (self.hold is None or self.hold.token != token):
@@ -222,6 +245,12 @@ class Session(Struct, frozen=True, gc=False):
         if self.hold is None or self.hold.token != token:
             raise HoldLost(self.session_id)
         return replace(self, hold=replace(self.hold, until=at + HOLD_FOR))
+
+    def token_of(self, turn: Turn) -> str:
+        """The token with which a launcher writes to the session of its live turn. Raises TurnLost for another turn."""
+        if self.live_turn != turn.turn_id or self.epoch != turn.epoch or self.hold is None:
+            raise TurnLost(turn.turn_id, turn.epoch)
+        return str(self.hold.token)
 
     def append(self, messages: Iterable[Message], stamp: Stamp, *, token: str | None = None) -> Change:
         """Say something. Appending commutes, so the version stays."""
@@ -300,15 +329,47 @@ class Session(Struct, frozen=True, gc=False):
         return head.changed(stamp, [(Kind.CHECKPOINT, {"checkpoint": checkpoint})])
 
     def resume(self, holder: str, token: str, stamp: Stamp) -> Change:
-        """Give `holder` the session to drive. The same holder asking again keeps its hold."""
+        """Give `holder` the session to drive. The same holder asking again renews its hold under a new token."""
         self.check_open()
-        if self.hold is not None and self.is_held(stamp.at):
-            if self.hold.holder != holder:
-                raise HeldByAnother(self.session_id, self.hold.holder, self.hold.until)
-            return Change(session=replace(self, hold=replace(self.hold, until=stamp.at + HOLD_FOR)))
-        head = self if self.state is State.ACTIVE else self._moved(State.ACTIVE)
-        head = replace(head, suspended_by=None, hold=Hold(holder, stamp.at + HOLD_FOR, token))
+        hold = Hold(holder, stamp.at + HOLD_FOR, token)
+        if self.is_held(stamp.at):
+            self.check_holder(holder, stamp.at)
+            return Change(session=replace(self, hold=hold))
+        return replace(self, hold=hold).activated(stamp, holder)
+
+    def wake(self, holder: str | None, stamp: Stamp) -> Change:
+        """Let the session's agent go on: a suspended session becomes active; a hold of `holder` ends.
+
+        A running session is left as it is. Raises HeldByAnother.
+        """
+        self.check_open()
+        if self.live_turn is not None:
+            return Change(session=self)
+        change = self.handed_over(holder, stamp)
+        return change if self.state is State.ACTIVE else change.then(lambda head: head.activated(stamp))
+
+    def activated(self, stamp: Stamp, holder: str | None = None) -> Change:
+        """Resume the session, whoever suspended it."""
+        head = replace(self._moved(State.ACTIVE), suspended_by=None)
         return head.changed(stamp, [(Kind.RESUMED, {"holder": holder, "from": self.state.value})])
+
+    def handed_over(self, holder: str | None, stamp: Stamp, *, token: str | None = None) -> Change:
+        """End the hold of whoever asks, by its name or its token. Raises HeldByAnother, or HoldLost for a wrong token.
+
+        The hold of a live turn is nobody's to end, and in nobody's way: what is asked waits for the next turn.
+        """
+        if token is not None:
+            self.driven(token, stamp.at)
+        if self.live_turn is not None or self.hold is None or not self.hold.lives(stamp.at):
+            return Change(session=self)
+        if token is None:
+            self.check_holder(holder, stamp.at)
+        return replace(self, hold=None).changed(stamp, [(Kind.RELEASED, {"holder": self.hold.holder})])
+
+    def check_holder(self, holder: str | None, at: datetime) -> None:
+        """Raise HeldByAnother if a launcher or somebody other than `holder` drives the session."""
+        if self.hold is not None and self.is_held(at) and (self.live_turn is not None or self.hold.holder != holder):
+            raise HeldByAnother(self.session_id, self.hold.holder, self.hold.until)
 
     def release(self, stamp: Stamp, *, token: str | None = None) -> Change:
         """Give the hold up. Nothing to give up is harmless."""
@@ -344,6 +405,7 @@ class Session(Struct, frozen=True, gc=False):
             suspended_by=None,
             phase_before=None,
             pending_approvals=0,
+            awaited_approval=None,
             finalized_at=stamp.at,
             duration_seconds=round((stamp.at - self.created_at).total_seconds(), 3),
             summary=summary,
@@ -381,6 +443,7 @@ class Session(Struct, frozen=True, gc=False):
             suspended_by=self.suspended_by if stays else BY_APPROVAL,
             phase_before=self.phase_before if self.pending_approvals else self.phase,
             pending_approvals=self.pending_approvals + 1,
+            awaited_approval=self.awaited_approval or approval.approval_id,
             hold=self.hold if self.live_turn is not None else None,
         )
         happened: list[Happening] = []
@@ -392,7 +455,8 @@ class Session(Struct, frozen=True, gc=False):
     def settle(self, approval: Approval, stamp: Stamp) -> Change:
         """Record how an approval ended; the last one restores the phase and wakes the session."""
         left = self.pending_approvals - 1
-        head = replace(self, pending_approvals=left)
+        is_next = approval.approval_id == self.awaited_approval
+        head = replace(self, pending_approvals=left, awaited_approval=None if is_next else self.awaited_approval)
         happened: list[Happening] = [(_APPROVAL_ENTRY[approval.state], approval.settled())]
         if left == 0:
             if self.phase is Phase.APPROVAL and self.phase_before not in (None, Phase.APPROVAL):
@@ -462,6 +526,28 @@ class Work(Struct, frozen=True, kw_only=True):
     joined: dict[str, int] = {}  # by run: how many of those are to be delivered together
 
 
+class Asker(Struct, frozen=True):
+    """The run that asks for something new; without one, the session whose live turn does."""
+
+    run_id: str | None = None
+    session_id: str | None = None
+
+
+class AskerView(Struct, frozen=True):
+    """An asker as a store has it at the commit of its request."""
+
+    run: Run | None = None
+    turn: Turn | None = None  # the live one of its session
+
+    def check_not_stopped(self) -> None:
+        """Raise RunStopped if the run was stopped, or the turn told to stop."""
+        run, turn = self.run, self.turn
+        if run is not None and (run.stop_requested or run.state == "stopped"):
+            raise RunStopped(run.run_id, run.session_id)
+        if turn is not None and turn.stop_requested:
+            raise RunStopped(None, turn.session_id)
+
+
 class View(Struct, frozen=True):
     """What a store loads for a decision, all from one instant."""
 
@@ -471,7 +557,21 @@ class View(Struct, frozen=True):
     work: Work = Work()
     turn: Turn | None = None  # the one asked for, whatever became of it
     item: Item | None = None  # likewise
-    run: Run | None = None  # the one that a callback is for, if it is over
+    run: Run | None = None  # the one that a callback is for, if it is over; or the one asked for
+    dead_letters: tuple[Item, ...] = ()  # of the run asked for: its items that were set aside
+    asker: AskerView = AskerView()  # of a request for something new
+
+    @property
+    def at_work(self) -> tuple[str, ...]:
+        """Ids of the runs that the live turn serves, oldest first."""
+        if self.work.running is None:
+            return ()
+        served = {item.run_id for item in self.work.items if item.turn_id == self.work.running.turn_id}
+        return tuple(run.run_id for run in self.work.runs if run.run_id in served)
+
+    def ask(self, approval: Approval, stamp: Stamp, *, token: str | None = None) -> Change:
+        """Put a question to a person, for the runs that are at work."""
+        return self.session.ask(replace(approval, run_ids=self.at_work), stamp, token=token)
 
 
 class Callback(Struct, frozen=True, kw_only=True):
@@ -533,6 +633,7 @@ class Birth(Struct, frozen=True, kw_only=True):
 
     parent: Session | None = None
     open_descendants: int = 0  # of the parent's whole tree
+    asker: AskerView = AskerView()
 
 
 _APPROVAL_ENTRY = {
@@ -611,7 +712,8 @@ def _within(value: dict[str, Any], what: str, limit: int) -> dict[str, Any]:
 
 PUBLIC_FIELDS = (
     "session_id", "session_name", "task_id", "agent_name", "purpose", "project_dir", "owner", "state", "status",
-    "phase", "resume_ready", "interface", "parent_session_id", "parent_session_name", "root_session_id", "depth",
-    "forked_from", "version", "last_entry", "error_count", "last_error", "metadata", "created_at", "updated_at",
-    "last_activity_at", "expires_at", "finalized_at", "duration_seconds", "summary", "hold", "pending_approvals",
+    "waiting_for", "because", "phase", "resume_ready", "interface", "parent_session_id", "parent_session_name",
+    "root_session_id", "depth", "forked_from", "version", "last_entry", "error_count", "last_error", "metadata",
+    "created_at", "updated_at", "last_activity_at", "expires_at", "finalized_at", "duration_seconds", "summary",
+    "hold", "pending_approvals", "last_run",
 )  # fmt: skip

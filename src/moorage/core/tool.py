@@ -8,6 +8,8 @@ from typing import Any
 
 from msgspec import Struct
 
+NUMBERS = ("integer", "number")  # as JSON schemas call them
+
 
 class Refused(Exception):
     """A call that makes no sense to the tool; the text says why."""
@@ -21,12 +23,39 @@ class Tool(Struct, frozen=True, kw_only=True):
     operations: dict[str, ToolOperation]  # none, if only the tool itself knows them
     endpoints: tuple[str, ...] = ()  # of one that lives elsewhere
 
+    def fitting(self, given: Mapping[str, Any]) -> str:
+        """Return the first operation that takes all that is given and needs no more, else the first of all."""
+        return next(
+            (name for name, each in self.operations.items() if each.takes(given)), next(iter(self.operations), "")
+        )
+
+    def read(self, operation: str, given: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the parameters with numbers where the operation wants some and they came as texts."""
+        known = self.operations.get(operation)
+        properties = {} if known is None else known.parameters.get("properties", {})
+        return {name: _number(value, properties.get(name)) for name, value in given.items()}
+
 
 class ToolOperation(Struct, frozen=True, kw_only=True):
     """One thing a tool does; `parameters` is a JSON schema."""
 
     description: str
     parameters: dict[str, Any]
+
+    def takes(self, given: Mapping[str, Any]) -> bool:
+        """Whether it knows all that is given, and is given all that it needs."""
+        needed = set(self.parameters.get("required", ()))
+        return given.keys() <= self.parameters.get("properties", {}).keys() and needed <= given.keys()
+
+
+def _number(value: Any, schema: Any) -> Any:
+    kind = schema.get("type") if isinstance(schema, Mapping) else None
+    if not isinstance(value, str) or kind not in NUMBERS:
+        return value
+    try:
+        return int(value) if kind == "integer" else float(value)
+    except ValueError:
+        return value  # the tool refuses it in its own words
 
 
 class ToolAnswer(Struct, frozen=True, kw_only=True):

@@ -63,6 +63,7 @@ class Turn(Struct, frozen=True, kw_only=True):
     epoch: int = 0
     attempt: int = 1  # one more than turns that got lost or failed right before it
     cut_off: bool = False  # whether the one before got lost in the middle of its work
+    heard: dict[str, str] = {}  # answers its agent got: approval ids, by the id under which it asked
     not_before: datetime | None = None
     launcher_id: str | None = None
     claimed_at: datetime | None = None
@@ -80,11 +81,15 @@ class Turn(Struct, frozen=True, kw_only=True):
         """Whether its launcher has not renewed the lease in time."""
         return self.state is TurnState.RUNNING and self.lease_until is not None and at >= self.lease_until
 
-    def extended(self, until: datetime) -> Turn:
-        """With a lease until then at least, and not lost before: nobody could have renewed it."""
+    def extended(self, at: datetime, until: datetime) -> Turn:
+        """With a lease until then at least, and not lost before: nobody could have renewed it.
+
+        A lease that ends later than one renewed just now was written before the clock was set back.
+        """
         if self.lease_until is None or self.lost_at is None:
             return self
-        return replace(self, lease_until=max(self.lease_until, until), lost_at=max(self.lost_at, until))
+        lease_until = max(min(self.lease_until, at + self.lease), until)
+        return replace(self, lease_until=lease_until, lost_at=max(min(self.lost_at, at + self.lost_after), until))
 
 
 def name_of(owner: str, session_id: str) -> str:
@@ -107,6 +112,8 @@ class Launcher(Struct, frozen=True, kw_only=True):
     agents: tuple[str, ...] = ()
     owners: tuple[str, ...] = ()  # for whom it works; empty: for all of its store
     drain: bool = False  # whether somebody wants it to take no more turns; the store's word, not the launcher's
+    boot: str | None = None  # which boot its monotonic clock counts from
+    zero_at: datetime | None = None  # the time when that clock was at zero, as it saw it last
     seen_off: tuple[str, ...] = ()  # sessions it had to leave a short while ago (`name_of`), and whose agents are gone
 
     def works_for(self, owner: str) -> bool:

@@ -10,21 +10,22 @@ is queued. That is decided in one place (`_wake`), after whatever happened.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from contextlib import suppress
 from datetime import timedelta
 from typing import Any
 
-from msgspec import Struct
+from msgspec import Struct, to_builtins
 from msgspec.structs import replace
 
 from moorage.core.approval import Approval
 from moorage.core.entry import Entry, Kind, Message
-from moorage.core.errors import RunSettled, TooLarge, TurnLost
+from moorage.core.errors import HeldByAnother, RunNotFailed, RunSettled, TooLarge, TurnLost
 from moorage.core.inbox import MAX_GIVEN, OPEN_ITEMS, Item, ItemKind, ItemState
-from moorage.core.run import MAX_RESULT_BYTES, SETTLED, Join, Run, RunState
+from moorage.core.problem import Problem
+from moorage.core.run import MAX_RESULT_BYTES, RETRIABLE, SETTLED, TOO_MANY_TURNS, Join, Mode, Run, RunState
 from moorage.core.session import (
-    BY_PERSON,
+    BY_APPROVAL,
     Callback,
     Change,
     Hold,
@@ -36,6 +37,7 @@ from moorage.core.session import (
     merged_metadata,
     message_entries,
 )
+from moorage.core.status import LastRun
 from moorage.core.turn import ENDED, MAX_ATTEMPTS, Retry, Turn, TurnState
 from moorage.core.usage import Usage, added
 
@@ -47,26 +49,92 @@ DELIVERED, PARENT_CLOSED, PARENT_DELETED = "delivered", "parent_closed", "parent
 # Asking -----------------------------------------------------------------------------------------
 
 
-def ask(view: View, run: Run, message: Message, stamp: Stamp) -> Change:
-    """Put a run to a session: its prompt is said and waits for the next turn."""
+class Asking(Struct, frozen=True, kw_only=True):
+    """Who asks a session for an answer, and whether they wait for what stands in the way."""
+
+    holder: str | None = None  # whose hold ends with it
+    token: str | None = None  # of the hold that ends with it
+    queue: bool = False  # whether to wait while somebody else holds the session
+    wakes: bool = True  # whether to resume the session, whoever suspended it
+
+
+def ask(
+    view: View,
+    run: Run,
+    message: Message,
+    stamp: Stamp,
+    *,
+    before: tuple[Message, ...] = (),
+    asking: Asking = Asking(),  # noqa: B008  # a frozen value
+) -> Change:
+    """Put a run to a session: its prompt is said, after what goes before it, and waits for the next turn.
+
+    Raises HeldByAnother at once if somebody else holds the session, unless whoever asks wants to wait for that.
+    """
+    view.asker.check_not_stopped()
     view.session.check_open()
     draft = Draft(view, stamp)
     draft.head = replace(draft.head, launched=True)
-    draft.say([message])
+    draft.make_way(asking)
+    draft.say([*before, message])
     draft.put_run(put_to(run, draft.head))
-    draft.put_item(
-        Item(
-            item_id=f"message:{run.run_id}",
-            session_id=draft.head.session_id,
-            kind=ItemKind.MESSAGE,
-            created_at=stamp.at,
-            run_id=run.run_id,
-            entry=draft.head.last_entry,
-            body={"role": message.role, "content": message.content},
-        )
-    )
+    draft.put_item(_prompt_of(run, message, draft.head.last_entry, draft))
     draft.wake()
     return draft.change()
+
+
+def retried(view: View, run: Run, prompt: Message, stamp: Stamp) -> Change:
+    """Put a failed run (`view.run`) to its session again, as `run`: with its prompt and its dead letters.
+
+    The log has the prompt already, so it is not said again.
+    """
+    view.asker.check_not_stopped()
+    view.session.check_open()
+    failed = view.run
+    assert failed is not None
+    if failed.state not in RETRIABLE:
+        raise RunNotFailed(failed.run_id, failed.state.value)
+    draft = Draft(view, stamp)
+    draft.head = replace(draft.head, launched=True)
+    draft.put_run(repeating(run, failed))
+    draft.note(Kind.RUN_RETRIED, {"run_id": run.run_id, "retry_of": failed.run_id})
+    for item in view.dead_letters:
+        draft.put_item(replace(item, state=ItemState.WAITING, given=0, turn_id=None, run_id=run.run_id))
+    if not any(item.kind is ItemKind.MESSAGE and item.entry == failed.asked_entry for item in view.dead_letters):
+        draft.put_item(_prompt_of(run, prompt, failed.asked_entry, draft))
+    draft.wake()
+    return draft.change()
+
+
+def repeating(run: Run, failed: Run) -> Run:
+    """The run that asks for the same as another. Its caller no longer waits for it, unless by a callback."""
+    return replace(
+        run,
+        session_id=failed.session_id,
+        agent_name=failed.agent_name,
+        task_id=failed.task_id,
+        mode=Mode.ASYNC_POLL if failed.mode is Mode.SYNC else failed.mode,
+        join=failed.join,
+        asked=failed.asked,
+        asked_entry=failed.asked_entry,
+        parent_session_id=failed.parent_session_id,
+        parent_run_id=failed.parent_run_id,
+        correlation=failed.correlation,
+        max_turns=failed.max_turns,
+        retry_of=failed.run_id,
+    )
+
+
+def _prompt_of(run: Run, message: Message, entry: int | None, draft: Draft) -> Item:
+    return Item(
+        item_id=f"message:{run.run_id}",
+        session_id=draft.head.session_id,
+        kind=ItemKind.MESSAGE,
+        created_at=draft.stamp.at,
+        run_id=run.run_id,
+        entry=entry,
+        body={"role": message.role, "content": message.content},
+    )
 
 
 def put_to(run: Run, head: Session) -> Run:
@@ -83,6 +151,7 @@ class Claim(Struct, frozen=True, kw_only=True):
     launcher_id: str
     lease: timedelta
     lost_after: timedelta
+    token: str  # of the hold that comes with the turn; nobody can guess it
     retries: dict[str, Retry] = {}  # by agent: what is to happen if the turn gets lost
 
 
@@ -106,12 +175,13 @@ def claim(view: View, wish: Claim, stamp: Stamp) -> Change:
         launcher_id=wish.launcher_id,
         claimed_at=stamp.at,
         started_at=None,
+        heard={},
         lease=wish.lease,
         lost_after=wish.lost_after,
         retry=wish.retries.get(turn.agent_name or "", Retry.RESUME),
     )
     draft.queued = None
-    draft.drive(turn)
+    draft.drive(turn, wish.token)
     draft.head = replace(draft.head, epoch=epoch, state=State.ACTIVE, suspended_by=None)
     for item in draft.of_state(ItemState.WAITING):
         draft.put_item(replace(item, state=ItemState.GIVEN, turn_id=turn.turn_id))
@@ -133,6 +203,16 @@ def started(view: View, turn_id: str, epoch: int, stamp: Stamp) -> Change:
     return draft.change()
 
 
+def misspoken(view: View, turn_id: str, epoch: int, problem: Problem, stamp: Stamp) -> Change:
+    """Keep a line of the agent that does not validate, and count it in the runs that the turn serves."""
+    draft = Draft(view, stamp)
+    turn = _fenced(view, turn_id, epoch)
+    draft.note(Kind.PROBLEM, to_builtins(problem))
+    for run in draft.served_by(turn):
+        draft.put_run(replace(run, problems=run.problems + 1))
+    return draft.change()
+
+
 def renewed(view: View, turn_id: str, epoch: int, stamp: Stamp) -> Change:
     """The launcher lives: so does the lease, even one that had run out, as long as nobody else has the turn."""
     draft = Draft(view, stamp)
@@ -141,9 +221,11 @@ def renewed(view: View, turn_id: str, epoch: int, stamp: Stamp) -> Change:
 
 
 def adopted(
-    view: View, turn_id: str, epoch: int, launcher_id: str, stamp: Stamp, *, former: str | None = None
+    view: View, turn_id: str, epoch: int, launcher_id: str, stamp: Stamp, *, token: str, former: str | None = None
 ) -> Change:
     """A restarted launcher goes on with a turn it finds in its spool; its former self is refused from now on.
+
+    The turn's hold gets `token`.
 
     An answer that got lost on the way is asked for again. `former` is a life that may have adopted the turn
     under the next epoch and died before it could write that down.
@@ -155,7 +237,7 @@ def adopted(
     if not is_told_again or turn.launcher_id != launcher_id:
         turn = replace(turn, epoch=turn.epoch + 1, launcher_id=launcher_id)
         draft.head = replace(draft.head, epoch=turn.epoch)
-    draft.drive(turn)
+    draft.drive(turn, token)
     return draft.change()
 
 
@@ -165,7 +247,6 @@ def released(view: View, turn_id: str, epoch: int, stamp: Stamp) -> Change:
     turn = _fenced(view, turn_id, epoch)
     if turn.stop_requested:
         _stopped(draft, turn)
-        draft.wake()
     else:
         _given_out_again(draft, replace(turn, cut_off=turn.cut_off or turn.started_at is not None))
     return draft.change()
@@ -180,6 +261,8 @@ class TurnEnd(Struct, frozen=True, kw_only=True):
     error: str | None = None
     reason: str | None = None
     usage: Usage = {}  # the tokens it took, where its agent tells
+    problems: int = 0  # lines that did not validate, besides those that are entries
+    cut_off: bool = False  # of one that failed: whether its agent died without a report
 
 
 def finished(view: View, turn_id: str, epoch: int, end: TurnEnd, stamp: Stamp) -> Change:
@@ -192,43 +275,55 @@ def finished(view: View, turn_id: str, epoch: int, end: TurnEnd, stamp: Stamp) -
         return Change(session=view.session)
     turn = _fenced(view, turn_id, epoch)
     draft = Draft(view, stamp)
+    end = replace(end, cut_off=end.cut_off and end.outcome is TurnState.FAILED)
     if end.messages:
         draft.say(end.messages)
     said = draft.head.last_entry if end.messages else None
     draft.end(turn, end.outcome, end.reason, end.usage)
-    if end.outcome is not TurnState.COMPLETED:
+    if end.outcome is not TurnState.COMPLETED and not end.cut_off:
         draft.withdraw_approvals(of_turn=True)
+    stopped = [run for run in draft.served_by(turn) if run.stop_requested]
+    for run in stopped:  # first: what waits for it must not be given back
+        draft.settle_stopped(replace(run, problems=run.problems + end.problems), end, said)
+    cut_short = turn.stop_requested and end.outcome is not TurnState.COMPLETED
     if end.outcome is TurnState.COMPLETED:
         draft.head = replace(draft.head, error_count=0)
         draft.consume(turn)
-    elif end.outcome is TurnState.STOPPED:
-        draft.consume(turn)
-    else:
+    elif end.outcome is TurnState.FAILED:
         draft.fail(end.error or end.reason or "the agent failed")
-        draft.give_back(turn)
+        draft.give_back(turn, counted=not cut_short)
+    elif cut_short:
+        draft.give_back(turn, counted=False)
+    else:
+        draft.consume(turn)
     for run in draft.concerned_by(turn):
-        _judge_run(draft, run, end, said)
-    if end.outcome is not TurnState.COMPLETED:
+        told = replace(run, problems=run.problems + end.problems)
+        if cut_short:
+            _go_on_after_stop(draft, told)
+        else:
+            _judge_run(draft, told, end, said)
+    if stopped or end.outcome is not TurnState.COMPLETED:
         draft.forget_questions()
-    draft.wake(attempt=turn.attempt + 1 if end.outcome is TurnState.FAILED else 1)
+    is_retried = end.outcome is TurnState.FAILED and not cut_short
+    draft.wake(attempt=turn.attempt + 1 if is_retried else 1, cut_off=end.cut_off)
     return draft.change()
 
 
 def _judge_run(draft: Draft, run: Run, end: TurnEnd, said: int | None) -> None:
     """Settle a run that the ended turn has served, or leave it open for what is outstanding."""
     if end.outcome is TurnState.STOPPED:
-        draft.drop_items(run)
-        draft.settle(run, RunState.STOPPED, result=end.result, entry=said, reason=end.reason)
+        draft.settle_stopped(run, end, said)
     elif end.outcome is TurnState.FAILED:
         failures = run.failures + 1
-        failed = replace(run, failures=failures, error=end.error, reason=end.reason or "agent_failed")
+        reason = end.reason or "agent_failed"
+        failed = replace(run, failures=failures, error=end.error, reason=reason, cut_off=end.cut_off)
         if failures >= MAX_ATTEMPTS:
             draft.settle(failed, RunState.FAILED, error=end.error, reason=failed.reason)
             draft.set_aside(run)
         else:
-            draft.put_run(replace(failed, state=RunState.QUEUED))
+            draft.requeue(failed)
     elif draft.is_outstanding(run):
-        draft.put_run(replace(run, state=RunState.QUEUED, failures=0))
+        draft.requeue(replace(run, failures=0, cut_off=False))
     else:
         draft.settle(run, RunState.COMPLETED, result=end.result, entry=said)
 
@@ -236,8 +331,12 @@ def _judge_run(draft: Draft, run: Run, end: TurnEnd, said: int | None) -> None:
 # When nobody reports ----------------------------------------------------------------------------
 
 
-def expired(view: View, stamp: Stamp) -> Change:
-    """What time does: unstarted turns are given out again, silent ones are lost, runs nobody took run out."""
+def expired(view: View, stamp: Stamp, *, living: Collection[str] = ()) -> Change:
+    """What time does: unstarted turns are given out again, silent ones are lost, runs nobody took run out.
+
+    A started turn of a launcher that is known to be `living` is not lost. One that was not started is given out
+    again: its launcher may never have heard that it has it.
+    """
     draft = Draft(view, stamp)
     turn = draft.running
     if turn is not None and turn.is_unresponsive(stamp.at):
@@ -245,7 +344,7 @@ def expired(view: View, stamp: Stamp) -> Change:
             _stopped(draft, turn)
         elif turn.started_at is None:
             _given_out_again(draft, turn)
-        elif turn.lost_at is not None and stamp.at >= turn.lost_at:
+        elif turn.launcher_id not in living and turn.lost_at is not None and stamp.at >= turn.lost_at:
             _lost(draft, turn)
     for run in list(draft.runs.values()):
         if run.state is RunState.QUEUED and run.expires_at is not None and run.expires_at <= stamp.at and not run.turns:
@@ -257,10 +356,9 @@ def expired(view: View, stamp: Stamp) -> Change:
 def _given_out_again(draft: Draft, turn: Turn) -> None:
     """As if nobody had ever claimed it."""
     for run in draft.served_by(turn):
-        first = run.turns == 1
-        draft.put_run(
-            replace(run, state=RunState.QUEUED, turns=run.turns - 1, started_at=None if first else run.started_at)
-        )
+        started_at = None if run.turns == 1 else run.started_at
+        cut_off = run.cut_off or turn.cut_off
+        draft.put_run(replace(run, state=RunState.QUEUED, turns=run.turns - 1, started_at=started_at, cut_off=cut_off))
     for item in draft.given_to(turn):
         draft.put_item(replace(item, state=ItemState.WAITING, turn_id=None))
     again = replace(turn, state=TurnState.QUEUED, launcher_id=None, claimed_at=None, lease_until=None, lost_at=None)
@@ -269,19 +367,30 @@ def _given_out_again(draft: Draft, turn: Turn) -> None:
 
 
 def _stopped(draft: Draft, turn: Turn, state: TurnState = TurnState.STOPPED, reason: str = "stopped") -> None:
-    """Nobody is left to stop the turn; what it was about ends all the same."""
+    """End a turn that was told to stop and has no agent: its stopped runs settle, others get another turn."""
     draft.end(turn, state, reason)
-    draft.consume(turn)
+    for run in draft.served_by(turn):
+        if run.stop_requested:
+            draft.settle_stopped(run, TurnEnd(outcome=TurnState.STOPPED))
+    draft.give_back(turn, counted=False)
     for run in draft.concerned_by(turn):
-        draft.drop_items(run)
-        draft.settle(run, RunState.STOPPED, reason="stopped")
+        _go_on_after_stop(draft, run)
     draft.forget_questions()
+    draft.wake(cut_off=turn.started_at is not None)
+
+
+def _go_on_after_stop(draft: Draft, run: Run) -> None:
+    """Let a run that was not stopped have another turn; one that another turn answers waits for that one's end."""
+    if draft.is_outstanding(run):
+        draft.requeue(run)
+    elif not draft.of_state(ItemState.WAITING):
+        draft.settle_stopped(run, TurnEnd(outcome=TurnState.STOPPED, reason="stopped"))
 
 
 def _lost(draft: Draft, turn: Turn) -> None:
-    """The launcher is gone and its agent with it, by the rule that supervisors keep."""
-    draft.withdraw_approvals()
+    """The launcher is gone and its agent with it, by the rule that supervisors keep. Its questions stay."""
     if turn.stop_requested:
+        draft.withdraw_approvals(of_turn=True)
         _stopped(draft, turn, TurnState.LOST, "launcher_lost")
         return
     draft.end(turn, TurnState.LOST, "launcher_lost")
@@ -289,12 +398,13 @@ def _lost(draft: Draft, turn: Turn) -> None:
     most = _LOST_BEFORE_FAILURE[turn.retry]
     draft.give_back(turn, most)
     for run in draft.concerned_by(turn):
-        failed = replace(run, failures=run.failures + 1, reason="launcher_lost")
+        failed = replace(run, failures=run.failures + 1, reason="launcher_lost", cut_off=True)
         if most is not None and failed.failures >= most:
             draft.settle(failed, RunState.FAILED, error="the launcher was lost", reason="launcher_lost")
             draft.set_aside(run)
         else:
-            draft.put_run(replace(failed, state=RunState.QUEUED))
+            draft.requeue(failed)
+    draft.forget_questions()
     draft.wake(attempt=turn.attempt + 1, cut_off=True)
 
 
@@ -305,31 +415,52 @@ _LOST_BEFORE_FAILURE = {Retry.RESUME: MAX_ATTEMPTS, Retry.ALWAYS: None, Retry.NE
 # Stopping and closing ---------------------------------------------------------------------------
 
 
-def stop(view: View, run_id: str | None, stamp: Stamp) -> Change:
-    """Stop a run, or all of a session's: what is queued ends now, what runs is told to."""
+def stop(view: View, run_id: str | None, stamp: Stamp, *, again: bool = False) -> Change:
+    """Stop a run, or all of a session's: what no agent works on ends now, the rest is marked and its turn told to stop.
+
+    With `again` the session was stopped a moment ago: what its tree has asked of it since is stopped too, but not what
+    is asked from now on.
+    """
     draft = Draft(view, stamp)
     wanted = [run for run in draft.runs.values() if run_id in (None, run.run_id)]
     if not wanted and run_id is not None:
         raise RunSettled(run_id)
-    live = {run.run_id for run in draft.served_by(draft.running)} if draft.running is not None else set()
+    if again:
+        wanted = [run for run in wanted if run.created_at <= stamp.at]
+    if run_id is None:
+        draft.drop_items(None, callbacks_only=again)
+    turn = draft.running
+    served = [] if turn is None else draft.served_by(turn)
     for run in wanted:
-        if run.run_id not in live:
+        if run not in served:
             draft.pass_on(run)
             draft.withdraw(run, RunState.STOPPED, "stopped")
-    if draft.running is not None and (live & {run.run_id for run in wanted} or run_id is None):
-        draft.put_turn(replace(draft.running, stop_requested=True))
-        draft.running = draft.turns[draft.running.turn_id]
-    elif draft.running is None and any(run.turns for run in wanted):
+        elif not run.stop_requested:
+            draft.put_run(replace(run, stop_requested=True))
+    if turn is not None and (any(run in wanted for run in served) or (run_id is None and not served)):
+        _tell_to_stop(draft, turn)
+    elif turn is None and any(run.turns for run in wanted):
         draft.forget_questions()
-        draft.wake()
+    if not draft.of_state(ItemState.WAITING):
+        draft.unqueue("stopped")
+    draft.wake()
     return draft.change()
+
+
+def _tell_to_stop(draft: Draft, turn: Turn) -> None:
+    """Tell a turn's launcher to stop its agent; a turn whose agent was not started yet ends at once."""
+    if turn.started_at is None:
+        _stopped(draft, replace(turn, stop_requested=True))
+    elif not turn.stop_requested:
+        draft.running = replace(turn, stop_requested=True)
+        draft.put_turn(draft.running)
 
 
 def settled_with(view: View, change: Change, outcome: State, stamp: Stamp) -> Change:
     """The change that closes a session, with its open runs settled and its parents told."""
     if view.work == Work():
         return change
-    draft = Draft(replace(view, session=change.session), stamp)
+    draft = Draft(replace(view, session=change.session, pending=()), stamp)  # its questions are withdrawn already
     if draft.running is not None:
         draft.end(draft.running, TurnState.STOPPED, "session_closed")
     ends = {State.COMPLETED: RunState.COMPLETED, State.FAILED: RunState.FAILED, State.ABANDONED: RunState.STOPPED}
@@ -363,7 +494,8 @@ def fate_with(parent: Session | None) -> str:
 def deliver(view: View, callback: Callback, stamp: Stamp) -> Change:
     """Put a callback into a parent's inbox, and wake it if all that belong together are there.
 
-    If the run that asked was stopped, the log is where it ends: a tree that was stopped stays so.
+    If the run that asked was stopped, the log is where it ends: a tree that was stopped stays so. If that run had as
+    many turns as it may, the callback is set aside.
     Of the inbox, the view needs to hold no more than one item that waits, if any does, and those held
     for the callback's run, if none that belongs to them is on its way any more.
     """
@@ -384,8 +516,11 @@ def deliver(view: View, callback: Callback, stamp: Stamp) -> Change:
         join=callback.join,
         state=ItemState.WAITING,
     )
-    if view.run is not None and view.run.state is RunState.STOPPED:
+    asked_by = draft.runs.get(callback.run_id or "") or view.run
+    if asked_by is not None and (asked_by.stop_requested or asked_by.state is RunState.STOPPED):
         draft.put_item(replace(item, state=ItemState.CONSUMED))
+    elif asked_by is not None and asked_by.reason == TOO_MANY_TURNS:
+        draft.put_item(replace(item, state=ItemState.SET_ASIDE))
     elif callback.join is Join.ALL and run_id is not None and view.work.joined.get(run_id, 0):
         draft.put_item(replace(item, state=ItemState.HELD))
     else:
@@ -396,24 +531,59 @@ def deliver(view: View, callback: Callback, stamp: Stamp) -> Change:
 
 
 def decided(view: View, change: Change, approval: Approval, stamp: Stamp) -> Change:
-    """The change that settles an approval, with the answer in the inbox; a turn that waits for it hears it itself."""
-    if not change.session.launched or (approval.waits and view.work.running is not None):
+    """The change that settles an approval, with the answer in the inbox.
+
+    A turn that waits for it hears it itself. The answer counts as given to that turn: if the turn is
+    cut off, the next one gets it.
+    """
+    if not change.session.launched:
         return change
     draft = Draft(replace(view, session=change.session), stamp)
-    open_runs = list(draft.runs)
+    hearer = view.work.running if approval.waits else None
+    asking = [run_id for run_id in draft.runs if run_id in approval.run_ids] or list(draft.runs)
     draft.put_item(
         Item(
-            item_id=f"decision:{approval.approval_id}",
+            item_id=_answer_id(approval),
             session_id=draft.head.session_id,
             kind=ItemKind.DECISION,
             created_at=stamp.at,
-            run_id=open_runs[0] if open_runs else None,
+            run_id=asking[0] if asking else None,
             entry=draft.head.last_entry,
-            body=approval.settled(),
+            body=approval.answered(),
+            state=ItemState.WAITING if hearer is None else ItemState.GIVEN,
+            turn_id=None if hearer is None else hearer.turn_id,
         )
     )
+    if hearer is not None:
+        draft.hear(hearer, approval, approval.approval_id)
     draft.wake()
     return change.then(lambda _: draft.change())
+
+
+def replayed(view: View, asked_id: str, stamp: Stamp, *, waits: bool, token: str | None = None) -> Change:
+    """Give an agent that was cut off, and asks the same again, the answer it has got; no change if it may not have it.
+
+    Each answer is replayed once in a turn, and only for the run it was given to. A turn that does not
+    wait for it gets it as every answer: at the beginning of the next.
+    """
+    approval, turn = view.approval, view.work.running
+    assert approval is not None
+    view.session.driven(token, stamp.at)
+    draft = Draft(view, stamp)
+    item = draft.items.get(_answer_id(approval))
+    if turn is None or not turn.cut_off or item not in draft.given_to(turn) or item.run_id not in draft.runs:
+        return Change(session=view.session)
+    if approval.approval_id in turn.heard.values() or not approval.may_be_replayed(stamp.at):
+        return Change(session=view.session)
+    draft.hear(turn, approval, asked_id)
+    draft.note(Kind.APPROVAL_REPLAYED, approval.settled())
+    if not waits:
+        draft.put_item(replace(item, state=ItemState.WAITING, turn_id=None))
+    return draft.change()
+
+
+def _answer_id(approval: Approval) -> str:
+    return f"decision:{approval.approval_id}"
 
 
 def after(view: View, change: Change, stamp: Stamp) -> Change:
@@ -473,6 +643,7 @@ class Draft:
         """Everything decided, as one change."""
         if self.head == self._before and not (self._touched or self.turns or self._moved or self._entries):
             return Change(session=self._before)
+        self.head = replace(self.head, waits=self.head.launched and bool(self.of_state(ItemState.WAITING)))
         is_silent = not self._entries and self.head.live_turn == self._before.live_turn
         head = self.head if is_silent else replace(self.head, version=self.head.version + 1, updated_at=self.stamp.at)
         return Change(
@@ -522,13 +693,30 @@ class Draft:
 
     # Turns
 
-    def drive(self, turn: Turn) -> None:
-        """The turn lives: its lease and its hold begin anew."""
+    def make_way(self, asking: Asking) -> None:
+        """End the hold of whoever asks, and resume the session if they may. Raises HeldByAnother, HoldLost."""
+        try:
+            self.follow(lambda head: head.handed_over(asking.holder, self.stamp, token=asking.token))
+        except HeldByAnother:
+            if not asking.queue:
+                raise
+        if not asking.wakes or self.head.state is not State.SUSPENDED:
+            return
+        if self.head.pending_approvals:  # its answer wakes the session then, whoever suspended it
+            self.head = replace(self.head, suspended_by=BY_APPROVAL)
+        else:
+            self.follow(lambda head: head.activated(self.stamp))
+
+    def drive(self, turn: Turn, token: str | None = None) -> None:
+        """The turn lives: its lease and its hold begin anew, under a new token if one is given."""
         at = self.stamp.at
         turn = replace(turn, lease_until=at + turn.lease, lost_at=at + turn.lost_after)
         assert turn.lost_at is not None
         self.running = self.turns[turn.turn_id] = turn
-        hold = Hold(f"{LAUNCHER}{turn.launcher_id}", turn.lost_at, fence(turn))
+        if token is None:
+            assert self.head.hold is not None
+            token = str(self.head.hold.token)
+        hold = Hold(f"{LAUNCHER}{turn.launcher_id}", turn.lost_at, token)
         self.head = replace(self.head, hold=hold, live_turn=turn.turn_id)
 
     def end(self, turn: Turn, state: TurnState, reason: str | None, usage: Usage | None = None) -> None:
@@ -552,6 +740,11 @@ class Draft:
         """Nobody drives the session any more."""
         self.turns[turn.turn_id], self.running = turn, None
         self.head = replace(self.head, hold=None, live_turn=None)
+
+    def hear(self, turn: Turn, approval: Approval, asked_id: str) -> None:
+        """The agent of a live turn gets an answer, to what it asked under that id."""
+        self.running = replace(turn, heard={**turn.heard, asked_id: approval.approval_id})
+        self.put_turn(self.running)
 
     def put_turn(self, turn: Turn) -> None:
         """The turn as it is now."""
@@ -579,8 +772,8 @@ class Draft:
             session_id=head.session_id,
             agent_name=head.agent_name,
             queued_at=self.stamp.at,
-            attempt=attempt,
-            cut_off=cut_off,
+            attempt=max([attempt, *(run.failures + 1 for run in self.waiting_runs())]),
+            cut_off=cut_off or any(run.cut_off for run in self.waiting_runs()),
             not_before=held,
         )
         self.turns[self.queued.turn_id] = self.queued
@@ -590,7 +783,12 @@ class Draft:
         head = self.head
         if not head.launched or head.is_final or head.pending_approvals or not self.of_state(ItemState.WAITING):
             return False
-        return head.state is not State.SUSPENDED or head.suspended_by != BY_PERSON
+        return not head.is_kept_asleep
+
+    def waiting_runs(self) -> list[Run]:
+        """The runs that something waits for."""
+        wanted = {item.run_id for item in self.of_state(ItemState.WAITING)}
+        return [run for run in self.runs.values() if run.run_id in wanted]
 
     # Items
 
@@ -611,24 +809,26 @@ class Draft:
         for item in self.given_to(turn):
             self.put_item(replace(item, state=ItemState.CONSUMED))
 
-    def give_back(self, turn: Turn, most: int | None = MAX_GIVEN) -> None:
-        """What the turn was given waits again, or is set aside after so many turns."""
+    def give_back(self, turn: Turn, most: int | None = MAX_GIVEN, *, counted: bool = True) -> None:
+        """What the turn was given waits again, or is set aside after so many turns that count."""
         for item in self.given_to(turn):
-            given = item.given + 1
-            state = ItemState.SET_ASIDE if most is not None and given >= most else ItemState.WAITING
+            given = item.given + counted
+            state = _aside(item) if most is not None and given >= most else ItemState.WAITING
             self.put_item(replace(item, state=state, given=given, turn_id=turn.turn_id))
 
-    def drop_items(self, run: Run) -> None:
-        """Nothing of what waits for a run is needed any more."""
+    def drop_items(self, run: Run | None, *, callbacks_only: bool = False) -> None:
+        """Consume what waits for a run, or for none."""
+        run_id = None if run is None else run.run_id
         for item in list(self.items.values()):
-            if item.run_id == run.run_id and item.state in OPEN_ITEMS:
+            is_meant = item.run_id == run_id and (item.kind is ItemKind.CALLBACK or not callbacks_only)
+            if is_meant and item.state in OPEN_ITEMS:
                 self.put_item(replace(item, state=ItemState.CONSUMED))
 
     def set_aside(self, run: Run) -> None:
         """What still waits for a run that failed is kept where a person sees it."""
         for item in list(self.items.values()):
             if item.run_id == run.run_id and item.state in (ItemState.WAITING, ItemState.HELD):
-                self.put_item(replace(item, state=ItemState.SET_ASIDE))
+                self.put_item(replace(item, state=_aside(item)))
 
     def release_held(self, run_id: str | None) -> None:
         """Callbacks to a run that belong together are delivered, once none of them is on its way any more."""
@@ -646,6 +846,24 @@ class Draft:
         else:
             self.runs[run.run_id] = run
 
+    def requeue(self, run: Run) -> None:
+        """Let a run wait for another turn, or fail if it had as many as it may."""
+        if run.turns < run.max_turns:
+            self.put_run(replace(run, state=RunState.QUEUED))
+            return
+        error = f"it took {run.turns} turns, and its agent allows no more for one run (max_turns)"
+        self.settle(run, RunState.FAILED, error=error, reason=TOO_MANY_TURNS)
+        self.set_aside(run)
+
+    def settle_stopped(self, run: Run, end: TurnEnd, said: int | None = None) -> None:
+        """End a run whose turn was stopped, or ended by itself after the stop."""
+        reason = end.reason if end.outcome is TurnState.STOPPED else None
+        if run.stop_requested:
+            reason = reason or "stopped"
+        self.pass_on(run)
+        self.drop_items(run)
+        self.settle(run, RunState.STOPPED, result=end.result, entry=said, error=end.error, reason=reason)
+
     def served_by(self, turn: Turn) -> list[Run]:
         """The runs that what a turn was given belongs to."""
         wanted = {item.run_id for item in self.items.values() if item.turn_id == turn.turn_id}
@@ -662,7 +880,7 @@ class Draft:
     def pass_on(self, run: Run) -> None:
         """An answer that others have waited for as well goes to the next of them, or they would wait for ever."""
         heir = next((other for other in self._strays() if other.run_id != run.run_id), None)
-        for item in self.of_state(ItemState.WAITING):
+        for item in (*self.of_state(ItemState.WAITING), *self.of_state(ItemState.GIVEN)):
             if heir is not None and item.run_id == run.run_id and item.kind is ItemKind.DECISION:
                 self.put_item(replace(item, run_id=heir.run_id))
 
@@ -706,12 +924,16 @@ class Draft:
         )
         self.note(Kind.RUN_SETTLED, {"run_id": run.run_id, "outcome": state.value, "reason": reason})
         self.put_run(over)
+        self.head = replace(self.head, last_run=LastRun(over.run_id, state.value, reason, self.stamp.at))
+        self._withdraw([each for each in self.pending if each.run_ids and not self.runs.keys() & {*each.run_ids}])
         if over.calls_back:
             self.callbacks.append(_callback(over, self.stamp))
 
     def withdraw_approvals(self, *, of_turn: bool = False) -> None:
-        """Questions of a turn that got lost are no longer asked; with `of_turn`, those it waited for itself."""
-        withdrawn = [each for each in self.pending if each.waits or not of_turn]
+        """No longer ask the pending questions; with `of_turn`, those the turn waited for itself."""
+        self._withdraw([each for each in self.pending if each.waits or not of_turn])
+
+    def _withdraw(self, withdrawn: list[Approval]) -> None:
         self.pending = tuple(each for each in self.pending if each not in withdrawn)
         for approval in withdrawn:
             gone = approval.withdrawn(self.stamp.at)
@@ -756,9 +978,9 @@ def _callback(run: Run, stamp: Stamp) -> Callback:
     )
 
 
-def fence(turn: Turn) -> str:
-    """The token with which a launcher writes to the session of its turn."""
-    return f"{turn.turn_id}#{turn.epoch}"
+def _aside(item: Item) -> ItemState:
+    """Return the state of an item whose run failed: a person sees it, but no other run may use an answer."""
+    return ItemState.CONSUMED if item.kind is ItemKind.DECISION else ItemState.SET_ASIDE
 
 
 def cut(text: str, limit: int) -> str:

@@ -26,6 +26,7 @@ every answer is one of a run that survives whoever waits for it. How the doors u
 from moorage.executor.events import ExecutionEvent
 from moorage.executor.executor import AgentExecutor, SingleTurn, Started
 from moorage.executor.interaction import Interaction
+from moorage.executor.pipeline import PipelineContext
 from moorage.executor.saying import Posted
 
-__all__ = ["AgentExecutor", "ExecutionEvent", "Interaction", "Posted", "SingleTurn", "Started"]
+__all__ = ["AgentExecutor", "ExecutionEvent", "Interaction", "PipelineContext", "Posted", "SingleTurn", "Started"]

@@ -11,6 +11,7 @@ from moorage.core.approval import Approval
 from moorage.core.entry import Kind, text_of
 from moorage.core.event import SESSION_DELETED, Event
 from moorage.core.session import BY_PERSON
+from moorage.service.words import Transcript
 
 MESSAGE = "message"
 CHUNK = "chunk"
@@ -34,11 +35,16 @@ class ExecutionEvent(Struct, frozen=True, kw_only=True):
         return str(self.data.get("content") or "")
 
 
-def said(event: Event) -> ExecutionEvent:
-    """A message of the log: its words as `content`, and its parts where it has some."""
+def said(event: Event, transcript: Transcript | None) -> ExecutionEvent:
+    """A message of the log: its words as `content`, and its parts where it has some.
+
+    With a transcript of what chunks have told, `rest` is what they have not.
+    """
     content = event.data["content"]
-    parts = {"parts": content} if isinstance(content, list) else {}
-    data = {**event.data, "session_id": event.session_id, "content": text_of(content), **parts}
+    text, parts = text_of(content), {"parts": content} if isinstance(content, list) else {}
+    data = {**event.data, "session_id": event.session_id, "content": text, **parts}
+    if transcript is not None and event.data["role"] == "assistant":
+        data["rest"] = transcript.message(text)
     return ExecutionEvent(type=MESSAGE, data=data, timestamp=event.timestamp)
 
 

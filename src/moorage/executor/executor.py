@@ -9,10 +9,9 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from moorage.client import Moorage
-from moorage.core.errors import AgentNotFound, InvalidField, SessionNotFound
+from moorage.core.errors import AgentNotFound, InvalidDefinition, InvalidField, SessionNotFound
 from moorage.core.run import Run, RunState
 from moorage.core.session import Session, State
-from moorage.core.work import LAUNCHER
 from moorage.executor import events, saying
 from moorage.executor.events import ExecutionEvent
 from moorage.executor.interaction import Interaction
@@ -65,7 +64,8 @@ class AgentExecutor:
 
         A suspended session is taken up again; an unknown id is that of a new session. `birth` is what a new one
         is told besides: name, purpose, metadata, parent, task_id, project_dir, ttl. `client_key` makes it harmless
-        to send the initial message twice. With `partial`, agents of this connection are heard word by word.
+        to send the initial message twice. With `partial`, agents of this connection, or of the server it goes to, are
+        heard word by word: as events of type `chunk`; a message's `rest` is what no chunk has told.
 
         Raises, when it is opened: AgentNotFound, SessionClosed, HeldByAnother; InvalidField if the session is
         another agent's.
@@ -121,7 +121,7 @@ class AgentExecutor:
 
     async def session(self, agent: str | None, session_id: str | None = None, **birth: Any) -> Session:
         """A session to talk in: the one that is there, awake, or a new one. Raises as `execute_interactive` says."""
-        if agent is not None and not await saying.can_start(self.moor, agent):
+        if agent is not None and not (await self._definition(agent)).get("enabled", True):
             raise AgentNotFound(agent)
         if session_id is None:
             return await self.moor.create(agent, **birth)
@@ -134,34 +134,62 @@ class AgentExecutor:
             raise InvalidField("agent", why)
         return await self._awake(found)
 
+    async def _definition(self, agent: str) -> dict[str, Any]:
+        """An agent as it is defined; nothing of one whose file is wrong. Raises AgentNotFound."""
+        try:
+            return await self.moor.agent(agent)
+        except InvalidDefinition:
+            return {}
+
     async def _awake(self, session: Session) -> Session:
-        """The session with nobody holding it, so that a launcher may; one that is at work already is left alone."""
+        """The session with its agent free to go on. An agent does not resume what a person may have suspended."""
         session.check_open()
-        if _is_at_work(session) or (session.state is not State.SUSPENDED and session.hold is None):
+        is_free = session.state is not State.SUSPENDED and session.hold is None
+        if is_free or self.moor._surrounding_session() is not None:
             return session
-        packet = await self.moor.resume(session.session_id)
-        return await self.moor.release(session.session_id, token=str(packet.hold.token))
+        return (await self.moor.resume(session.session_id, hold=False)).session
 
     async def start(
-        self, agent: str | None, message: object = None, *, client_key: str | None = None, **birth: Any
+        self,
+        agent: str | None,
+        message: object = None,
+        *,
+        client_key: str | None = None,
+        idempotency_key: str | None = None,
+        **birth: Any,
     ) -> Started:
-        """Make a session, and ask its agent the first thing; nothing is waited for."""
-        session = await self.moor.create(agent, **birth)
-        if message is None:
-            return Started(session=session)
-        said = [{"role": "user", "content": message, "client_key": client_key}]
-        posted = await saying.post(self.moor, session.session_id, said, token=None, run=True)
-        return Started(session=await self.moor.get(session.session_id), run_id=posted.run_id)
+        """Make a session, and ask its agent the first thing, both or neither; nothing is waited for.
+
+        Raises AgentNotFound if something is asked of an agent that cannot be started.
+        """
+        if message is None or agent is None:
+            session = await self.moor.create(agent, idempotency_key=idempotency_key, **birth)
+            if message is not None:
+                said = {"role": "user", "content": message, "client_key": client_key}
+                await self.moor._post(session.session_id, [said], run=False)
+            return Started(session=await self.moor.get(session.session_id))
+        asked = await self.moor._start(agent, message, idempotency_key=idempotency_key, **birth)
+        return Started(session=asked.session, run_id=asked.run.run_id)
 
     async def say(
-        self, ref: str, messages: object, *, token: str | None = None, run: bool = True, wait: float = 0.0
+        self,
+        ref: str,
+        messages: object,
+        *,
+        token: str | None = None,
+        run: bool | None = None,
+        queue: bool = False,
+        wake: bool = True,
+        wait: float = 0.0,
     ) -> Posted:
-        """Say something in a session: a text, a message or several.
+        """Say something in a session: a text, a message or several, which come in at once.
 
-        A user's message asks for a run if the agent can be started, unless told not to or a token says that you
-        drive; of several the last one asks. The answer is waited for, `wait` seconds at most.
+        A user's message asks for a run as `Moorage.send` says; of several the last one asks. The answer is waited for,
+        `wait` seconds at most.
         """
-        return await self.as_it_stands(await saying.post(self.moor, ref, messages, token=token, run=run), wait=wait)
+        posted = await self.moor._post(ref, messages, token=token, run=run, queue=queue, wake=wake)
+        is_over = posted.run is not None and posted.run.is_settled
+        return await self.as_it_stands(posted, wait=wait) if wait or is_over else posted
 
     async def as_it_stands(self, posted: Posted, *, wait: float = 0.0) -> Posted:
         """The same with the run as it is now, or once it has settled within `wait` seconds."""
@@ -169,11 +197,6 @@ class AgentExecutor:
             return posted
         run = await self.moor.result(posted.run_id, wait=wait)
         return replace(posted, run=run, reply=await saying.reply_of(self.moor, run))
-
-
-def _is_at_work(session: Session) -> bool:
-    """Whether a launcher drives it. A server tells of a live turn by its hold alone."""
-    return session.live_turn is not None or (session.hold is not None and session.hold.holder.startswith(LAUNCHER))
 
 
 async def _at_once(session: Session) -> Session:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
 from typing import Any
 
 from msgspec.structs import replace
@@ -18,13 +18,14 @@ from msgspec.structs import replace
 from moorage.client import Moorage
 from moorage.core.approval import Approval
 from moorage.core.entry import Kind
-from moorage.core.errors import RunSettled, SessionGone, SessionRunning
+from moorage.core.errors import SessionGone, SessionRunning
 from moorage.core.event import Event
-from moorage.core.run import Run, RunState
+from moorage.core.run import Run
 from moorage.core.session import Session
 from moorage.executor import events
 from moorage.executor.events import ExecutionEvent
 from moorage.service.conversation import Reply, deletion_of
+from moorage.service.words import Transcript
 
 STOP_WITHIN = 20.0  # seconds: an agent has five from being asked to being made to
 SETTLED = (Kind.APPROVAL_DECIDED, Kind.APPROVAL_EXPIRED, Kind.APPROVAL_WITHDRAWN)
@@ -39,14 +40,15 @@ class Interaction:
         self, moor: Moorage, open_session: Open, first: object = None, *, key: str | None = None, partial: bool = False
     ) -> None:
         """`first` is said at once, under the client key `key`. With `partial`, there are events of type `chunk`."""
-        self._hf, self._open_session, self._first, self._key, self._partial = moor, open_session, first, key, partial
+        self._moor, self._open_session, self._first, self._key, self._partial = moor, open_session, first, key, partial
         self._session: Session | None = None
         self._events: deque[ExecutionEvent] = deque()
         self._approvals: dict[str, Approval] = {}
         self._outstanding: set[str] = set()  # runs that have not settled
-        self.earlier: list[Run] = []  # what was asked before this was opened, and goes on with the next input
+        self.earlier: list[Run] = []  # what was asked before this was opened, and goes on
         self._own: set[int] = set()  # entries that were said here
         self._moves, self._told = 1, 0  # how often something happened that may make it the person's move, and was told
+        self._transcript = Transcript() if partial else None
         self._news = asyncio.Event()
         self._order = asyncio.Lock()  # what is sent is known before what came of it is heard
         self._beginning, self._has_begun, self._is_over = asyncio.Lock(), False, False
@@ -56,13 +58,17 @@ class Interaction:
     @property
     def session_id(self) -> str:
         """The session that is talked in, once it is open."""
-        assert self._session is not None, "it is not open"
-        return self._session.session_id
+        return self.session.session_id
 
     @property
     def _root(self) -> str:
-        assert self._session is not None
-        return self._session.root_session_id
+        return self.session.root_session_id
+
+    @property
+    def session(self) -> Session:
+        """The session as it was when this was opened."""
+        assert self._session is not None, "it is not open"
+        return self._session
 
     @property
     def is_answered(self) -> bool:
@@ -99,6 +105,8 @@ class Interaction:
                 raise StopAsyncIteration
             if self._is_persons_move():
                 self._told = self._moves
+                if self._transcript is not None:
+                    self._transcript.end_line()
                 return events.waiting(self.session_id, self.approvals)
             self._raise_what_went_wrong()
             self._news.clear()
@@ -121,8 +129,7 @@ class Interaction:
 
     async def _say(self, content: object, client_key: str | None) -> Reply:
         async with self._order:
-            reply = await self._hf.send(self.session_id, content, client_key=client_key)
-            self._go_on_with_earlier()
+            reply = await self._moor.send(self.session_id, content, client_key=client_key)
             self._own.add(reply.message.number)
             if reply.run_id is not None and not await self._was_answered(reply.run_id, client_key):
                 self._outstanding.add(reply.run_id)
@@ -134,38 +141,39 @@ class Interaction:
         await self._begin()
         async with self._order:
             wanted = [each for each in self.approvals if approval_id in (None, each.approval_id)]
-            decided = [await self._hf.decide(each.approval_id, decision, note=note) for each in wanted]
+            decided = [await self._moor.decide(each.approval_id, decision, note=note) for each in wanted]
             for approval in decided:
                 self._approvals.pop(approval.approval_id, None)
-            await self._hf._launch(self._root)  # nobody may have asked anything on this connection yet
-            self._go_on_with_earlier()
+            await self._moor._launch(self._root)  # nobody may have asked anything on this connection yet
             self._move()
         return decided
 
     async def suspend(self, reason: str | None = None, *, checkpoint: dict[str, Any] | None = None) -> Session:
         """Pause the session with all that was said, and close this.
 
-        What is at work in it is stopped; what waits for children or for a person goes on when the session does.
+        A turn that this connection's launcher has is given back as cut off: its run and its questions stay open,
+        and go on when the session does. Raises SessionRunning if another launcher has it, as a server's has.
         """
         await self._begin()
         try:
-            session = await self._hf.suspend(self.session_id, checkpoint=checkpoint, reason=reason)
+            session = await self._moor.suspend(self.session_id, checkpoint=checkpoint, reason=reason)
         except SessionRunning:
-            await self._stop_turn()
-            session = await self._hf.suspend(self.session_id, checkpoint=checkpoint, reason=reason)
+            session = await self._moor._suspend_own(self.session_id, checkpoint=checkpoint, reason=reason)
         await self.close()
         return session
 
-    async def _stop_turn(self) -> None:
-        for run in await self._hf.runs(session=self.session_id, state=RunState.RUNNING.value):
-            with suppress(RunSettled):
-                await self._hf.stop_run(run.run_id)
-            await self._hf.result(run.run_id, wait=STOP_WITHIN)
+    async def stop(self) -> list[str]:
+        """Stop what runs in the session and below it, and see the session's own runs end; the ids of those told to."""
+        await self._begin()
+        told = await self._moor.stop(self.session_id)
+        for run_id in tuple(self._outstanding):
+            await self._moor.result(run_id, wait=STOP_WITHIN)
+        return told
 
     async def complete(self, summary: str | None = None, *, outcome: str = "completed") -> Session:
         """Close the session for good."""
         await self._begin()
-        return await self._hf.finalize(self.session_id, outcome, summary=summary)
+        return await self._moor.finalize(self.session_id, outcome, summary=summary)
 
     # Behind it ----------------------------------------------------------------------------------
 
@@ -179,23 +187,22 @@ class Interaction:
 
     async def _open(self) -> None:
         self._session = await self._open_session()
-        approvals = await self._hf.approvals(self.session_id)
+        approvals = await self._moor.approvals(self.session_id)
         self._approvals = {each.approval_id: each for each in approvals}
-        self.earlier = (await self._hf.runs(session=self.session_id, open_only=True)).items[::-1]
+        self.earlier = (await self._moor.runs(session=self.session_id, open_only=True)).items[::-1]
+        self._outstanding.update(run.run_id for run in self.earlier)
         if self._partial:
-            self._until_closed.enter_context(self._hf._heard_by(self._hear_chunk))
+            self._until_closed.enter_context(self._moor._words_heard(self.session_id, self._hear_words))
         self._following = asyncio.create_task(self._follow(self._session.last_entry))
         self._following.add_done_callback(lambda _: self._news.set())
+        if self.earlier:
+            await self._moor._launch(self._root)
         if self._first is not None:
             await self._say(self._first, self._key)
 
-    def _go_on_with_earlier(self) -> None:
-        self._outstanding.update(run.run_id for run in self.earlier)
-        self.earlier = []
-
     async def _was_answered(self, run_id: str, client_key: str | None) -> bool:
         """Whether this was said before, under the same key, and its run has settled: no entry will tell of it again."""
-        return client_key is not None and (await self._hf.get_run(run_id)).is_settled
+        return client_key is not None and (await self._moor.get_run(run_id)).is_settled
 
     async def _follow(self, after: int) -> None:
         try:
@@ -204,7 +211,7 @@ class Interaction:
             self._tell(events.deleted(deletion_of(gone, after + 1)))
 
     async def _hear(self, after: int) -> None:
-        async for event in self._hf.events(self.session_id, after=after):
+        async for event in self._moor.events(self.session_id, after=after):
             async with self._order:
                 self._note(event)
                 if (ending := events.ending(event)) is not None:
@@ -214,7 +221,7 @@ class Interaction:
 
     def _note(self, event: Event) -> None:
         if event.type == Kind.MESSAGE and event.id not in self._own:
-            self._tell(events.said(event))
+            self._tell(events.said(event, self._transcript))
         elif event.type == Kind.RUN_SETTLED:
             self._settle(event)
         elif event.type == Kind.APPROVAL_REQUESTED:
@@ -226,7 +233,6 @@ class Interaction:
     def _settle(self, event: Event) -> None:
         is_ours = event.data["run_id"] in self._outstanding
         self._outstanding.discard(event.data["run_id"])
-        self.earlier = [run for run in self.earlier if run.run_id != event.data["run_id"]]
         if is_ours and event.data["outcome"] != "completed":
             self._tell(events.unanswered(event))
         self._move()
@@ -243,9 +249,10 @@ class Interaction:
         )
         self._move()
 
-    def _hear_chunk(self, session_id: str, event: dict[str, Any]) -> None:
-        if event["type"] == "chunk" and session_id == self.session_id:
-            self._tell(events.chunk(session_id, str(event.get("text") or "")))
+    def _hear_words(self, text: str, begins: bool) -> None:
+        assert self._transcript is not None
+        if words := self._transcript.piece(text, begins=begins):
+            self._tell(events.chunk(self.session_id, words))
 
     def _tell(self, event: ExecutionEvent) -> None:
         self._events.append(event)
@@ -266,7 +273,7 @@ class Interaction:
         return event
 
     async def _with_error(self, event: ExecutionEvent) -> ExecutionEvent:
-        run = await self._hf.get_run(event.data["run_id"])
+        run = await self._moor.get_run(event.data["run_id"])
         return replace(event, data={**event.data, "error": run.error, "content": run.error or event.content})
 
     def _raise_what_went_wrong(self) -> None:

@@ -33,6 +33,12 @@ class Allowance:
         self._heard = now
         self._paused_at = None
 
+    def slept(self, seconds: float, now: float) -> None:
+        """The machine slept for so long, and the agent with it; one that waits has no time to lose."""
+        if not self._waits:
+            self._began += seconds
+            self._heard = min(now, self._heard + seconds)
+
     def is_used_up(self, now: float) -> str | None:
         """The reason to end the agent, if there is one."""
         if self._waits:

@@ -20,7 +20,7 @@ from typing import Any
 
 import msgspec
 
-from moorage.agents.interface import SUPERVISOR_LOST, InProcess, Job
+from moorage.agents.interface import SUPERVISOR_LOST, InProcess, Job, failed
 from moorage.core.agent import AgentDefinition
 from moorage.core.turn import Turn
 from moorage.launcher.folder import TurnFolder
@@ -170,7 +170,7 @@ class SupervisedCarrier:
                     return
             if not events and not is_attended:
                 gone = "the agent's supervisor is gone, and the agent with it"
-                yield {"type": "result", "outcome": "failed", "text": "", "error": gone, "reason": SUPERVISOR_LOST}
+                yield failed(SUPERVISOR_LOST, gone, cut_off=True)
                 return
             pause = LOOK[0] if events else min(pause * 1.5, LOOK[1])
             await asyncio.sleep(pause)

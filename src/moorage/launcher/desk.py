@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import Any, Protocol
 
 from moorage.core.approval import Approval
+from moorage.core.problem import Problem
 from moorage.core.session import Session
 from moorage.core.turn import Launcher, Retry, Turn
 from moorage.core.work import TurnEnd
@@ -66,6 +67,9 @@ class Desk(Protocol):
         since: int | None = None,
     ) -> Session:
         """Keep what the agent says of itself; with `since`, unless the log has it after that entry already."""
+
+    async def misspoken(self, owner: str, turn: Turn, problem: Problem) -> None:
+        """Keep a line of the agent that does not validate; told again, it is kept once."""
 
     async def checkpoint(self, owner: str, turn: Turn, state: object, *, since: int | None = None) -> Session:
         """Keep a checkpoint of the agent's; with `since`, unless the log has it after that entry already."""

@@ -76,6 +76,10 @@ class Embedded:
         """The sessions it has turns of."""
         return self._loop.at_work
 
+    async def give_back(self, session_id: str) -> None:
+        """End the agent at work on a session, and give its turn back as cut off."""
+        await self._loop.give_back(session_id)
+
     async def close(self, *, drain: bool = True) -> None:
         """Let agents end, a while, or with no `drain` not at all; what is left is ended, and its turns are given back.
 

@@ -15,6 +15,7 @@ from contextlib import suppress
 from functools import partial
 from typing import Any, Protocol
 
+from msgspec import to_builtins
 from msgspec.structs import replace
 
 from moorage.agents.interface import NO_ANSWER, NOT_KEPT, NOT_STARTED
@@ -30,10 +31,12 @@ from moorage.core.errors import (
     StoreError,
     TurnLost,
 )
+from moorage.core.problem import Problem, problem_of
 from moorage.core.turn import Launcher, Turn, TurnState, name_of
 from moorage.core.usage import Usage, summed, usage_of
 from moorage.core.work import TurnEnd, cut
 from moorage.launcher.desk import Desk
+from moorage.launcher.drivers.base import KEPT_PROBLEMS
 from moorage.launcher.job import job_for
 from moorage.launcher.processes import clock
 from moorage.launcher.undisturbed import undisturbed
@@ -130,6 +133,13 @@ class Loop:
         """Do not wait for turns to end."""
         self._in_a_hurry.set()
 
+    async def give_back(self, session_id: str) -> None:
+        """End the agent at work on a session, and give its turn back for whoever comes next."""
+        tasks = [task for turn_id, task in self._turns.items() if turn_id.rpartition(":")[0] == session_id]
+        for task in tasks:
+            task.cancel()
+        await undisturbed(_all(tasks))
+
     async def run(self, stop: asyncio.Event) -> None:
         """Work until `stop`; then end what can be ended, and leave the rest to whoever comes back."""
         await self._adopt()
@@ -222,13 +232,19 @@ class Loop:
         try:
             job = job_for(await self._insist(lambda: self._desk.given(claimed)), agent, self._environment)
             await self._insist(lambda: self._desk.started(owner, turn))
-            carrier = await self._carriers.start(job, agent)
+            carrier = await undisturbed(self._carriers.start(job, agent))
         except (TurnLost, NotFound):
             self._confirm(owner, turn)
+            return
+        except asyncio.CancelledError:
+            await undisturbed(self._release(owner, turn))
             return
         except Exception as error:
             log.exception("agent %s could not be started", agent.name)
             await self._finish(owner, turn, _failing(NOT_STARTED, error))
+            return
+        if _is_cancelled():
+            await undisturbed(self._give_back(owner, turn, carrier))
             return
         await self._attend(owner, turn, carrier)
 
@@ -265,6 +281,9 @@ class Loop:
     async def _give_back(self, owner: str, turn: Turn, carrier: Carrier) -> None:
         """End an agent that cannot go on without us, and only then let somebody else have its turn."""
         await _ended(carrier)
+        await self._release(owner, turn)
+
+    async def _release(self, owner: str, turn: Turn) -> None:
         with suppress(MoorageError):
             await self._desk.release(owner, turn)
 
@@ -320,32 +339,46 @@ class Loop:
         said: list[str] = []
         usage: Usage = {}
         kept = 0  # the last entry before what is reported next
+        refused = 0  # events that the desk has refused
         asking: list[asyncio.Task[None]] = []
         try:
             async for event in carrier.events():
-                if self._listener is not None:
-                    self._listener(turn, event)
+                self._show(turn, event)
                 if event["type"] == "result":
-                    return _ending(event, said, usage)
+                    return _ending(event, said, usage, _untold(event.get("problems", 0)) + _untold(refused))
                 if event["type"] == "usage":
                     usage = summed(usage, usage_of(event))
                 elif event["type"] == "chunk":
                     await self._desk.speak(owner, turn, event["text"])
-                elif event["type"] == "approval":
-                    approval = await self._ask(owner, turn, carrier, event)
-                    if approval is not None and event.get("wait"):
-                        asking.append(asyncio.create_task(self._answer(owner, approval, carrier, event)))
-                    continue
-                with suppress(InvalidRequest):  # what an agent says wrongly is its own affair; the turn goes on
-                    if event["type"] == "message":
+                elif event["type"] == "problem":
+                    await self._keep_problem(owner, turn, _problem(event))
+                try:
+                    if event["type"] == "approval":
+                        approval = await self._ask(owner, turn, carrier, event)
+                        if approval is not None and event.get("wait"):
+                            asking.append(asyncio.create_task(self._answer(owner, approval, carrier, event)))
+                    elif event["type"] == "message":
                         await self._keep_message(owner, turn, event, said)
                     elif event["type"] in ("phase", "metadata", "error", "checkpoint"):
                         kept = await self._keep(owner, turn, event, kept)
                         await carrier.kept(kept)
+                except InvalidRequest as error:  # the turn goes on without it
+                    refused += 1
+                    if refused <= KEPT_PROBLEMS:
+                        problem = problem_of(event, error)
+                        self._show(turn, {"type": "problem", **to_builtins(problem)})
+                        await self._keep_problem(owner, turn, problem)
         finally:
             for task in asking:
                 task.cancel()
         return TurnEnd(outcome=TurnState.FAILED, error="the agent ended without a word", reason=NO_ANSWER, usage=usage)
+
+    def _show(self, turn: Turn, event: Event) -> None:
+        if self._listener is not None:
+            self._listener(turn, event)
+
+    async def _keep_problem(self, owner: str, turn: Turn, problem: Problem) -> None:
+        await self._insist(lambda: self._desk.misspoken(owner, turn, problem))
 
     async def _keep_message(self, owner: str, turn: Turn, event: Event, said: list[str]) -> None:
         message = {"role": event.get("role", "assistant"), "content": event["content"], "client_key": event["key"]}
@@ -373,6 +406,8 @@ class Loop:
             raise
         except MoorageError as error:  # a question that makes no sense: nobody will ever answer it
             await carrier.tell({**_told(event), "decision": "withdrawn", "note": str(error)})
+            if isinstance(error, InvalidRequest):
+                raise
             return None
         return approval
 
@@ -488,6 +523,12 @@ class Loop:
                     await asyncio.wait(ending, timeout=LOOK_FOR_STOPS)  # one that starts meanwhile may outlive us
 
 
+def _is_cancelled() -> bool:
+    """Whether somebody cancelled this task while it was undisturbed."""
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0
+
+
 async def _ended(carrier: Carrier) -> None:
     """Tell an agent to stop, and see that nothing of it is left."""
     await carrier.tell({"type": "stop"})
@@ -507,7 +548,18 @@ def _failing(reason: str, error: Exception) -> TurnEnd:
     return TurnEnd(outcome=TurnState.FAILED, error=f"{type(error).__name__}: {error}", reason=reason)
 
 
-def _ending(event: Event, said: list[str], usage: Usage) -> TurnEnd:
+def _problem(event: Event) -> Problem:
+    """Return what a driver has reported."""
+    more = {name: event.get(name) for name in ("field", "line", "text")}
+    return Problem(expected=str(event["expected"]), **more)
+
+
+def _untold(problems: int) -> int:
+    """Return how many of so many problems were counted only."""
+    return max(0, problems - KEPT_PROBLEMS)
+
+
+def _ending(event: Event, said: list[str], usage: Usage, problems: int) -> TurnEnd:
     """A result as the end of a turn; its text is kept as a message, unless the log has it already."""
     text = event.get("text") or ""
     is_new = bool(text.strip()) and not event.get("said")
@@ -518,6 +570,8 @@ def _ending(event: Event, said: list[str], usage: Usage) -> TurnEnd:
         error=event.get("error"),
         reason=event.get("reason"),
         usage=usage,
+        problems=problems,
+        cut_off=bool(event.get("cut_off")),
     )
 
 

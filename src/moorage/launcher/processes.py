@@ -10,6 +10,8 @@ import os
 import signal
 import time
 
+from moorage.clocks import boot_id as boot_id  # part of this module's face
+
 PDEATHSIG, CHILD_SUBREAPER = 1, 36  # numbers of prctl(2)
 _CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)  # goes on while the machine sleeps, as leases do
 
@@ -19,13 +21,9 @@ def clock() -> float:
     return time.clock_gettime(_CLOCK)
 
 
-def boot_id() -> str | None:
-    """Which boot of this machine this is."""
-    try:
-        with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
-            return file.read().strip()
-    except OSError:
-        return None
+def slept() -> float:
+    """Seconds that the machine has slept since its boot, where the system tells."""
+    return clock() - time.monotonic()
 
 
 def start_time(pid: int) -> int | None:

@@ -48,6 +48,8 @@ if TYPE_CHECKING:
 TICK = 0.05  # seconds between two looks at the commands and the clock
 TERM_GRACE = 5.0  # from SIGTERM to SIGKILL
 LEAVE_GRACE = 5.0  # for an agent that has answered to end by itself
+WAKE_GRACE = 20.0  # for a launcher to renew after the machine has slept: it does so every ten seconds
+SLEEP = 5.0  # what counts as one
 DRAIN = 1.0  # for the last words of one that has ended, while something else still has its pipes
 NOT_INHERITED = (
     "AGENT_SESSION_ID",
@@ -78,6 +80,7 @@ class Supervisor:
         self._room = self._limits.get("max_output_bytes")
         self._lost_after = float(job["lost_after"])
         self._renewed_at = min(float(job.get("given_at") or clock()), clock())
+        self._slept = processes.slept()
         self._wanted_end: str | None = None  # told by a signal, to be acted on between two steps
         self._verdict: tuple[str, str, str | None] | None = None  # outcome, reason and error, if it is ended by us
         self._ended_at: float | None = None
@@ -105,7 +108,7 @@ class Supervisor:
         if self._agent is not None:
             self._agent.signal(signal.SIGKILL)
             self._agent.reap()
-        self._conclude(self._driver.account.failing("supervisor_failed", why))
+        self._conclude(self._driver.account.failing("supervisor_failed", why, cut_off=True))
 
     def stop_soon(self, reason: str = "stopped") -> None:
         """End the agent at the next step; for signal handlers, which may come at any moment."""
@@ -240,6 +243,7 @@ class Supervisor:
 
     def _keep_limits(self, agent: AgentProcess) -> None:
         now = clock()
+        self._wake_up(now)
         if now - self._renewed_at >= patience(self._lost_after):
             self._end("failed", "launcher_silent", "its launcher was silent for too long", at_once=True)
         if self._driver.is_done and self._leave_by is None:
@@ -252,6 +256,15 @@ class Supervisor:
             self._end("failed", reason, f"it took longer than {self._limits['timeout']:g} seconds")
         elif reason is not None:
             self._end("failed", reason, f"it was silent for {self._limits['idle_timeout']:g} seconds")
+
+    def _wake_up(self, now: float) -> None:
+        """After the machine has slept, let its launcher renew first; the agent's time stood still."""
+        asleep = processes.slept() - self._slept
+        if asleep < SLEEP:
+            return
+        self._slept += asleep
+        self._renewed_at = max(self._renewed_at, now - max(0.0, patience(self._lost_after) - WAKE_GRACE))
+        self._allowance.slept(asleep, now)
 
     # Ending
 
@@ -296,7 +309,9 @@ class Supervisor:
         if self._verdict is None:
             return self._driver.result(agent.exit)
         outcome, reason, error = self._verdict
-        return self._driver.account.ending(outcome, self._driver.last_words(), reason=reason, error=error)
+        cut_off = True if reason == "launcher_silent" else None
+        words = self._driver.last_words()
+        return self._driver.account.ending(outcome, words, reason=reason, error=error, cut_off=cut_off)
 
     def _conclude(self, ending: Event) -> None:
         """Write the last lines; on a full disk, for as long as anybody may care."""

@@ -30,9 +30,9 @@ from moorage.remote.transport import Ask, Query
 
 SOMEBODY = "elsewhere"  # in the place of a live turn's id, which does not travel
 PARENTS = ("create", "run", "delegate")  # what may get the session that asks as its parent
-REPEATABLE = frozenset({"resume", "finalize", "stop", "stop_run", "decide"})
+REPEATABLE = frozenset({"resume", "finalize", "stop", "stop_run", "retry", "decide"})
 CONTEXT = "context."
-_RUNNING = b'"status":"running"'
+_DERIVED = tuple(b'"status":"%b"' % status for status in (b"running", b"queued", b"waiting"))
 _WRONG_TYPE = re.compile(r"Expected `(?P<wanted>.*)`, got `(?P<given>\w+)` - at `\$\.(?P<name>\w+)`")
 
 
@@ -229,13 +229,23 @@ def value_of(operation: Operation, answer: bytes) -> Any:
 
 def read(answer: bytes, kind: Any) -> Any:
     """A document as a value of that type."""
-    if _RUNNING not in answer:
+    if not any(status in answer for status in _DERIVED):
         return _decoder(kind).decode(answer)
     plain = msgspec.json.decode(answer)
     for session in _sessions_in(plain, kind):
-        if session.get("status") == "running":  # derived there from what does not travel
-            session["live_turn"] = SOMEBODY
+        session |= _behind(session)
     return msgspec.convert(plain, kind)
+
+
+def _behind(session: dict[str, Any]) -> dict[str, Any]:
+    """Restore the facts, which do not travel, from the status that the server derived from them."""
+    for_what = session.get("waiting_for") or {}
+    return {
+        "live_turn": SOMEBODY if session.get("status") == "running" else None,
+        "waits": session.get("status") == "queued",
+        "awaited_approval": for_what.get("approval_id"),
+        "awaited_child": for_what.get("child"),
+    }
 
 
 @cache

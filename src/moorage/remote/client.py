@@ -13,21 +13,21 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-from collections.abc import AsyncIterator, Callable, Iterable
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator
+from contextlib import asynccontextmanager, contextmanager, suppress
 from functools import wraps
 from time import monotonic
 from typing import Any
 
 import httpx2
-from msgspec import UNSET, Struct, UnsetType
+from msgspec import UNSET, UnsetType
 
 from moorage import config
-from moorage.client import ContextDoor, Hearer, Moorage, caller_for
+from moorage.client import ContextDoor, Hearer, Moorage, WordHearer, caller_for
 from moorage.core.approval import Approval
 from moorage.core.codec import decode, encode
-from moorage.core.entry import Entry, Kind, Message, check_message, check_messages, text_of
-from moorage.core.errors import InvalidField, NotFound, ServerUnreachable, SessionGone
+from moorage.core.entry import Entry, Kind, Message, check_messages, text_of
+from moorage.core.errors import InvalidField, MoorageError, NotFound, ServerUnreachable, SessionGone
 from moorage.core.event import SESSION_DELETED, Event
 from moorage.core.query import Page
 from moorage.core.run import Mode, Run, check_mode
@@ -35,11 +35,12 @@ from moorage.remote.asking import PARENTS, ask_for, new_key, read, segment, valu
 from moorage.remote.operations import OPERATIONS, Arguments
 from moorage.remote.streams import lines_of, messages_of
 from moorage.remote.transport import DEADLINE, Ask, Headers, Later, Query, Transport
-from moorage.service.conversation import Reply, deletion_of
+from moorage.service.conversation import deletion_of
 from moorage.service.deps import Caller, Deps
 from moorage.service.importing import ImportReport
 from moorage.service.retention import Cleanup
-from moorage.service.runs import RunReply
+from moorage.service.runs import Asked, Posted, RunReply
+from moorage.service.words import Spoken, Transcript
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -53,14 +54,6 @@ SSE = "text/event-stream"
 TEXT = "text/plain"
 
 SseMessage = tuple[str | None, bytes]  # its id, which is where the reader is then, and its data
-
-
-class Posted(Struct, frozen=True, kw_only=True):
-    """What became of messages."""
-
-    session_id: str
-    entries: list[Entry]
-    run_id: str | None = None
 
 
 class RemoteMoorage(Moorage):
@@ -78,7 +71,8 @@ class RemoteMoorage(Moorage):
         """`headers` go with every request, besides those that say who is asking."""
         super().__init__(_no_store, caller, url=url)
         who = {**_who(caller), **(headers or {})}
-        self._transport = Transport(url, lambda: who, key=key, deadline=deadline)
+        inside_agent = config.run_from_environment() is not None  # its server was there when it was started
+        self._transport = Transport(url, lambda: who, key=key, deadline=deadline, is_known=inside_agent)
         self.launches = False
         self.context: ContextDoor = RemoteContext(self)
 
@@ -99,28 +93,20 @@ class RemoteMoorage(Moorage):
 
     async def _call(self, name: str, given: Arguments) -> Any:
         operation, ask = ask_for(name, given)
-        if name in PARENTS and given.get("parent", UNSET) is UNSET:
-            ask.headers.update(self._surroundings())
+        if name in PARENTS:
+            ask.headers.update(self._surroundings(session=given.get("parent", UNSET) is UNSET))
         return value_of(operation, await self._transport.answer(ask))
 
-    def _surroundings(self) -> Headers:
-        """Headers that name the session and the run this process works for."""
-        session, run = self._surrounding_session(), self._surrounding_run()
-        named = {} if session is None else {"X-Agent-Session-Id": session}
+    def _surroundings(self, *, session: bool) -> Headers:
+        """Headers that name the run this process works on and, if it matters, the session that asks."""
+        asker, run = self._surrounding_session() if session else None, self._surrounding_run()
+        named = {} if asker is None else {"X-Agent-Session-Id": asker}
         return named if run is None else {**named, "X-Agent-Run-Id": run}
 
     # Conversation -------------------------------------------------------------------------------
 
     async def append(self, ref: str, messages: object, *, token: str | None = None) -> Entries:
-        said = [_said(message) for message in check_messages(messages)]
-        return (await self._post(ref, {"messages": said, "token": token, "run": False})).entries
-
-    async def send(
-        self, ref: str, content: object, *, client_key: str | None = None, token: str | None = None
-    ) -> Reply:
-        message = check_message({"role": "user", "content": content, "client_key": client_key})
-        posted = await self._post(ref, {**_said(message), "token": token, "wait": 0})
-        return Reply(session_id=posted.session_id, message=posted.entries[0], run_id=posted.run_id)
+        return (await self._post(ref, messages, token=token, run=False)).entries
 
     async def compact(
         self,
@@ -138,9 +124,21 @@ class RemoteMoorage(Moorage):
         entry: Entry = await self._call("compact", given)
         return entry
 
-    async def _post(self, ref: str, body: dict[str, Any]) -> Posted:
+    async def _post(
+        self,
+        ref: str,
+        messages: object,
+        *,
+        token: str | None = None,
+        run: bool | None = None,
+        queue: bool = False,
+        wake: bool = True,
+    ) -> Posted:
+        said = [_said(message) for message in check_messages(messages)]
+        body = {"messages": said, "token": token, "run": run, "queue": queue, "wake": wake}
         path = f"/sessions/{segment('ref', ref)}/messages"
-        ask = Ask(verb="POST", path=path, body=encode(body), is_repeatable=True)  # each message has its key
+        headers = self._surroundings(session=True)  # each message has its key, so the request may be repeated
+        ask = Ask(verb="POST", path=path, body=encode(body), headers=headers, is_repeatable=True)
         posted: Posted = read(await self._transport.answer(ask), Posted)
         return posted
 
@@ -192,6 +190,34 @@ class RemoteMoorage(Moorage):
         async with self._transport.streaming(ask) as pieces:
             yield messages_of(lines_of(pieces))
 
+    @contextmanager
+    def _words_heard(self, session_id: str, hearer: WordHearer) -> Iterator[None]:
+        telling = asyncio.create_task(self._tell_words(session_id, hearer))
+        try:
+            yield
+        finally:
+            telling.cancel()
+
+    async def _tell_words(self, session_id: str, hearer: WordHearer) -> None:
+        """Pass on live words for as long as the server gives some: the log has whatever is missed here."""
+        headers = {"Accept": SSE, "Accept-Encoding": "identity"}
+        ask = Ask(verb="GET", path=f"/sessions/{segment('ref', session_id)}/words", headers=headers)
+        patience = self._transport.patience()
+        with suppress(MoorageError):
+            while True:
+                failure: Exception = ServerUnreachable(self._transport.url, "the words ended", is_unsure=False)
+                try:
+                    async with self._transport.streaming(ask) as pieces:
+                        async for _, data in messages_of(lines_of(pieces)):
+                            patience = self._transport.patience()
+                            spoken: Spoken = read(data, Spoken)
+                            hearer(spoken.text, spoken.begins)
+                except httpx2.TransportError as error:
+                    failure = error
+                except Later as later:
+                    failure = later.refusal
+                await patience.after(failure)
+
     async def _event_pages(self, path: str, after: int | str) -> AsyncIterator[Event]:
         cursor: int | str | None = after
         while cursor is not None:
@@ -230,12 +256,26 @@ class RemoteMoorage(Moorage):
             session=await self.get(run.session_id), run=run, status=run.state.value, result=run.result, error=run.error
         )
 
+    async def _start(
+        self,
+        agent: str,
+        prompt: object,
+        *,
+        parent: str | UnsetType | None = UNSET,
+        idempotency_key: str | None = None,
+        **new: Any,
+    ) -> Asked:
+        key = None if idempotency_key is None else f"create:{idempotency_key}"
+        reply = await self.run(agent, prompt, mode=Mode.ASYNC_POLL, parent=parent, idempotency_key=key, **new)
+        return Asked(session=reply.session, run=reply.run)
+
     async def result(self, run_id: str, *, wait: float | None = None) -> Run:
         ends = monotonic() + (wait or 0.0)
         while True:
             left = max(0.0, ends - monotonic())
             run: Run = await self._wait_for(run_id, min(left, WAIT))
-            if run.is_settled or left <= WAIT:
+            stands_still = run.needs_a_person and not run.is_awaited_by_a_parent
+            if run.is_settled or stands_still or left <= WAIT:
                 return run
 
     async def _wait_for(self, run_id: str, seconds: float) -> Run:
@@ -263,14 +303,21 @@ class RemoteMoorage(Moorage):
             raise error
 
     async def _tell(self, run: Run, hearer: Hearer) -> None:
-        """What is said until the run has settled, as a launcher of this connection would tell it."""
-        async for event in self.events(run.session_id, after=run.asked_entry or 0):
-            if event.type == Kind.MESSAGE and event.data["role"] == "assistant":
-                hearer(run.session_id, {"type": "chunk", "text": text_of(event.data["content"]) + "\n"})
-            elif event.type == Kind.APPROVAL_REQUESTED:
-                hearer(run.session_id, {"type": "approval", **event.data})
-            elif event.type == Kind.RUN_SETTLED and event.data.get("run_id") == run.run_id:
-                return
+        """Tell what is said until the run has settled, as a launcher of this connection would: words first."""
+        transcript = Transcript()
+
+        def say(words: str) -> None:
+            if words:
+                hearer(run.session_id, {"type": "chunk", "text": words})
+
+        with self._words_heard(run.session_id, lambda text, begins: say(transcript.piece(text, begins=begins))):
+            async for event in self.events(run.session_id, after=run.asked_entry or 0):
+                if event.type == Kind.MESSAGE and event.data["role"] == "assistant":
+                    say(transcript.message(text_of(event.data["content"])))
+                elif event.type == Kind.APPROVAL_REQUESTED:
+                    hearer(run.session_id, {"type": "approval", **event.data})
+                elif event.type == Kind.RUN_SETTLED and event.data.get("run_id") == run.run_id:
+                    return
 
     # Approvals ----------------------------------------------------------------------------------
 

@@ -21,6 +21,7 @@ from msgspec.structs import replace
 from moorage.core.approval import Approval
 from moorage.core.entry import Message
 from moorage.core.errors import LauncherNotFound, MoorageError, NotFound, StoreError, TurnLost
+from moorage.core.problem import Problem
 from moorage.core.run import MAX_RESULT_BYTES
 from moorage.core.session import Session
 from moorage.core.turn import Launcher, Retry, Turn
@@ -201,6 +202,10 @@ class RemoteDesk:
         told = Update(since=since, phase=phase, metadata=metadata, error=error)  # type: ignore[arg-type]  # checked there
         return _session(await self._report(owner, turn, update=told))
 
+    async def misspoken(self, owner: str, turn: Turn, problem: Problem) -> None:
+        """Keep a line of the agent that does not validate."""
+        await self._report(owner, turn, problem=problem)
+
     async def checkpoint(self, owner: str, turn: Turn, state: object, *, since: int | None = None) -> Session:
         """Keep a checkpoint of the agent's."""
         kept = Handover(state=state, since=since)  # type: ignore[arg-type]  # likewise
@@ -239,6 +244,8 @@ class RemoteDesk:
             error=None if end.error is None else cut(end.error, MAX_ERROR_BYTES),
             reason=end.reason,
             usage=end.usage,
+            problems=end.problems,
+            cut_off=end.cut_off,
         )
         reported = await self._about(turn, self._line.post(f"{_path(turn)}/finish", told, Reported))
         self._forget(turn)

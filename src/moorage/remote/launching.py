@@ -11,6 +11,7 @@ from msgspec import Meta, Struct, field
 
 from moorage.core.approval import Approval
 from moorage.core.inbox import Item
+from moorage.core.problem import Problem
 from moorage.core.run import Run
 from moorage.core.session import Session
 from moorage.core.turn import Retry, Turn, TurnState
@@ -180,6 +181,7 @@ class Report(Request, frozen=True, kw_only=True):
     started: bool = False
     messages: list[dict[str, Any]] = field(default_factory=list)
     update: Update | None = None
+    problem: Problem | None = None
     checkpoint: Handover | None = None
     approval: Question | None = None
     release: bool = False
@@ -212,3 +214,5 @@ class Ending(Request, frozen=True, kw_only=True):
     error: str | None = None
     reason: str | None = None
     usage: Usage = field(default_factory=dict)
+    problems: Annotated[int, Meta(ge=0, le=2**53)] = 0  # lines that did not validate, besides those reported
+    cut_off: bool = False

@@ -295,6 +295,7 @@ OPERATIONS: tuple[Operation, ...] = (
     Operation("get_run", "GET", "/runs/{run_id}", _R, refs=("run_id",)),
     Operation("result", "GET", "/runs/{run_id}/result", _R, refs=("run_id",)),
     Operation("stop_run", "POST", "/runs/{run_id}/stop", _W, refs=("run_id",)),
+    Operation("retry", "POST", "/runs/{run_id}/retry", _W, refs=("run_id",), status=201),
     Operation("inbox", "GET", "/inbox", _R, wire=_OF, also={"session_id": "ref"}),
     Operation("send_again", "POST", "/inbox/{item_id}/resend", _W, to_token=False),
     Operation("launchers", "GET", "/launchers", _R, to_token=False),

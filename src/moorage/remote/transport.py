@@ -3,16 +3,22 @@
 A request is repeated while the server cannot be reached, for up to a deadline. One whose answer
 got lost on the way may have been done: it is repeated only if doing it twice is doing it once,
 because it reads, because it is so by its nature, or because it carries a key.
+
+A server that was reached before is restarting, so it is waited for. An address that was never reached is
+probably wrong: a refused connection or a name that does not resolve fails at once.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import random
+import socket
+import threading
 import time
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from typing import IO, Any
 from urllib.parse import urlsplit
 
@@ -26,6 +32,7 @@ log = logging.getLogger(__name__)
 
 DEADLINE = 30.0  # seconds after which a server counts as unreachable
 CONNECT_WITHIN = 5.0  # seconds
+RESOLVE_WITHIN = 3.0  # seconds
 ANSWER_WITHIN = 30.0  # seconds, besides those that the server was asked to wait
 KEEP_FOR = 4.0  # seconds a connection stays open unused: less than servers keep it, so that none is closed in use
 FIRST_PAUSE, LONGEST_PAUSE = 0.1, 2.0  # seconds between two attempts
@@ -34,6 +41,7 @@ PIECE = 64 * 1024  # bytes sent at once of what is long
 LATER = (502, 503, 504)  # what a proxy says while there is no server behind it
 TOO_MANY = 429
 LOCAL = ("localhost", "127.0.0.1", "::1")
+PROXIES = ("http_proxy", "https_proxy", "all_proxy")  # a proxy resolves names by itself
 JSON = "application/json"
 NOT_FACTS = frozenset({"type", "title", "status", "code", "detail", "request_id"})  # of a problem document
 
@@ -58,10 +66,17 @@ class Transport:
     """The way to one server, for one event loop."""
 
     def __init__(
-        self, url: str, headers: Callable[[], Headers], *, key: str | None = None, deadline: float = DEADLINE
+        self,
+        url: str,
+        headers: Callable[[], Headers],
+        *,
+        key: str | None = None,
+        deadline: float = DEADLINE,
+        is_known: bool = False,
     ) -> None:
-        """`headers` are asked for with every request."""
+        """`headers` are asked for with every request. `is_known`: a server is known to be at `url`, so wait for it."""
         self.url, self._headers, self._key, self._deadline = check_url(url), headers, key, deadline
+        self._is_known = is_known
         self._client: httpx2.AsyncClient | None = None
         self._closed = False
 
@@ -74,10 +89,10 @@ class Transport:
 
     async def answer(self, ask: Ask) -> bytes:
         """What the server answers. Raises the error that it answers, or ServerUnreachable."""
-        patience = Patience(self.url, self._deadline)
+        patience = self.patience()
         while True:
             try:
-                response = await self._opened().send(self._request(ask))
+                response = await self._sent(ask)
             except httpx2.TransportError as error:
                 patience.is_unsure |= ask.verb != "GET" and not _was_not_sent(error)
                 await patience.after(error, again=ask.is_repeatable or _was_not_sent(error))
@@ -90,8 +105,8 @@ class Transport:
 
     @asynccontextmanager
     async def streaming(self, ask: Ask) -> AsyncIterator[AsyncIterator[bytes]]:
-        """An answer as it comes. Nothing is repeated here: httpx2's errors are for whoever reads."""
-        response = await self._opened().send(self._request(ask), stream=True)
+        """Yield an answer as it comes. Nothing is repeated here: the reader handles httpx2's errors."""
+        response = await self._sent(ask, stream=True)
         try:
             if response.status_code >= 300:
                 await response.aread()
@@ -104,7 +119,25 @@ class Transport:
 
     def patience(self) -> Patience:
         """How long to go on trying, from now."""
-        return Patience(self.url, self._deadline)
+        return Patience(self.url, self._deadline, lambda: self._is_known)
+
+    async def _sent(self, ask: Ask, *, stream: bool = False) -> httpx2.Response:
+        if not self._is_known:
+            await self._check_name()
+        response = await self._opened().send(self._request(ask), stream=stream)
+        self._is_known = True
+        return response
+
+    async def _check_name(self) -> None:
+        """Raise ServerUnreachable if the host's name does not resolve in time."""
+        host = str(urlsplit(self.url).hostname)
+        if host in LOCAL or any(name.lower() in PROXIES for name in os.environ):
+            return
+        try:
+            async with asyncio.timeout(RESOLVE_WITHIN):
+                await _resolved(host)
+        except (TimeoutError, OSError) as error:
+            raise ServerUnreachable(self.url, f"the name {host} does not resolve", is_unsure=False) from error
 
     def _request(self, ask: Ask) -> httpx2.Request:
         headers = {"Accept": JSON, **self._headers(), **ask.headers}
@@ -132,8 +165,9 @@ class Transport:
 class Patience:
     """How long one caller goes on trying, and how long it pauses in between."""
 
-    def __init__(self, url: str, deadline: float) -> None:
-        self._url, self._ends, self._tries = url, time.monotonic() + deadline, 0
+    def __init__(self, url: str, deadline: float, is_known: Callable[[], bool]) -> None:
+        """`is_known` tells whether the server was ever reached."""
+        self._url, self._ends, self._tries, self._is_known = url, time.monotonic() + deadline, 0, is_known
         self._tell_at: float | None = time.monotonic() + QUIET_FOR
         self.is_unsure = False  # whether something may have been done
 
@@ -142,7 +176,7 @@ class Patience:
         left = self._ends - time.monotonic()
         if pause is None:
             pause = random.uniform(0.5, 1) * min(FIRST_PAUSE * 2**self._tries, LONGEST_PAUSE)
-        if not again or pause >= left:
+        if not again or pause >= left or (_is_refused(error) and not self._is_known()):
             raise self._given_up(error) from error
         self._tell(error, left)
         self._tries += 1
@@ -178,6 +212,28 @@ def check_url(url: str) -> str:
     return url.rstrip("/")
 
 
+async def _resolved(host: str) -> None:
+    """Look a name up in a daemon thread: a resolver that hangs must keep neither the caller nor the process."""
+    loop = asyncio.get_running_loop()
+    found: asyncio.Future[None] = loop.create_future()
+
+    def settle(error: OSError | None) -> None:
+        if not found.done():
+            found.set_exception(error) if error else found.set_result(None)
+
+    def look_up() -> None:
+        error: OSError | None = None
+        try:
+            socket.getaddrinfo(host, None)
+        except OSError as failure:
+            error = failure
+        with suppress(RuntimeError):  # the caller has given up, and its loop is closed
+            loop.call_soon_threadsafe(settle, error)
+
+    threading.Thread(target=look_up, daemon=True).start()
+    await found
+
+
 async def _pieces(file: IO[bytes]) -> AsyncIterator[bytes]:
     file.seek(0)
     while piece := file.read(PIECE):
@@ -189,6 +245,15 @@ async def _pieces(file: IO[bytes]) -> AsyncIterator[bytes]:
 
 def _was_not_sent(error: httpx2.TransportError) -> bool:
     return isinstance(error, (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.PoolTimeout, httpx2.ProxyError))
+
+
+def _is_refused(error: BaseException | None) -> bool:
+    """Whether nothing listens at any address of the server."""
+    if isinstance(error, BaseExceptionGroup):
+        return all(_is_refused(each) for each in error.exceptions)
+    if error is None or isinstance(error, ConnectionRefusedError):
+        return error is not None
+    return _is_refused(error.__cause__ or error.__context__)
 
 
 def _is_for_later(response: httpx2.Response, ask: Ask) -> bool:
@@ -235,4 +300,6 @@ def _retry_after(response: httpx2.Response) -> float | None:
 
 def _told(error: Exception) -> str:
     """What went wrong, in the words of whoever noticed."""
+    if _is_refused(error):
+        return "connection refused"
     return str(error).strip() or type(error).__name__

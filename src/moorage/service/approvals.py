@@ -17,8 +17,11 @@ from moorage.service.deps import Caller, Deps, stamp_of
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from moorage.core.once import OnceKey
+    from moorage.core.session import Session
+    from moorage.core.turn import Turn
 
 MAX_OPTIONS = 20
+MAX_GIVEN_ITEMS = 1000  # of a turn that are looked through for an answer
 
 
 async def request_approval(
@@ -33,11 +36,12 @@ async def request_approval(
     waits: bool = False,
     once: OnceKey | None = None,
     approval_id: str | None = None,
-    token: str | None = None,
+    turn: Turn | None = None,
 ) -> Approval:
     """Put a question to a person; the session waits in phase `approval`, and so does a live turn if it can.
 
-    Asked again with the same `approval_id`, the same approval answers.
+    Asked again with the same `approval_id`, the same approval answers. A turn whose run was cut off and that asks
+    the same again gets the answer from before.
     """
     if approval_id is not None:
         with suppress(ApprovalNotFound):
@@ -58,19 +62,61 @@ async def request_approval(
     )
 
     def decide(view: View) -> Change:
-        change = view.session.ask(approval, stamp, token=token)
+        token = None if turn is None else view.session.token_of(turn)
+        change = view.ask(approval, stamp, token=token)
         return change if once is None else once.on(change, approval.approval_id, stamp.at)
 
     async def act() -> Approval:
-        await deps.store.apply(caller.owner, session.session_id, decide)
+        if (answered := await _replayed(deps, caller, session, approval, stamp, once=once, asker=turn)) is not None:
+            return answered
+        change = await deps.store.apply(caller.owner, session.session_id, decide)
         deps.expect_end(approval.expires_at)
-        return approval
+        return change.approvals[0]
 
     if once is None:
         return await act()
     from moorage.service.once import done_once  # few requests come under a key
 
     return await done_once(deps, caller, once, act, lambda kept: get_approval(deps, caller, kept))
+
+
+async def _replayed(
+    deps: Deps,
+    caller: Caller,
+    session: Session,
+    wanted: Approval,
+    stamp: Stamp,
+    *,
+    once: OnceKey | None,
+    asker: Turn | None,
+) -> Approval | None:
+    """Return the answer that the run of a live turn got to the same question before it was cut off, if there is one."""
+    if session.live_turn is None:
+        return None
+    turn = await deps.store.find_turn(caller.owner, session.live_turn)
+    if (known := turn.heard.get(wanted.approval_id)) is not None:  # asked again: the reply got lost on the way
+        return await deps.store.approval(caller.owner, known)
+    if not turn.cut_off:
+        return None
+    from moorage.core import work  # only whoever starts agents needs it
+
+    def decide(view: View) -> Change:
+        token = None if asker is None else view.session.token_of(asker)
+        change = work.replayed(view, wanted.approval_id, stamp, waits=wanted.waits, token=token)
+        if once is None or not change.turns or view.approval is None:
+            return change
+        return once.on(change, view.approval.approval_id, stamp.at)
+
+    given = await deps.store.inbox(caller.owner, ref=session.session_id, states=("given",), limit=MAX_GIVEN_ITEMS)
+    for item in given.items:
+        if item.kind != "decision":
+            continue
+        earlier = await deps.store.approval(caller.owner, item.body["approval_id"])
+        if earlier.is_same_question(wanted):
+            change = await deps.store.apply(caller.owner, session.session_id, decide, approval=earlier.approval_id)
+            if change.turns:
+                return earlier
+    return None
 
 
 def _check_plan(plan: Any) -> Any:

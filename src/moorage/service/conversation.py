@@ -22,8 +22,9 @@ from moorage.core.window import (
     with_pinned,
 )
 from moorage.ports import Decision, Tail
-from moorage.service.deps import Caller, Deps, shown, stamp_of
+from moorage.service.deps import Caller, Deps, stamp_of
 from moorage.service.retention import expire_due
+from moorage.service.status import told_one
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -51,15 +52,6 @@ class Reply(Struct, frozen=True, kw_only=True):
     session_id: str
     message: Entry
     run_id: str | None = None  # of the work that was asked for, if the agent can be started
-
-
-async def send_message(
-    deps: Deps, caller: Caller, ref: str, content: object, *, client_key: str | None = None, token: str | None = None
-) -> Reply:
-    """Say something to the agent as its user."""
-    message = {"role": "user", "content": content, "client_key": client_key}
-    entries = await append_messages(deps, caller, ref, [message], token=token)
-    return Reply(session_id=str(entries[0].session_id), message=entries[0])
 
 
 # Reading ----------------------------------------------------------------------------------------
@@ -131,7 +123,7 @@ async def session_and_window(deps: Deps, caller: Caller, ref: str, size: WindowS
     tail = await deps.store.tail(caller.owner, ref, _chunk(size), with_session=True)
     page = await _window(deps, caller, ref, WindowBuilder(size, deps.settings.count_tokens), _chunk(size), tail)
     assert tail.session is not None
-    return shown(tail.session), page
+    return await told_one(deps, tail.session), page
 
 
 def _chunk(size: WindowSize) -> int:

@@ -35,7 +35,7 @@ async def should_resume(
     Without a ref it looks for the newest fitting session of that agent and task, else of that
     agent under that host, else of that agent and folder, and judges the newest if none fits.
     """
-    who = caller.holder if holder is None else holder
+    who = caller.held_as(holder)
     if ref is None:
         return await _verdict_on_newest(deps, caller, place or Place(), who)
     try:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from datetime import datetime, timedelta
 from functools import cached_property
 
@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from moorage.core.errors import AgentNotFound, InvalidDefinition
 from moorage.core.family import FamilyLimits
-from moorage.core.ids import uuid7
+from moorage.core.ids import check_label, uuid7
 from moorage.core.policy import ResumePolicy, RetentionPolicy
 from moorage.core.redact import SECRET_WORDS, Redactor
 from moorage.core.session import Change, Session, Stamp, View
@@ -24,6 +24,9 @@ if TYPE_CHECKING:
     from moorage.core.key import Key
     from moorage.core.token import SigningSecret
     from moorage.service.registered import Registered
+
+
+LOOK_AGAIN = timedelta(seconds=1)  # for what has run out of time: another process may have set a TTL meanwhile
 
 
 class HookSettings(Struct, frozen=True, kw_only=True):
@@ -41,6 +44,7 @@ class ServerSettings(Struct, frozen=True, kw_only=True):
     streams_per_visitor: int = 2_000
     graphql_depth: int = 20
     graphql_cost: int = 20_000
+    allowed_origins: frozenset[str] = frozenset()  # pages of other servers that may ask, such as https://host:port
 
 
 class MemorySettings(Struct, frozen=True, kw_only=True):
@@ -74,10 +78,11 @@ class Deps:
         settings: Settings | None = None,
         find_agent: Callable[[str], AgentDefinition | None] | None = None,
         registered: Registered | None = None,
+        agent_names: Callable[[], Iterable[str]] = tuple,
     ) -> None:
-        """`find_agent` finds those that are defined; those that are registered are found besides."""
+        """`find_agent` finds those that are defined, `agent_names` lists them; those registered are found besides."""
         self.store, self.clock, self.entropy = store, clock, entropy
-        self.find_agent = find_agent
+        self.find_agent, self.agent_names = find_agent, agent_names
         self.settings = settings or Settings()
         self.redactor = Redactor(self.settings.secret_words)
         self.known_keys: dict[str, tuple[datetime, tuple[Key, str]]] = {}  # seen a moment ago; see keys.authenticate
@@ -85,6 +90,8 @@ class Deps:
         if registered is not None:
             self.registered = registered
         self.look_again_at = clock.now()  # for what has run out of time; see retention.expire_due
+        self.zero_at: datetime | None = None  # when the monotonic clock was at zero, by the clock; see steps
+        self.launchers: set[str] = set()  # ids of those that are at work in this process
 
     @cached_property
     def registered(self) -> Registered:
@@ -97,8 +104,15 @@ class Deps:
         """An agent that can be started. Raises AgentNotFound, InvalidDefinition."""
         found = None if self.find_agent is None else self.find_agent(name) or self.registered.agents().get(name)
         if found is None or not found.enabled:
-            raise AgentNotFound(name)
+            raise self.no_agent(name)
         return found
+
+    def no_agent(self, name: str) -> AgentNotFound:
+        """The error that names the agents which are spelt most like this one."""
+        from difflib import get_close_matches
+
+        known = {*self.agent_names(), *self.registered.agents()} - {name}
+        return AgentNotFound(name, sorted(get_close_matches(name, known)))
 
     async def look_for(self, name: str | None, *, unless_younger: timedelta = timedelta(0)) -> None:
         """Learn what has registered meanwhile, at whatever server, if no agent of that name is known.
@@ -117,6 +131,11 @@ class Deps:
         except InvalidDefinition:
             pass
         return True
+
+    def may_be_due(self) -> bool:
+        """Whether it is time to look for what has run out of time; at once if the clock was set back."""
+        now = self.clock.now()
+        return not now < self.look_again_at <= now + LOOK_AGAIN
 
     def expect_end(self, at: datetime | None) -> None:
         """Look again when this ends, if not before."""
@@ -138,7 +157,24 @@ class Caller(Struct, frozen=True, kw_only=True):
     owner: str = "local"
     by: str | None = None
     interface: str = "python"
-    holder: str = "local"
+    holder: str = "local"  # whose holds are theirs
+    scope: str = ""  # the identity that names which they give themselves belong to; empty: of this process
+    session_id: str | None = None  # the session whose token they come with: an agent, not a person
+    run_id: str | None = None  # of an agent that asks: the run it works on
+
+    def held_as(self, name: str | None) -> str:
+        """The holder that a name of the caller's choice stands for. Nobody can name another's."""
+        if name is None:
+            return self.holder
+        checked = check_label("holder", name)
+        return f"{self.scope}:{checked}" if self.scope else checked
+
+    def check_hold(self, session: Session, token: str | None, at: datetime) -> None:
+        """Raise HeldByAnother if an agent's own token would end the hold of somebody else."""
+        if self.session_id is None or token is not None or session.hold is None or session.live_turn is not None:
+            return
+        if not f"{session.hold.holder}:".startswith(f"{self.scope}:"):
+            session.check_holder(self.holder, at)
 
 
 def stamp_of(deps: Deps, caller: Caller) -> Stamp:

@@ -143,20 +143,22 @@ async def _noted(deps: Deps, key: Key, digest: str, now: datetime) -> Key:
 # Session tokens ---------------------------------------------------------------------------------
 
 
-async def session_token(deps: Deps, owner: str, session_id: str, lifetime: object = TOKEN_LIFETIME) -> str:
-    """A text that lets its bearer reach this session and what hangs on it, for so long.
+async def session_token(
+    deps: Deps, owner: str, session_id: str, lifetime: object = TOKEN_LIFETIME, *, run_id: str | None = None
+) -> str:
+    """A text that lets its bearer reach this session and what hangs on it, for so long; in the name of a run, if given.
 
     Raises SessionNotFound, SessionGone.
     """
     lives_for = check_ttl(lifetime, "lifetime") or TOKEN_LIFETIME
     session = await deps.store.get(owner, session_id)
     secret = await _signing_secret(deps)
-    return sign(new_token(owner, session.session_id, deps.clock.now() + lives_for, secret), secret)
+    return sign(new_token(owner, session.session_id, deps.clock.now() + lives_for, secret, run_id), secret)
 
 
-async def token_where_guarded(deps: Deps, owner: str, session_id: str) -> str | None:
+async def token_where_guarded(deps: Deps, owner: str, session_id: str, run_id: str | None = None) -> str | None:
     """A token for a session's agent, where somebody has made keys; elsewhere it needs none."""
-    return await session_token(deps, owner, session_id) if await has_keys(deps) else None
+    return await session_token(deps, owner, session_id, run_id=run_id) if await has_keys(deps) else None
 
 
 async def read_token(deps: Deps, text: object) -> SessionToken:

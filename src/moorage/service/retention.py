@@ -18,7 +18,7 @@ from moorage.core.policy import NOT_BY_AGE, Limit, ResumePolicy, Retention, why_
 from moorage.core.session import OPEN_STATES, Phase, Session, State
 from moorage.ports import SweepDecision
 from moorage.service.approvals import expire_approvals
-from moorage.service.deps import Caller, Deps, Settings, stamp_of
+from moorage.service.deps import LOOK_AGAIN, Caller, Deps, Settings, stamp_of
 
 STEP = 50
 EXPIRED = "expired"
@@ -182,8 +182,6 @@ class _Judge:
 
 # Times to live ----------------------------------------------------------------------------------
 
-LOOK_AGAIN = timedelta(seconds=1)  # another process may have set a TTL meanwhile
-
 
 async def expire_due(deps: Deps, caller: Caller) -> None:
     """Delete what is past its TTL and close approvals whose time has run out, if it is time to look.
@@ -191,9 +189,9 @@ async def expire_due(deps: Deps, caller: Caller) -> None:
     Every door calls this before it does anything else, so that nothing has to be running
     for time to pass; it costs a comparison unless something is due.
     """
-    now = deps.clock.now()
-    if now < deps.look_again_at:
+    if not deps.may_be_due():
         return
+    now = deps.clock.now()
     due = await deps.store.next_expiry(caller.owner)
     if due is not None and due <= now:
         await _sweep_expired(deps, caller)

@@ -6,33 +6,39 @@ a launcher takes the turn that is queued, and reports its end (`turns`).
 
 from __future__ import annotations
 
-from datetime import datetime, timedelta
+from contextlib import suppress
+from datetime import timedelta
+from functools import partial
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from moorage.core import work
 from moorage.core.context import check_ttl
-from moorage.core.entry import Message, check_message
+from moorage.core.entry import Entry, Kind, Message, check_message, check_messages
 from moorage.core.errors import (
+    AgentNotFound,
     AsksAncestor,
+    Conflict,
     InvalidField,
     KeyReused,
     NotFound,
     ParentNotFound,
     RunNotFound,
+    RunSettled,
 )
 from moorage.core.family import born
 from moorage.core.ids import check_label
 from moorage.core.inbox import Item, ItemState
+from moorage.core.once import AlreadyDone, OnceKey
 from moorage.core.query import Page
-from moorage.core.run import MAX_ASKED, Join, Mode, Run, RunQuery, RunState, check_join, check_mode
-from moorage.core.session import Birth, Change, Session, View
-from moorage.service.conversation import Reply
-from moorage.service.deps import Caller, Deps, shown, stamp_of
+from moorage.core.run import MAX_ASKED, MAX_TURNS, Join, Mode, Run, RunQuery, RunState, check_join, check_mode
+from moorage.core.session import Asker, Birth, Change, Session, Stamp, View
+from moorage.service.deps import Caller, Deps, stamp_of
 from moorage.service.family import MAX_TREE
 from moorage.service.inline import pause
 from moorage.service.sessions import SessionRequest, new_session
+from moorage.service.status import reasons, told_one
 
 MOST_PAUSE = 0.25  # seconds between two looks at a run that takes long
 KNOWN_FOR = timedelta(seconds=1)  # what is registered elsewhere is known for so long, unless it is asked for by name
@@ -42,13 +48,25 @@ FIRST_ASKED = 2  # the entry that asks a session which was made for it, right be
 MOST_AT_WORK = 1000  # runs of one session that are looked at for the oldest
 WAITING = (ItemState.HELD.value, ItemState.WAITING.value, ItemState.GIVEN.value)
 SET_ASIDE = (ItemState.SET_ASIDE.value,)
+_MESSAGES = (Kind.MESSAGE.value,)
 
 
 class Asked(Struct, frozen=True, kw_only=True):
-    """A run as it was taken down, and the session it was asked of."""
+    """A run as it was taken down, the session it was asked of, and the entries that ask."""
 
     session: Session
     run: Run
+    entries: list[Entry] = []
+
+
+class Posted(Struct, frozen=True, kw_only=True):
+    """What became of messages: the entries they are, and the work they asked for."""
+
+    session_id: str
+    entries: list[Entry]
+    run_id: str | None = None
+    run: Run | None = None  # as it is when the answer is sent
+    reply: Entry | None = None  # what the agent said last, if the run has completed
 
 
 class RunReply(Struct, frozen=True, kw_only=True):
@@ -62,7 +80,7 @@ class RunReply(Struct, frozen=True, kw_only=True):
 
 
 class Wish(Struct, frozen=True, kw_only=True):
-    """How whoever asks wants to hear of the end."""
+    """How whoever asks wants to hear of the end, and what they do not wait for."""
 
     mode: str = Mode.ASYNC_POLL.value
     join: str = Join.EACH.value
@@ -71,6 +89,10 @@ class Wish(Struct, frozen=True, kw_only=True):
     correlation: str | None = None
     idempotency_key: str | None = None
     expires_in: object = None  # how long it may wait for a launcher
+    token: str | None = None  # of a hold, which ends with it
+    queue: bool = False  # wait while somebody else holds the session
+    wake: bool = True  # resume a suspended session, whoever suspended it
+    by_agent: bool = False  # an agent asks: it does not wake what a person suspended
 
 
 async def start_run(
@@ -81,15 +103,16 @@ async def start_run(
     *,
     wish: Wish | None = None,
     session: SessionRequest | None = None,
+    once: OnceKey | None = None,
 ) -> Asked:
     """Open a session for an agent, under the session that asks, and put a run to it; both or neither.
 
-    Raises AgentNotFound; asked twice with one idempotency key, the same run answers, and KeyReused
-    is raised if something else was asked with it.
+    `once` notes the request as one that makes a session. Raises AgentNotFound; asked twice with one
+    idempotency key, the same run answers, and KeyReused is raised if something else was asked with it.
     """
     wish, message = wish or Wish(), check_message(prompt)
     wanted = replace(session or SessionRequest(), agent=agent)
-    request = _Request(agent=agent, session_id=wanted.session_id, message=message, wish=wish, new=wanted)
+    request = _Request(agent=agent, session_id=wanted.session_id, messages=[message], wish=wish, new=wanted)
     if (known := await _known(deps, caller, request)) is not None:
         return known
     await deps.look_for(agent)
@@ -100,17 +123,19 @@ async def start_run(
     stamp, limits = stamp_of(deps, caller), deps.settings.family
 
     def decide(birth: Birth) -> Change:
-        change = born(new, birth, stamp, limits)
-        return change.then(lambda head: work.ask(View(head), run, message, stamp))
+        change = born(new, birth, stamp, limits).then(lambda head: work.ask(View(head), run, message, stamp))
+        return change if once is None else once.on(change, new.session_id, stamp.at)
 
     ref = None if parent is None else parent.session_id
     try:
-        made = await deps.store.create(caller.owner, decide, parent=ref)
-    except KeyReused:
-        return await _faster(deps, caller, request)
+        made = await deps.store.create(caller.owner, decide, parent=ref, asker=_asker(caller, run, wish))
+    except (AlreadyDone, KeyReused):
+        if (known := await _known(deps, caller, request)) is None:
+            raise
+        return known  # of somebody who asked the same at the same time
     deps.expect_end(made.expires_at)
     asked = replace(made, redacted=redacted) if redacted else made
-    return Asked(session=shown(asked), run=work.put_to(run, made))
+    return await _told(deps, asked, work.put_to(run, made), [])
 
 
 async def ask(
@@ -119,43 +144,86 @@ async def ask(
     """Put a run to a session that is there; if `agent` is named, only to a session of that agent.
 
     Raises AgentNotFound if its agent cannot be started, AsksAncestor if it would wait for whom it serves,
-    KeyReused if something else was asked with its idempotency key.
+    HeldByAnother if somebody else holds the session, KeyReused if something else was asked with its
+    idempotency key.
     """
     wish, message = wish or Wish(), check_message(prompt)
     session = await deps.store.get(caller.owner, ref)
     if agent not in (None, session.agent_name):
         why = f"is {agent!r}, but session {session.session_id} is one of {session.agent_name or 'no agent'}"
         raise InvalidField("agent", why)
-    request = _Request(agent=session.agent_name, session_id=session.session_id, message=message, wish=wish)
-    if (known := await _known(deps, caller, request)) is not None:
-        return known
     await deps.look_for(session.agent_name)
+    return await _asked(deps, caller, session, [message], wish)
+
+
+async def _asked(deps: Deps, caller: Caller, session: Session, messages: list[Message], wish: Wish) -> Asked:
+    """Put a run to a session. Whoever asks again with one key is answered the same, whatever has changed since."""
+    request = _Request(agent=session.agent_name, session_id=session.session_id, messages=messages, wish=wish)
+    try:
+        return await _put(deps, caller, session, request)
+    except (Conflict, AgentNotFound):
+        known = await _known(deps, caller, request)
+        if known is None:
+            raise
+        return known
+
+
+async def _put(deps: Deps, caller: Caller, session: Session, request: _Request) -> Asked:
+    wish, (*before, message) = request.wish, request.messages
+    session.check_open()
     deps.agent(session.agent_name or "")
     parent = None if wish.parent is None else await _parent(deps, caller, wish.parent)
     if parent is not None and check_mode(wish.mode) is not Mode.ASYNC_POLL:
         await _check_not_above(deps, caller, parent, session)
     run = await _new_run(deps, caller, wish, session.agent_name, message, parent)
-    stamp = stamp_of(deps, caller)
-    try:
-        change = await deps.store.apply(
-            caller.owner, session.session_id, lambda view: work.ask(view, run, message, stamp)
-        )
-    except KeyReused:
-        return await _faster(deps, caller, request)
-    return Asked(session=shown(change.session), run=work.put_to(run, change.session))
+    stamp, how = stamp_of(deps, caller), _way_of(caller, wish)
+    change = await deps.store.apply(
+        caller.owner,
+        session.session_id,
+        lambda view: work.ask(view, run, message, stamp, before=tuple(before), asking=how),
+        asker=_asker(caller, run, wish),
+    )
+    said = [entry for entry in change.entries if entry.is_message]
+    return await _told(deps, change.session, work.put_to(run, change.session), said)
 
 
-async def send(deps: Deps, caller: Caller, ref: str, content: object, *, client_key: str | None = None) -> Reply | None:
-    """Say something to a session's agent as a run; None if the agent cannot be started."""
+async def _told(deps: Deps, session: Session, run: Run, said: list[Entry]) -> Asked:
+    """Return what was asked, with why it has not started."""
+    seen = await told_one(deps, session)
+    told = replace(run, because=seen.because) if run.state is RunState.QUEUED else run
+    return Asked(session=seen, run=told, entries=said)
+
+
+def _way_of(caller: Caller, wish: Wish) -> work.Asking:
+    is_agent = wish.by_agent or wish.parent is not None or caller.session_id is not None
+    return work.Asking(holder=caller.holder, token=wish.token, queue=wish.queue, wakes=wish.wake and not is_agent)
+
+
+async def post(
+    deps: Deps, caller: Caller, ref: str, messages: object, *, run: bool | None = None, wish: Wish | None = None
+) -> Asked | list[Entry]:
+    """Say something in a session, all at once: the run that its last message asks for, or the entries alone.
+
+    A user's message asks for a run if the session's agent can be started. With `run=True` it always does: raises
+    AgentNotFound, and nothing is kept. With `run=False`, or with a token and no word about `run`, nothing is asked.
+    """
+    wish, said = wish or Wish(), check_messages(messages)
+    if run is None and wish.token is not None:
+        run = False
+    if run is False or said[-1].role != "user" or (run is None and deps.find_agent is None):
+        return await _append(deps, caller, ref, said, wish)
     session = await deps.store.get(caller.owner, ref)
-    await deps.look_for(session.agent_name, unless_younger=KNOWN_FOR)
-    if not deps.can_start(session.agent_name):
-        return None
-    key = None if client_key is None else f"send:{session.session_id}:{check_label('client_key', client_key)}"
-    message = content if isinstance(content, dict) else {"role": "user", "content": content}
-    asked = await ask(deps, caller, session.session_id, message, wish=Wish(idempotency_key=key))
-    said = await deps.store.log(caller.owner, session.session_id, after=(asked.run.asked_entry or 1) - 1, limit=1)
-    return Reply(session_id=session.session_id, message=said[0], run_id=asked.run.run_id)
+    await deps.look_for(session.agent_name, unless_younger=timedelta(0) if run else KNOWN_FOR)
+    if not run and not deps.can_start(session.agent_name):
+        return await _append(deps, caller, session.session_id, said, wish)
+    key = said[-1].client_key
+    if key is not None:
+        wish = replace(wish, idempotency_key=f"send:{session.session_id}:{check_label('client_key', key)}")
+    return await _asked(deps, caller, session, [replace(each, client_key=None) for each in said], wish)
+
+
+async def _append(deps: Deps, caller: Caller, ref: str, said: list[Message], wish: Wish) -> list[Entry]:
+    return await deps.store.append(caller.owner, ref, said, stamp_of(deps, caller), token=wish.token)
 
 
 class _Request(Struct, frozen=True, kw_only=True):
@@ -163,7 +231,7 @@ class _Request(Struct, frozen=True, kw_only=True):
 
     agent: str | None
     session_id: str | None  # None: of a session made for it
-    message: Message
+    messages: list[Message]  # the last one asks
     wish: Wish
     new: SessionRequest = SessionRequest()
 
@@ -181,20 +249,21 @@ class _Request(Struct, frozen=True, kw_only=True):
 
 async def _known(deps: Deps, caller: Caller, request: _Request) -> Asked | None:
     """What was asked before with the same key. Raises KeyReused if that was something else."""
-    key = request.wish.idempotency_key
-    if key is None:
+    if (key := _checked_key(request.wish)) is None:
         return None
-    run = await deps.store.run_by_key(caller.owner, check_label("idempotency_key", key))
+    run = await deps.store.run_by_key(caller.owner, key)
     if run is None:
         return None
     session = await deps.store.get(caller.owner, run.session_id)
-    if not request.is_met_by(session) or not await _is_for(deps, caller, request, run):
+    first, last = (run.asked_entry or 1) - len(request.messages), (run.asked_entry or 1) + 1
+    said = await deps.store.log(caller.owner, run.session_id, after=max(first, 0), before=last, kinds=_MESSAGES)
+    if not request.is_met_by(session) or not await _is_for(deps, caller, request, run, said):
         raise KeyReused(key)
-    return Asked(session=shown(session), run=run)
+    return await _told(deps, session, run, said)
 
 
-async def _is_for(deps: Deps, caller: Caller, request: _Request, run: Run) -> bool:
-    """Whether a run is what a request asks for."""
+async def _is_for(deps: Deps, caller: Caller, request: _Request, run: Run, said: list[Entry]) -> bool:
+    """Whether a run, asked by what was said, is what a request asks for."""
     wish = request.wish
     asked = (request.agent, check_mode(wish.mode), check_join(wish.join), wish.correlation)
     if asked != (run.agent_name, run.mode, run.join, run.correlation):
@@ -202,8 +271,8 @@ async def _is_for(deps: Deps, caller: Caller, request: _Request, run: Run) -> bo
     in_it = run.asked_entry == FIRST_ASKED if request.session_id is None else run.session_id == request.session_id
     if not in_it or not await _is_by(deps, caller, wish.parent, run):
         return False
-    said = await deps.store.log(caller.owner, run.session_id, after=(run.asked_entry or 1) - 1, limit=1)
-    return [(entry.role, entry.content) for entry in said] == [(request.message.role, request.message.content)]
+    asked_for = [(message.role, message.content) for message in request.messages]
+    return [(entry.role, entry.content) for entry in said] == asked_for
 
 
 async def _is_by(deps: Deps, caller: Caller, parent: str | None, run: Run) -> bool:
@@ -212,11 +281,12 @@ async def _is_by(deps: Deps, caller: Caller, parent: str | None, run: Run) -> bo
     return (await _parent(deps, caller, parent)).session_id == run.parent_session_id
 
 
-async def _faster(deps: Deps, caller: Caller, request: _Request) -> Asked:
-    """What somebody has asked with the same key at the same time, and was faster."""
-    known = await _known(deps, caller, request)
-    assert known is not None  # a key is refused only because it is there
-    return known
+def _asker(caller: Caller, run: Run, wish: Wish) -> Asker | None:
+    """The run in whose name another is asked for: the one that is named, else the one its parent is at work on."""
+    named = caller.run_id or wish.parent_run or run.parent_run_id
+    if named is None and run.parent_session_id is None:
+        return None
+    return Asker(run_id=named, session_id=run.parent_session_id)
 
 
 async def _parent(deps: Deps, caller: Caller, ref: str) -> Session:
@@ -270,10 +340,15 @@ async def _new_run(
         parent_session_id=None if parent is None else parent.session_id,
         parent_run_id=None if parent is None else await _parent_run(deps, caller, parent, wish.parent_run),
         correlation=None if wish.correlation is None else check_label("correlation", wish.correlation, MAX_CORRELATION),
-        idempotency_key=wish.idempotency_key,
+        idempotency_key=_checked_key(wish),
         by=caller.by,
+        max_turns=MAX_TURNS if agent is None else deps.agent(agent).max_turns,
         expires_at=None if lifetime is None else now + lifetime,
     )
+
+
+def _checked_key(wish: Wish) -> str | None:
+    return None if wish.idempotency_key is None else check_label("idempotency_key", wish.idempotency_key)
 
 
 # Looking ----------------------------------------------------------------------------------------
@@ -281,7 +356,7 @@ async def _new_run(
 
 async def get_run(deps: Deps, caller: Caller, run_id: str) -> Run:
     """One run. Raises RunNotFound."""
-    return await deps.store.run(caller.owner, run_id)
+    return (await told_runs(deps, caller.owner, [await deps.store.run(caller.owner, run_id)]))[0]
 
 
 async def list_runs(deps: Deps, caller: Caller, query: RunQuery) -> Page[Run]:
@@ -290,7 +365,25 @@ async def list_runs(deps: Deps, caller: Caller, query: RunQuery) -> Page[Run]:
     Raises SessionNotFound, SessionGone.
     """
     session_id, parent = [await _id_of(deps, caller, ref) for ref in (query.session_id, query.parent_session_id)]
-    return await deps.store.runs(caller.owner, replace(query, session_id=session_id, parent_session_id=parent))
+    page = await deps.store.runs(caller.owner, replace(query, session_id=session_id, parent_session_id=parent))
+    return Page(await told_runs(deps, caller.owner, page.items), page.next)
+
+
+async def told_runs(deps: Deps, owner: str, runs: list[Run]) -> list[Run]:
+    """Return the runs, those that are queued with `because`; their sessions are read together."""
+    ids = list({run.session_id: None for run in runs if run.state is RunState.QUEUED})
+    if not ids:
+        return runs
+    heads = [head for head in await deps.store.get_many(owner, ids) if head is not None]
+    waiting = [_as_its_runs_wait(head) for head in heads]
+    found = dict(zip((head.session_id for head in heads), await reasons(deps, waiting), strict=True))
+    return [replace(run, because=found.get(run.session_id)) if run.state is RunState.QUEUED else run for run in runs]
+
+
+def _as_its_runs_wait(head: Session) -> Session:
+    """A turn for another run does not change that a queued one waits for its child."""
+    is_for_another = not head.waits and head.awaited_child is not None
+    return replace(head, live_turn=None) if is_for_another else head
 
 
 async def _id_of(deps: Deps, caller: Caller, ref: str | None) -> str | None:
@@ -298,26 +391,27 @@ async def _id_of(deps: Deps, caller: Caller, ref: str | None) -> str | None:
 
 
 async def wait_for_run(deps: Deps, caller: Caller, run_id: str, *, timeout: float | None = None) -> Run:
-    """The run, once it has settled or when time is up.
+    """Return the run once it has settled, when time is up, or at once if only a person can make it start.
 
+    A run that has not started says why (`because`). A parent that asked in mode sync keeps waiting.
     Looked at whenever something was committed, but the longer it takes the less often: a thousand
     who wait must not read the store a thousand times for every commit.
     """
-    began = deps.clock.now()
-    ends = None if timeout is None else began + timedelta(seconds=timeout)
+    began = deps.clock.monotonic()
+    ends = None if timeout is None else began + timeout
     while True:
         seen = deps.store.pulse()
         run = await deps.store.run(caller.owner, run_id)
-        now = deps.clock.now()
-        left = _left(ends, now)
-        if run.is_settled or left <= 0:
+        now = deps.clock.monotonic()
+        left = LOOK_AGAIN if ends is None else ends - now
+        if run.is_settled:
+            return run
+        if left <= 0 or not run.is_awaited_by_a_parent:
+            [run] = await told_runs(deps, caller.owner, [run])
+        if left <= 0 or (run.needs_a_person and not run.is_awaited_by_a_parent):
             return run
         await deps.store.wait(seen, min(left, LOOK_AGAIN))
-        await pause(min(left, (now - began).total_seconds() / 20, MOST_PAUSE))
-
-
-def _left(ends: datetime | None, now: datetime) -> float:
-    return LOOK_AGAIN if ends is None else (ends - now).total_seconds()
+        await pause(min(left, (now - began) / 20, MOST_PAUSE))
 
 
 async def inbox(
@@ -338,23 +432,95 @@ async def inbox(
 
 
 async def stop_run(deps: Deps, caller: Caller, run_id: str) -> Run:
-    """Stop a run: one that waits ends at once, one at work is told to."""
+    """Stop a run and those it has asked for: one that waits ends at once, one at work is told to."""
     run = await deps.store.run(caller.owner, run_id)
     stamp = stamp_of(deps, caller)
     await deps.store.apply(caller.owner, run.session_id, lambda view: work.stop(view, run_id, stamp))
+    await _stop_below(deps, caller, run, stamp)
     return await deps.store.run(caller.owner, run_id)
 
 
+async def _stop_below(deps: Deps, caller: Caller, above: Run, stamp: Stamp) -> None:
+    """Stop what a stopped run has asked for, until nothing below it is left: it can ask for nothing new."""
+    query = RunQuery(parent_session_id=above.session_id, open_only=True, limit=MOST_AT_WORK)
+    while True:
+        below = [run for run in (await deps.store.runs(caller.owner, query)).items if run.parent_run_id == above.run_id]
+        unmarked = [run for run in below if not run.stop_requested]
+        if not unmarked:
+            return
+        for run in unmarked:
+            decide = partial(work.stop, run_id=run.run_id, stamp=stamp)
+            with suppress(NotFound, RunSettled):  # it has ended by itself
+                await deps.store.apply(caller.owner, run.session_id, decide)
+            await _stop_below(deps, caller, run, stamp)
+
+
 async def stop_session(deps: Deps, caller: Caller, ref: str, *, tree: bool = True) -> list[str]:
-    """Stop whatever runs in a session, and in all that hang on it; the ids of those told to stop, children first."""
+    """Stop whatever runs in a session, and in all that hang on it; the ids of those told to stop, children first.
+
+    Parents first: what is stopped has no more children. Those that were born meanwhile are found by looking again.
+    """
     root = await deps.store.get(caller.owner, ref)
-    members = await deps.store.tree(caller.owner, root.session_id, MAX_TREE) if tree else [root]
-    stamp, stopped = stamp_of(deps, caller), []
-    for session in reversed(members):
-        if session.launched and not session.is_final:
-            await deps.store.apply(caller.owner, session.session_id, lambda view: work.stop(view, None, stamp))
+    stopped = list[str]()
+    for _ in range(deps.settings.family.depth + 2):  # each round ends one generation at least
+        members = await deps.store.tree(caller.owner, root.session_id, MAX_TREE) if tree else [root]
+        if not await _stop_each(deps, caller, members, stopped):
+            break
+    return stopped[::-1]
+
+
+async def _stop_each(deps: Deps, caller: Caller, members: list[Session], stopped: list[str]) -> bool:
+    """Stop sessions that were not stopped before, and what was added to those that were; whether any were."""
+    stamp, found = stamp_of(deps, caller), False
+    for session in members:
+        if not session.launched or session.is_final:
+            continue
+        again = session.session_id in stopped
+        with suppress(NotFound):  # it was deleted meanwhile
+            decide = partial(work.stop, run_id=None, stamp=stamp, again=again)
+            change = await deps.store.apply(caller.owner, session.session_id, decide)
+            found = found or not again or bool(change.runs or change.turns or change.items)
+        if not again:
             stopped.append(session.session_id)
-    return stopped
+    return found
+
+
+async def retry_run(deps: Deps, caller: Caller, run_id: str) -> Run:
+    """Ask again what a run that failed, or that nobody took in time, was asked: as a new run with its dead letters.
+
+    A run is retried once: asked again, the same new run answers. Raises RunNotFound, RunNotFailed, AgentNotFound,
+    SessionClosed, RunStopped.
+    """
+    failed, key = await deps.store.run(caller.owner, run_id), f"retry:{run_id}"
+    if (known := await deps.store.run_by_key(caller.owner, key)) is not None:
+        return await get_run(deps, caller, known.run_id)
+    await deps.look_for(failed.agent_name)
+    deps.agent(failed.agent_name or "")
+    stamp = stamp_of(deps, caller)
+    run = Run(
+        run_id=deps.new_id(), session_id=failed.session_id, created_at=stamp.at, idempotency_key=key, by=caller.by
+    )
+    prompt = await _prompt_of(deps, caller, failed)
+    try:
+        change = await deps.store.apply(
+            caller.owner,
+            failed.session_id,
+            lambda view: work.retried(view, run, prompt, stamp),
+            run=run_id,
+            asker=None if caller.run_id is None else Asker(run_id=caller.run_id),
+        )
+    except KeyReused:  # somebody was faster
+        known = await deps.store.run_by_key(caller.owner, key)
+        assert known is not None
+        return await get_run(deps, caller, known.run_id)
+    return (await _told(deps, change.session, work.repeating(run, failed), [])).run
+
+
+async def _prompt_of(deps: Deps, caller: Caller, run: Run) -> Message:
+    """What a run was asked, as the log has it."""
+    said = await deps.store.log(caller.owner, run.session_id, after=(run.asked_entry or 1) - 1, limit=1)
+    content = said[0].content if said and said[0].content is not None else run.asked
+    return Message(role=(said[0].role if said else None) or "user", content=content)
 
 
 async def send_again(deps: Deps, caller: Caller, item_id: str) -> Item:

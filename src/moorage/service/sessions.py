@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from datetime import datetime
 from typing import Any
 
@@ -25,6 +26,7 @@ from moorage.core.query import Page, SessionQuery, check_numbers
 from moorage.core.session import (
     BY_AGENT,
     BY_PERSON,
+    Asker,
     Birth,
     Change,
     Hold,
@@ -40,7 +42,8 @@ from moorage.core.session import (
 from moorage.core.window import WindowSize
 from moorage.service.context import read_context
 from moorage.service.conversation import add_entry, read_log, repair, session_with_window, window
-from moorage.service.deps import Caller, Deps, shown, stamp_of, with_what_follows
+from moorage.service.deps import Caller, Deps, stamp_of, with_what_follows
+from moorage.service.status import told, told_one
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -81,12 +84,24 @@ async def create_session(
         change = born(new, birth, stamp, limits)
         return change if once is None else once.on(change, new.session_id, stamp.at)
 
+    asker = asker_of(caller, parent)
     if once is None:
-        session = await deps.store.create(caller.owner, decide, parent=parent)
+        session = await deps.store.create(caller.owner, decide, parent=parent, asker=asker)
     else:
-        session = await _made_once(deps, caller, once, lambda: deps.store.create(caller.owner, decide, parent=parent))
+        session = await _made_once(
+            deps, caller, once, lambda: deps.store.create(caller.owner, decide, parent=parent, asker=asker)
+        )
     deps.expect_end(session.expires_at)
     return replace(session, redacted=redacted) if redacted else session
+
+
+def asker_of(caller: Caller, parent: str | None, run_id: str | None = None) -> Asker | None:
+    """Who asks for something new: the run that the caller names, else the live turn of the session that asks.
+
+    None for whoever names neither.
+    """
+    named = caller.run_id or run_id
+    return None if named is None and parent is None else Asker(run_id=named)
 
 
 async def _made_once(deps: Deps, caller: Caller, once: OnceKey, make: Callable[[], Awaitable[Session]]) -> Session:
@@ -105,7 +120,7 @@ def new_session(deps: Deps, caller: Caller, request: SessionRequest) -> tuple[Ne
     new = NewSession(
         session_id=made,
         session_name=None if name is None else check_session_name(name),
-        task_id=None if task_id is None else check_label("task_id", task_id),
+        task_id=_task_in(cleaned) if task_id is None else check_label("task_id", task_id),
         spare_task_id=made,
         agent_name=None if agent is None else check_label("agent_name", agent),
         purpose=None if purpose is None else check_text("purpose", purpose, MAX_PURPOSE),
@@ -117,13 +132,20 @@ def new_session(deps: Deps, caller: Caller, request: SessionRequest) -> tuple[Ne
     return new, redacted
 
 
+def _task_in(metadata: dict[str, Any]) -> str | None:
+    """Return the task that the metadata name; whatever else stands there as `task_id` is theirs alone."""
+    with suppress(InvalidField):
+        return check_label("task_id", metadata.get("task_id"))
+    return None
+
+
 async def get_session(deps: Deps, caller: Caller, ref: str, messages: int | None = None) -> Session:
     """The session as it is, with so many of its last messages. Raises SessionNotFound, SessionGone, SessionCorrupt."""
     if messages is not None:
         if type(messages) is not int or messages < 1:
             raise InvalidField("messages", f"is {messages!r}; give a whole number above 0")
         return await session_with_window(deps, caller, ref, WindowSize(last=messages))
-    return shown(await deps.store.get(caller.owner, ref))
+    return await told_one(deps, await deps.store.get(caller.owner, ref))
 
 
 async def resolve(deps: Deps, caller: Caller, ref: str) -> str:
@@ -148,7 +170,7 @@ def _may_be_prefix(ref: str) -> bool:
 async def list_sessions(deps: Deps, caller: Caller, query: SessionQuery) -> Page[Session]:
     """A page of sessions."""
     page = await deps.store.find(caller.owner, await _with_ids(deps, caller, query))
-    return Page([shown(session) for session in page.items], page.next)
+    return Page(await told(deps, page.items), page.next)
 
 
 async def _with_ids(deps: Deps, caller: Caller, query: SessionQuery) -> SessionQuery:
@@ -197,24 +219,23 @@ async def suspend_session(
     token: str | None = None,
 ) -> Session:
     """Pause a session, keeping what its agent hands over. With the hold's token it is its agent who pauses."""
-    by = BY_PERSON if token is None else BY_AGENT
+    by = BY_PERSON if token is None and caller.session_id is None else BY_AGENT
     kept = None if checkpoint is None else check_checkpoint(checkpoint)
     why = None if reason is None else check_text("reason", reason)
     stamp = stamp_of(deps, caller)
-    return await _changed(
-        deps,
-        caller,
-        ref,
-        lambda view: view.session.suspend(stamp, checkpoint=kept, reason=why, by=by, token=token),
-        version,
-    )
+
+    def decide(view: View) -> Change:
+        caller.check_hold(view.session, token, stamp.at)
+        return view.session.suspend(stamp, checkpoint=kept, reason=why, by=by, token=token)
+
+    return await _changed(deps, caller, ref, decide, version)
 
 
 class ResumePacket(Struct, frozen=True, kw_only=True):
     """All that whoever resumes a session needs to go on."""
 
     session: Session
-    hold: Hold
+    hold: Hold | None  # None: its agent goes on, and the caller does not drive it
     checkpoint: dict[str, Any] | None
     context: dict[str, Any]
     messages: list[Entry]
@@ -222,37 +243,38 @@ class ResumePacket(Struct, frozen=True, kw_only=True):
 
 
 async def resume_session(
-    deps: Deps, caller: Caller, ref: str, *, holder: str | None = None, version: int | None = None
+    deps: Deps, caller: Caller, ref: str, *, hold: bool = True, holder: str | None = None, version: int | None = None
 ) -> ResumePacket:
-    """Give the caller the session to drive, with all it needs to go on.
+    """Give the caller the session to drive, or without `hold` let its agent go on; with all that is needed for it.
 
-    A tool call that a crash left without its result gets one that says so. What waits for a session
-    whose agent nobody can start is the caller's with this, and waits no more.
-    Raises SessionClosed if it is final, HeldByAnother if somebody else is driving it.
+    With a hold, a tool call that a crash left without its result gets one that says so, and what waits for a
+    session whose agent nobody can start is the caller's. Raises SessionClosed if it is final, HeldByAnother if
+    somebody else drives it; without a hold a running session is left as it is.
     """
-    who = caller.holder if holder is None else check_label("holder", holder)
-    token, stamp = deps.new_token(), stamp_of(deps, caller)
-    change = await deps.store.apply(
-        caller.owner, ref, lambda view: view.session.resume(who, token, stamp), expected=version
-    )
+    who, token, stamp = caller.held_as(holder), deps.new_token(), stamp_of(deps, caller)
+
+    def decide(view: View) -> Change:
+        change = view.session.resume(who, token, stamp) if hold else view.session.wake(who, stamp)
+        return with_what_follows(view, change, stamp)
+
+    change = await deps.store.apply(caller.owner, ref, decide, expected=version)
     session = change.session
-    assert session.hold is not None
-    if change.entries:  # somebody new: what the one before left undone is told; a holder asking again is at it still
+    if hold and change.entries:  # of a new holder: one that asks again may still be waiting for its own calls
         await repair(deps, caller, session.session_id)
     return ResumePacket(
-        session=shown(await deps.store.get(caller.owner, session.session_id)),
-        hold=session.hold,
+        session=await told_one(deps, await deps.store.get(caller.owner, session.session_id)),
+        hold=session.hold if hold else None,
         checkpoint=await checkpoint_of(deps, caller, session),
         context=await read_context(deps, caller, session.session_id),
         messages=(await window(deps, caller, session.session_id, deps.settings.window)).items,
-        inbox=await _hand_over(deps, caller, session),
+        inbox=await _hand_over(deps, caller, session, drives=hold),
     )
 
 
-async def _hand_over(deps: Deps, caller: Caller, session: Session) -> list[Item]:
-    """What waits for a session; its own turns get it, if it can have any."""
+async def _hand_over(deps: Deps, caller: Caller, session: Session, *, drives: bool) -> list[Item]:
+    """What waits for a session; its own turns get it, if it can have any, else whoever drives it."""
     page = await deps.store.inbox(caller.owner, ref=session.session_id, states=WAITING, limit=MOST_HANDED_OVER)
-    if not page.items or session.launched or deps.can_start(session.agent_name):
+    if not drives or not page.items or session.launched or deps.can_start(session.agent_name):
         return page.items
     from moorage.core import work  # only whoever is called back needs it
 
@@ -262,10 +284,11 @@ async def _hand_over(deps: Deps, caller: Caller, session: Session) -> list[Item]
 
 
 async def release_session(deps: Deps, caller: Caller, ref: str, *, token: str | None = None) -> Session:
-    """Give the hold up, so that others may resume."""
+    """Give the hold up, so that others may resume. An agent's token gives up no hold but its own."""
     stamp = stamp_of(deps, caller)
 
     def decide(view: View) -> Change:
+        caller.check_hold(view.session, token, stamp.at)
         return with_what_follows(view, view.session.release(stamp, token=token), stamp)
 
     return await _changed(deps, caller, ref, decide)
@@ -286,6 +309,7 @@ async def finalize_session(
     stamp = stamp_of(deps, caller)
 
     def decide(view: View) -> Change:
+        caller.check_hold(view.session, token, stamp.at)
         change = view.session.finalize(outcome, stamp, summary=text, pending=view.pending, token=token)
         return with_what_follows(view, change, stamp)
 
@@ -298,7 +322,7 @@ async def _changed(
     session = (await deps.store.apply(caller.owner, ref, decide, expected=version)).session
     if session.expires_at is not None and session.expires_at <= deps.clock.now():
         deps.expect_end(session.expires_at)  # it was kept while in use; that may have ended now
-    return shown(session)
+    return await told_one(deps, session)
 
 
 # Forks and checkpoints --------------------------------------------------------------------------

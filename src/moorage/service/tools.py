@@ -27,13 +27,14 @@ async def call_tool(
     if name not in tools:
         raise ToolNotFound(name)
     tool, function = tools[name]
-    wanted = next(iter(tool.operations), "") if operation is None else check_label("operation", operation)
-    if tool.operations and wanted not in tool.operations:
-        raise InvalidField("operation", f"is {wanted!r}; {name} has {', '.join(tool.operations)}")
     given = {} if parameters is None else parameters
     if not isinstance(given, dict):
         raise InvalidField("parameters", "must be an object")
     check_json(given, "parameters")
+    wanted = tool.fitting(given) if operation in (None, "") else check_label("operation", operation)
+    if tool.operations and wanted not in tool.operations:
+        raise InvalidField("operation", f"is {wanted!r}; {name} has {', '.join(tool.operations)}")
+    given = tool.read(wanted, given)
     try:
         occasion = Occasion(today=deps.clock.now().date(), session_id=session, timeout=timeout)
         result = function(wanted, given, occasion)

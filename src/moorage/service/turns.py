@@ -7,13 +7,13 @@ has the turn. Each may be repeated: an answer that got lost on the way is asked 
 from __future__ import annotations
 
 import logging
-from datetime import datetime, timedelta
+from datetime import timedelta
 from functools import partial
 from hashlib import sha256
 from itertools import takewhile
 from typing import Any
 
-from msgspec import Struct
+from msgspec import Struct, to_builtins
 from msgspec.structs import replace
 
 from moorage.core import work
@@ -21,23 +21,26 @@ from moorage.core.approval import Approval
 from moorage.core.entry import Kind, check_messages
 from moorage.core.errors import NotFound, SessionCorrupt, StoreError
 from moorage.core.ids import uuid8
+from moorage.core.problem import Problem
 from moorage.core.session import (
     Change,
     Session,
     Stamp,
     Update,
+    View,
     check_checkpoint,
     check_metadata,
     check_phase,
     check_said,
 )
 from moorage.core.turn import LEASE, LOST_AFTER, Launcher, Retry, Turn
-from moorage.core.work import Claim, TurnEnd, fence
+from moorage.core.work import Claim, TurnEnd
 from moorage.ports import Claimed, Decision
 from moorage.service.context import read_context
 from moorage.service.conversation import repair, window
 from moorage.service.deps import Caller, Deps, stamp_of
 from moorage.service.sessions import checkpoint_of
+from moorage.service.steps import trusted_now
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -45,8 +48,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-EXPIRE_EVERY = timedelta(milliseconds=200)
-LOOK_FOR_OWNERS = timedelta(milliseconds=50)
+EXPIRE_EVERY = 0.2  # seconds
+LOOK_FOR_OWNERS = 0.05
 EXPIRE_AT_ONCE = 50  # sessions a claim looks at for what time has done
 DOUBTFUL = 100  # entries to look through for a report of which nobody knows whether it was taken
 
@@ -79,13 +82,16 @@ class TurnDesk:
         """
         self._deps, self._lease, self._lost_after, self._tokens = deps, lease, lost_after, tokens
         self._words = words
-        self._expire_at = self._owners_at = deps.clock.now()
+        self._expire_at = self._owners_at = deps.clock.monotonic()
         self._owners: tuple[str, ...] = ()
 
     async def register(self, launcher: Launcher) -> bool:
         """Say that this launcher is there, or still there; whether it is to drain."""
-        kept = await self._deps.store.save_launcher(replace(launcher, seen_at=self._deps.clock.now()))
-        return kept.drain
+        deps = self._deps
+        (deps.launchers.discard if launcher.has_left else deps.launchers.add)(launcher.launcher_id)
+        now = await trusted_now(deps, self._lost_after)
+        told = replace(launcher, seen_at=now, boot=deps.clock.boot, zero_at=deps.zero_at)
+        return (await deps.store.save_launcher(told)).drain
 
     async def claim(
         self,
@@ -100,16 +106,22 @@ class TurnDesk:
 
         Now and then, what time has done meanwhile is seen to first.
         """
-        now = self._deps.clock.now()
+        now = self._deps.clock.monotonic()
         if now >= self._expire_at:
             self._expire_at = now + EXPIRE_EVERY
             await self.expire()
-        wish = Claim(launcher_id=launcher_id, lease=self._lease, lost_after=self._lost_after, retries=agents)
+        wish = Claim(
+            launcher_id=launcher_id,
+            lease=self._lease,
+            lost_after=self._lost_after,
+            token=self._deps.new_token(),
+            retries=agents,
+        )
         stamp = stamp_of(self._deps, Caller(by=f"launcher:{launcher_id}", interface="launcher"))
         whose = owners or await self._all_owners(now)
         return await self._deps.store.claim(whose, tuple(agents), wish, stamp, full=full, root=root)
 
-    async def _all_owners(self, now: datetime) -> tuple[str, ...]:
+    async def _all_owners(self, now: float) -> tuple[str, ...]:
         """Every owner there is, as of a moment ago."""
         if now >= self._owners_at:
             self._owners_at = now + LOOK_FOR_OWNERS
@@ -132,7 +144,8 @@ class TurnDesk:
     async def _token(self, claimed: Claimed) -> str | None:
         from moorage.service.keys import token_where_guarded
 
-        return await token_where_guarded(self._deps, claimed.owner, claimed.session.session_id)
+        run_id = claimed.runs[0].run_id if claimed.runs else None  # the same that its environment names
+        return await token_where_guarded(self._deps, claimed.owner, claimed.session.session_id, run_id)
 
     async def _history(self, caller: Caller, claimed: Claimed) -> list[dict[str, Any]]:
         """What was said before, apart from what the turn is about."""
@@ -142,12 +155,12 @@ class TurnDesk:
 
     async def expire(self) -> int:
         """Give out again what was not started, give up what fell silent; how many sessions that concerned."""
-        now = self._deps.clock.now()
-        due = await self._deps.store.overdue(now, EXPIRE_AT_ONCE)
+        stamp = Stamp(await trusted_now(self._deps, self._lost_after), "moorage", "launcher")
+        judge = partial(work.expired, stamp=stamp, living=self._deps.launchers)
+        due = await self._deps.store.overdue(stamp.at, EXPIRE_AT_ONCE)
         for owner, session_id in due:
-            stamp = stamp_of(self._deps, Caller(owner=owner, by="moorage", interface="launcher"))
             try:
-                await self._deps.store.apply(owner, session_id, partial(work.expired, stamp=stamp))
+                await self._deps.store.apply(owner, session_id, judge)
             except NotFound:
                 continue
             except SessionCorrupt as error:  # one that cannot be read must not keep the others waiting
@@ -177,9 +190,11 @@ class TurnDesk:
 
     async def adopt(self, owner: str, turn: Turn, launcher_id: str) -> Turn:
         """Go on with a turn of a former life of this launcher, under a new epoch."""
-        stamp, former = self._stamp(owner, turn), turn.launcher_id
+        stamp, former, token = self._stamp(owner, turn), turn.launcher_id, self._deps.new_token()
         change = await self._apply(
-            owner, turn, lambda view: work.adopted(view, turn.turn_id, turn.epoch, launcher_id, stamp, former=former)
+            owner,
+            turn,
+            lambda view: work.adopted(view, turn.turn_id, turn.epoch, launcher_id, stamp, token=token, former=former),
         )
         return change.turns[0]
 
@@ -194,9 +209,9 @@ class TurnDesk:
 
     async def say(self, owner: str, turn: Turn, messages: object) -> None:
         """Keep what the agent said."""
-        await self._deps.store.append(
-            owner, turn.session_id, check_messages(messages), self._stamp(owner, turn), token=fence(turn)
-        )
+        said = check_messages(messages)
+        token = (await self._deps.store.get(owner, turn.session_id)).token_of(turn)
+        await self._deps.store.append(owner, turn.session_id, said, self._stamp(owner, turn), token=token)
         self._is_kept_now(owner, turn)
 
     async def update(
@@ -220,8 +235,17 @@ class TurnDesk:
         kind, told = (Kind.METADATA, {"metadata": cleaned}) if cleaned else (Kind.ERROR, {"error": update.error})
         if since is not None and await self._is_kept(owner, turn, kind, told, since):
             return await self._deps.store.get(owner, turn.session_id)
-        change = await self._apply(owner, turn, lambda view: view.session.update(update, stamp, token=fence(turn)))
+        change = await self._apply(
+            owner, turn, lambda view: view.session.update(update, stamp, token=view.session.token_of(turn))
+        )
         return change.session
+
+    async def misspoken(self, owner: str, turn: Turn, problem: Problem) -> None:
+        """Keep a line of the agent that does not validate; told again, it is kept once."""
+        if await self._is_kept(owner, turn, Kind.PROBLEM, to_builtins(problem), 0):
+            return
+        stamp = self._stamp(owner, turn)
+        await self._apply(owner, turn, lambda view: work.misspoken(view, turn.turn_id, turn.epoch, problem, stamp))
 
     async def checkpoint(self, owner: str, turn: Turn, state: object, *, since: int | None = None) -> Session:
         """Keep a checkpoint of the agent's; with `since`, unless the log has it after that entry already."""
@@ -229,7 +253,7 @@ class TurnDesk:
         if since is not None and await self._is_kept(owner, turn, Kind.CHECKPOINT, {"checkpoint": kept}, since):
             return await self._deps.store.get(owner, turn.session_id)
         change = await self._apply(
-            owner, turn, lambda view: view.session.save_checkpoint(kept, stamp, token=fence(turn))
+            owner, turn, lambda view: view.session.save_checkpoint(kept, stamp, token=view.session.token_of(turn))
         )
         return change.session
 
@@ -251,7 +275,7 @@ class TurnDesk:
         approval_id = None if key is None else uuid8(sha256(f"{turn.turn_id} {key}".encode()).digest())
         caller = _caller(owner, turn)
         return await request_approval(
-            self._deps, caller, turn.session_id, question, approval_id=approval_id, token=fence(turn), **options
+            self._deps, caller, turn.session_id, question, approval_id=approval_id, turn=turn, **options
         )
 
     async def approval(self, owner: str, approval_id: str) -> Approval:
@@ -288,6 +312,32 @@ class TurnDesk:
 
     def _stamp(self, owner: str, turn: Turn) -> Stamp:
         return stamp_of(self._deps, _caller(owner, turn))
+
+
+async def suspend_with_turn(
+    deps: Deps,
+    caller: Caller,
+    ref: str,
+    launcher_id: str,
+    *,
+    checkpoint: dict[str, Any] | None = None,
+    reason: str | None = None,
+) -> Session:
+    """Pause a session for the person who leaves it with its launcher; the turn is to be given back next.
+
+    Raises SessionRunning if another launcher has the turn.
+    """
+    kept = None if checkpoint is None else check_checkpoint(checkpoint)
+    why = None if reason is None else check_said("reason", reason)
+    stamp = stamp_of(deps, caller)
+
+    def decide(view: View) -> Change:
+        turn, hold = view.work.running, view.session.hold
+        is_ours = turn is not None and turn.launcher_id == launcher_id
+        token = str(hold.token) if is_ours and hold is not None else None
+        return work.after(view, view.session.suspend(stamp, checkpoint=kept, reason=why, token=token), stamp)
+
+    return (await deps.store.apply(caller.owner, ref, decide)).session
 
 
 def _is_first_word(claimed: Claimed) -> bool:

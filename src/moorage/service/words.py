@@ -111,3 +111,66 @@ class Hearer:
         self._pieces, self._begins = [], False
         self._news.clear()
         return spoken
+
+
+class Transcript:
+    """Merges live words with the messages they become, so that a listener is told each word once.
+
+    Words and messages come by different ways: a message may overtake its last words, and words that nobody heard
+    are in the message. What is returned is what is new; a new message begins on a new line.
+    """
+
+    def __init__(self) -> None:
+        self._current = ""  # told of the message that is being said
+        self._ended: list[str] = []  # told of messages that were kept, and that are still to come
+        self._late = ""  # held back: words of a message that was told already
+        self._last = ""  # the newest message told
+        self._tail = ""  # the last character told
+
+    def piece(self, text: str, *, begins: bool = False) -> str:
+        """Return what is new in a piece of live words; one that `begins` takes the place of those before it."""
+        if begins:
+            if self._current and not text.startswith(self._current):
+                self._ended.append(self._current)
+                self._current = ""
+            text, self._late = text[len(self._current) :], ""
+        if self._current:
+            self._current += text
+            return self._told(text)
+        late = self._late + text
+        if not late.strip() or late.strip() in self._last:
+            self._late = late
+            return ""
+        self._current, self._late = late, ""
+        return self._new_line() + self._told(late)
+
+    def message(self, content: str) -> str:
+        """Return what of a message no piece has told."""
+        whole, said = content.strip(), [*self._ended, self._current]
+        self._last, self._late = whole, ""
+        for place, each in enumerate(said):
+            told = each.strip()
+            if told and (whole.startswith(told) or told.startswith(whole)):
+                said[place] = told[len(whole) :]  # words of the next message, which nothing has set apart
+                *self._ended, self._current = said[place:]
+                return self._told(_rest(content, each))
+        self._ended = []
+        return self._new_line() + self._told(content)
+
+    def end_line(self) -> None:
+        """What comes next begins on a new line anyway."""
+        self._tail = ""
+
+    def _told(self, text: str) -> str:
+        self._tail = text[-1:] or self._tail
+        return text
+
+    def _new_line(self) -> str:
+        return "" if self._tail in ("", "\n") else "\n"
+
+
+def _rest(content: str, told: str) -> str:
+    """What follows in a message after the words that were told."""
+    if content.startswith(told):
+        return content[len(told) :]
+    return content.strip()[len(told.strip()) :]

@@ -18,6 +18,7 @@ from moorage.core.entry import Entry, Kind
 from moorage.core.errors import EncryptionKeyMissing, SessionCorrupt
 from moorage.core.family import Tombstone
 from moorage.core.session import Hold, Phase, Session, Stamp, State
+from moorage.core.status import Child, LastRun
 from moorage.stores import SEALED
 
 TYPE_CHECKING = False
@@ -31,14 +32,55 @@ _SYSTEM = "system"
 _TILDE, _PLAIN = SEALED[0], "~plain:"  # how a head's text may begin that is not what it seems
 
 # In the order of Session's fields, so that rows become sessions by position.
-HEAD = (
+_STORED = (
     "id, task, root_id, created_at, updated_at, last_activity_at, name, agent, purpose, project_dir, owner, state, "
     "phase, resume_ready, interface, parent_id, parent_name, depth, forked_from, version, last_entry, error_count, "
     "last_error, metadata, expires_at, finalized_at, duration_seconds, summary, holder, hold_until, hold_token, "
-    "pending_approvals, suspended_by, phase_before, last_checkpoint, context_version, launched, live_turn, turns, epoch"
+    "pending_approvals, suspended_by, phase_before, last_checkpoint, context_version, launched, live_turn, turns, "
+    "epoch, waits, last_run"
 )
-HEAD_WITH_PK = f"{HEAD}, pk"
-HEAD_OF_S = ", ".join(f"s.{column}" for column in HEAD_WITH_PK.split(", "))
+# The oldest child that still has to call back, as `session run`. A callback to a run that was stopped wakes nobody.
+_CHILD = """
+    SELECT (SELECT c.id FROM {schema}sessions c WHERE c.owner = r.owner AND c.pk = r.session) || ' ' || r.id
+    FROM {schema}runs r WHERE r.owner = {head}.owner AND r.parent = {head}.id AND r.state IN ('queued', 'running')
+        AND r.mode = 'async_callback' AND NOT EXISTS (
+            SELECT 1 FROM {schema}runs p WHERE p.owner = r.owner AND p.id = r.parent_run AND p.state = 'stopped'
+        )
+    ORDER BY r.n LIMIT 1
+"""
+_APPROVAL = """
+    SELECT a.id FROM {schema}approvals a WHERE a.owner = {head}.owner AND a.session = {head}.pk AND a.state = 'pending'
+    ORDER BY a.n LIMIT 1
+"""
+
+
+def head_columns(alias: str = "", schema: str = "") -> str:
+    """The columns that `session_of` reads, of the table `sessions` or of its alias; the key comes last."""
+    prefix, names = f"{alias}." if alias else "", {"head": alias or "sessions", "schema": schema}
+    stored = ", ".join(prefix + column for column in _STORED.split(", "))
+    approval = f"CASE WHEN {prefix}pending_approvals > 0 THEN ({_APPROVAL.format(**names)}) END"
+    child = f"CASE WHEN {prefix}finalized_at IS NULL THEN ({_CHILD.format(**names)}) END"
+    return f"{stored}, {approval}, {child}, {prefix}pk"
+
+
+def status_conditions(schema: str = "", yes: str = "") -> dict[str, str]:
+    """The statuses that are more than a state, as conditions; `yes` is how the partial indexes say it."""
+    child = f"EXISTS ({_CHILD.format(head='sessions', schema=schema)})"
+    free = "finalized_at IS NULL AND pending_approvals = 0 AND live_turn IS NULL"
+    awake = f"{free} AND state IN ('created', 'active')"
+    quiet = f"NOT waits AND NOT {child}"
+    return {
+        "waiting": f"finalized_at IS NULL AND (pending_approvals > 0 OR {awake} AND {child})",
+        "running": "finalized_at IS NULL AND pending_approvals = 0 AND live_turn IS NOT NULL",
+        "suspended": f"{free} AND state = 'suspended'",
+        "queued": f"{awake} AND waits{yes} AND NOT {child}",
+        "run_failed": f"{awake} AND run_failed{yes} AND {quiet}",
+        "created": f"{free} AND state = 'created' AND {quiet} AND NOT run_failed",
+        "idle": f"{free} AND state = 'active' AND {quiet} AND NOT run_failed",
+    }
+
+
+HEAD_WITH_PK, HEAD_OF_S = head_columns(), head_columns("s")
 ENTRY = "number, kind, at, role, content, data, by, interface, client_key"
 ENTRY_OF_E = ", ".join(f"e.{column}" for column in ENTRY.split(", "))
 RARE = "kind <> 'message' AND kind <> 'created'"  # as the partial index on kinds says it
@@ -50,6 +92,7 @@ _PHASES = {phase.value: phase for phase in Phase}
 _from_timestamp = datetime.fromtimestamp
 _decode_object = msgspec.json.Decoder(dict[str, Any]).decode
 _decode_parts = msgspec.json.Decoder(list[dict[str, Any]]).decode
+_decode_last_run = msgspec.json.Decoder(LastRun).decode
 _decode_any = msgspec.json.Decoder().decode
 _encode = msgspec.json.Encoder().encode
 
@@ -85,7 +128,7 @@ def session_of(row: Row, sealer: Sealer | None) -> Session:
         phase, resume_ready, interface, parent_id, parent_name, depth, forked_from, version, last_entry, error_count,
         last_error, metadata, expires_at, finalized_at, duration_seconds, summary, holder, hold_until, hold_token,
         pending_approvals, suspended_by, phase_before, last_checkpoint, context_version, launched, live_turn, turns,
-        epoch, _,
+        epoch, waits, last_run, awaited_approval, awaited_child, _,
     ) = row  # fmt: skip
     try:
         if purpose is not None and purpose[:1] == _TILDE:
@@ -105,7 +148,8 @@ def session_of(row: Row, sealer: Sealer | None) -> Session:
             None if finalized_at is None else instant(finalized_at), duration_seconds, summary,
             None if holder is None else Hold(holder, instant(hold_until), hold_token), pending_approvals, suspended_by,
             None if phase_before is None else _PHASES[phase_before], last_checkpoint, context_version, launched == 1,
-            live_turn, turns, epoch,
+            live_turn, turns, epoch, waits == 1, None if last_run is None else _decode_last_run(last_run),
+            awaited_approval, None if awaited_child is None else Child(*awaited_child.split(" ")),
         )  # fmt: skip
     except (KeyError, ValueError, TypeError, OverflowError) as error:  # DecodeError is a ValueError
         raise SessionCorrupt(id_, f"{type(error).__name__}: {error}") from error
@@ -114,6 +158,12 @@ def session_of(row: Row, sealer: Sealer | None) -> Session:
 def metadata_text(session: Session) -> str:
     """Metadata as stored."""
     return _encode(session.metadata).decode() if session.metadata else "{}"
+
+
+def last_run_columns(session: Session) -> tuple[bool, str | None]:
+    """Whether the last run failed, which an index knows; and that run as stored."""
+    last = session.last_run
+    return (False, None) if last is None else (last.state == "failed", _encode(last).decode())
 
 
 # Sealing ----------------------------------------------------------------------------------------

@@ -13,7 +13,7 @@ from __future__ import annotations
 import os
 from binascii import a2b_base64, b2a_base64
 
-from moorage.core.errors import EncryptionKeyMissing, InvalidField, Unsupported
+from moorage.core.errors import EncryptionKeyMissing, InvalidField
 from moorage.stores import SEALED
 
 TYPE_CHECKING = False
@@ -110,12 +110,10 @@ def _checked(key_id: str, key: bytes) -> bytes:
 
 
 def _aes(key: bytes) -> AESGCM:
-    try:
+    from moorage.core.extras import provided_by
+
+    with provided_by("encryption", "encryption at rest"):
         from cryptography.hazmat.primitives.ciphers.aead import AESGCM
-    except ImportError:
-        raise Unsupported(
-            "encryption at rest needs the package cryptography; run: pip install 'moorage[encryption]'"
-        ) from None
     return AESGCM(key)
 
 

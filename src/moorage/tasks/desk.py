@@ -8,6 +8,7 @@ that a launcher takes. Whoever stops waiting stops the work.
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -19,13 +20,14 @@ from moorage.agents.inside import answer_inside
 from moorage.agents.interface import Event, Job, Limits
 from moorage.client import Moorage
 from moorage.core.agent import AgentDefinition, AgentKind, AgentRole
-from moorage.core.errors import AgentNotFound
 from moorage.core.tool import Tool, ToolAnswer, Toolbox
 from moorage.service import memory as memories
 from moorage.service.deps import Deps
 from moorage.service.memory import NOTHING, Memory
 from moorage.service.tools import call_tool
 from moorage.tasks import supervised
+
+log = logging.getLogger(__name__)
 
 WORDS_AT_ONCE = 8  # of an answer that comes whole, in one chunk
 
@@ -68,7 +70,7 @@ class TaskDesk:
 
     def __init__(self, moor: Moorage, *, alone: str | None = None) -> None:
         """`alone`: there is nobody but this agent or tool here, whatever whoever asks calls it."""
-        self._hf, self._alone = moor, alone
+        self._moor, self._alone = moor, alone
 
     # Whom there is to ask -----------------------------------------------------------------------
 
@@ -84,7 +86,7 @@ class TaskDesk:
         return {name: tool for name, tool in config.tools_of(deps).items() if self._offers(name)}
 
     async def _looked(self) -> Deps:
-        deps = await self._hf._ready()
+        deps = await self._moor._ready()
         await deps.registered.look()
         return deps
 
@@ -93,13 +95,13 @@ class TaskDesk:
 
     async def agent(self, name: str) -> AgentDefinition:
         """One of them. Raises AgentNotFound, InvalidDefinition."""
-        deps, wanted = await self._hf._ready(), self._alone or name
+        deps, wanted = await self._moor._ready(), self._alone or name
         found = config.find_agent(wanted)
         if found is None:
             await deps.look_for(wanted)
             found = deps.registered.agents().get(wanted)
         if found is None or not found.enabled or found.role is AgentRole.TOOL:
-            raise AgentNotFound(name)
+            raise deps.no_agent(name)
         return found
 
     async def tool(self, name: str) -> Tool | None:
@@ -109,7 +111,7 @@ class TaskDesk:
 
     async def _toolbox(self, name: str) -> Toolbox:
         """All tools; the store is asked only if this one is not known here."""
-        deps = await self._hf._ready()
+        deps = await self._moor._ready()
         tools = config.tools_of(deps)
         return tools if name in tools else config.tools_of(await self._looked())
 
@@ -117,19 +119,21 @@ class TaskDesk:
 
     async def execute(self, task: Task) -> Answer:
         """The whole answer."""
-        agent, deps = await self.agent(task.agent), await self._hf._ready()
+        agent, deps = await self.agent(task.agent), await self._moor._ready()
+        _log_received(task)
         memory = await self._recalled(deps, task, agent)
         if agent.is_supervised:
-            return await supervised.answered(self._hf, agent, task, memory)
+            return await supervised.answered(self._moor, agent, task, memory)
         return await self._answered(deps, task, agent, memory, None)
 
     async def stream(self, task: Task) -> AsyncIterator[Chunk]:
         """The answer while it is made. The last chunk comes when all of it is kept."""
-        agent, deps = await self.agent(task.agent), await self._hf._ready()
+        agent, deps = await self.agent(task.agent), await self._moor._ready()
+        _log_received(task)
         memory = await self._recalled(deps, task, agent)
         said: asyncio.Queue[str] = asyncio.Queue()
         if agent.is_supervised:
-            work = asyncio.create_task(supervised.answered(self._hf, agent, task, memory, said.put_nowait))
+            work = asyncio.create_task(supervised.answered(self._moor, agent, task, memory, said.put_nowait))
         else:
             work = asyncio.create_task(self._answered(deps, task, agent, memory, said.put_nowait))
         told = False
@@ -150,7 +154,7 @@ class TaskDesk:
             return task.memory
         if task.session is None:
             return NOTHING
-        return await memories.recall(deps, self._hf._caller, task.session, agent=agent.name, parent=task.parent)
+        return await memories.recall(deps, self._moor._caller, task.session, agent=agent.name, parent=task.parent)
 
     async def _answered(
         self, deps: Deps, task: Task, agent: AgentDefinition, memory: Memory, hear: supervised.Hear | None
@@ -160,7 +164,7 @@ class TaskDesk:
         One that answers at once has question and answer kept together; of others the question is kept before it
         is put, so that it is not lost with a server that dies meanwhile.
         """
-        caller, asked = self._hf._caller, {"role": "user", "content": task.input}
+        caller, asked = self._moor._caller, {"role": "user", "content": task.input}
         if at_once := agent.kind is AgentKind.BUILTIN:
             before = [asked]
         else:
@@ -190,11 +194,18 @@ class TaskDesk:
         timeout: float | None = None,
     ) -> ToolAnswer:
         """Call a tool; in a session, which is made if it is not known, the log has the call and the result."""
-        deps, caller, name = await self._hf._ready(), self._hf._caller, self._alone or name
+        deps, caller, name = await self._moor._ready(), self._moor._caller, self._alone or name
         tools = {each: tool for each, tool in (await self._toolbox(name)).items() if self._offers(each)}
         if session is not None and name in tools:
             await memories.recall(deps, caller, session, agent=None, parent=parent)
         return await call_tool(deps, caller, tools, name, operation, parameters, session=session, timeout=timeout)
+
+
+def _log_received(task: Task) -> None:
+    """Say that a task has come and how long its input is, never the input itself."""
+    session = task.session or "none"
+    size = f"{len(task.input):,} characters"
+    log.info("Received task: %s - Input: %s - Session: %s", task.task_id or "none", size, session)
 
 
 def job_of(deps: Deps, task: Task, agent: AgentDefinition, memory: Memory, *, streams: bool) -> Job:

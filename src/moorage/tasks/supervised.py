@@ -121,5 +121,6 @@ def _answer_of(run: Run, agent: AgentDefinition) -> Answer:
     metadata = {"agent_id": agent.name, "run_id": run.run_id}
     if run.state is RunState.COMPLETED:
         return Answer(output=run.result or "", metadata=metadata)
-    error = run.error or f"the run is {run.state.value}"
+    waits = "" if run.because is None else f" ({run.because.reason.value})"
+    error = run.error or f"the run is {run.state.value}{waits}"
     return Answer(output=run.result or "", success=False, error=error, reason=run.reason or "", metadata=metadata)

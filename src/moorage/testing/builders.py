@@ -45,8 +45,18 @@ _serial = count(1)
 class FakeClock:
     """A clock that stands still until a test moves it."""
 
-    def __init__(self, at: datetime = NOON) -> None:
-        self.at = at
+    def __init__(self, at: datetime = NOON, *, boot: str = "boot-1") -> None:
+        self.at, self.boot = at, boot
+        self._zero = at
+
+    def monotonic(self) -> float:
+        """Seconds that have passed; a step is not one of them."""
+        return (self.at - self._zero).total_seconds()
+
+    def step(self, by: timedelta) -> None:
+        """Set the time as NTP or a person does: no time passes."""
+        self.at += by
+        self._zero += by
 
     def now(self) -> datetime:
         """The time it was set to."""
@@ -138,7 +148,7 @@ def an_approval(session_id: str, approval_id: str = "approval-1", at: datetime =
 
 def asked(approval: Approval) -> Decision:
     """A decision for `apply` that puts a question."""
-    return lambda view: view.session.ask(approval, a_stamp(approval.asked_at))
+    return lambda view: view.ask(approval, a_stamp(approval.asked_at))
 
 
 def answered(decision: str, at: datetime = NOON) -> Decision:

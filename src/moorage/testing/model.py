@@ -28,6 +28,7 @@ from moorage.core.family import Tombstone
 from moorage.core.policy import Limit, Retention, why_removable
 from moorage.core.query import SORTS
 from moorage.core.session import OUTCOMES, WORKING_PHASES, Session, State, Update
+from moorage.core.status import Status
 from moorage.ports import Capability, Store
 from moorage.testing.builders import (
     OTHER,
@@ -94,7 +95,7 @@ filters = st.fixed_dictionaries(
     optional={
         "agent": agents,
         "state": st.sampled_from([str(state) for state in State]),
-        "status": st.sampled_from(["created", "running", "waiting", "idle", "suspended", "completed"]),
+        "status": st.sampled_from([str(status) for status in Status]),
         "phase": st.sampled_from([str(phase) for phase in WORKING_PHASES]),
         "parent": places.map(lambda place: place[1]),
         "root": places.map(lambda place: place[1]),
@@ -195,6 +196,11 @@ class StoreComparison(WorkRules, Comparison):
     def resume(self, where: Place, holder: str) -> None:
         stamp = self.stamp()
         self.follow(where, lambda view: view.session.resume(holder, f"token-of-{holder}", stamp), stamp)
+
+    @rule(where=wheres, holder=holders)
+    def wake(self, where: Place, holder: str) -> None:
+        stamp = self.stamp()
+        self.follow(where, lambda view: view.session.wake(holder, stamp), stamp)
 
     @rule(where=wheres, token=tokens)
     def release(self, where: Place, token: str | None) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from datetime import datetime, timedelta
+from itertools import count
 from typing import Any
 
 from msgspec.structs import replace
@@ -15,10 +16,11 @@ from msgspec.structs import replace
 from moorage.core import work
 from moorage.core.family import FamilyLimits, born
 from moorage.core.inbox import Item, ItemState
+from moorage.core.problem import Problem
 from moorage.core.run import Mode, Run, RunQuery
 from moorage.core.session import Birth, Change, Session, View
 from moorage.core.turn import LEASE, LOST_AFTER, Retry, Turn, TurnState
-from moorage.core.work import Claim, TurnEnd, fence
+from moorage.core.work import Asking, Claim, TurnEnd
 from moorage.ports import BirthDecision, Claimed, Decision, Store
 from moorage.testing.builders import MANY, NOON, OWNER, a_stamp, new_session, said
 
@@ -42,10 +44,10 @@ def a_child_run(run_id: str, parent: str, parent_run: str | None = None, **field
     return a_run(run_id, parent_session_id=parent, parent_run_id=parent_run, **fields)
 
 
-def asking(run: Run, prompt: str = "go on", at: datetime = NOON) -> Decision:
-    """A decision for `apply` that asks for a run."""
-    (message,) = said(prompt)
-    return lambda view: work.ask(view, run, message, a_stamp(at))
+def asking(run: Run, prompt: str = "go on", at: datetime = NOON, before: Iterable[str] = (), **how: Any) -> Decision:
+    """A decision for `apply` that asks for a run, after what is said `before`. Others are fields of Asking."""
+    *first, message = said(*before, prompt)
+    return lambda view: work.ask(view, run, message, a_stamp(at), before=tuple(first), asking=Asking(**how))
 
 
 def asked_at_birth(
@@ -61,10 +63,10 @@ def asked_at_birth(
     return decide
 
 
-async def ask(store: Store, ref: str, run: Run | str, at: datetime = NOON, prompt: str = "go on") -> Change:
-    """Ask a session for a run."""
+async def ask(store: Store, ref: str, run: Run | str, at: datetime = NOON, prompt: str = "go on", **how: Any) -> Change:
+    """Ask a session for a run. Others are those of `asking`."""
     wanted = a_run(run) if isinstance(run, str) else run
-    return await store.apply(OWNER, ref, asking(wanted, prompt, at))
+    return await store.apply(OWNER, ref, asking(wanted, prompt, at, **how))
 
 
 async def launch(
@@ -75,14 +77,21 @@ async def launch(
     return await store.create(OWNER, asked_at_birth(session_id, wanted, at=at, **fields), parent=parent)
 
 
+_numbers = [count(1)]  # of tokens: no two claims have the same one
+
+
+def number_tokens_anew() -> None:
+    """Begin with token 1 again, so that two stores that are filled alike hold the same."""
+    _numbers[0] = count(1)
+
+
 # What a launcher does ---------------------------------------------------------------------------
 
 
 def a_claim(launcher: str = "launcher-1", retry: Retry = Retry.RESUME, **fields: Any) -> Claim:
     """A launcher's wish for a turn. Fields are those of Claim."""
-    return Claim(
-        **{"launcher_id": launcher, "lease": LEASE, "lost_after": LOST_AFTER, "retries": {AGENT: retry}, **fields}
-    )
+    usual = {"launcher_id": launcher, "lease": LEASE, "lost_after": LOST_AFTER, "retries": {AGENT: retry}}
+    return Claim(**{**usual, "token": f"token-{next(_numbers[0])}", **fields})
 
 
 async def take(
@@ -119,9 +128,21 @@ async def renew(store: Store, claimed: Claimed, at: datetime = NOON) -> Change:
 async def adopt(store: Store, claimed: Claimed, launcher: str, at: datetime = NOON) -> Claimed:
     """Go on with a turn of a launcher's former life; the turn with its new epoch."""
     change = await _report(
-        store, claimed, lambda view, turn: work.adopted(view, turn.turn_id, turn.epoch, launcher, a_stamp(at))
+        store,
+        claimed,
+        lambda view, turn: work.adopted(
+            view, turn.turn_id, turn.epoch, launcher, a_stamp(at), token=f"token-{next(_numbers[0])}"
+        ),
     )
     return replace(claimed, session=change.session, turn=change.turns[0])
+
+
+async def misspeak(store: Store, claimed: Claimed, line: int, at: datetime = NOON) -> Change:
+    """Report a line of the agent that does not validate."""
+    problem = Problem(line=line, field="role", expected="one of user, assistant", text="{}")
+    return await _report(
+        store, claimed, lambda view, turn: work.misspoken(view, turn.turn_id, turn.epoch, problem, a_stamp(at))
+    )
 
 
 async def give_back(store: Store, claimed: Claimed, at: datetime = NOON) -> Change:
@@ -154,7 +175,20 @@ async def _report(store: Store, claimed: Claimed, rule: Callable[[View, Turn], C
 
 def token_of(claimed: Claimed) -> str:
     """What a launcher writes to the session of its turn with."""
-    return fence(claimed.turn)
+    return claimed.session.token_of(claimed.turn)
+
+
+async def ask_again(
+    store: Store, claimed: Claimed, earlier: str, asked_id: str, at: datetime = NOON, *, waits: bool = True
+) -> bool:
+    """Ask in a turn what an earlier approval has asked; whether its answer was replayed."""
+    change = await store.apply(
+        claimed.owner,
+        claimed.turn.session_id,
+        lambda view: work.replayed(view, asked_id, a_stamp(at), waits=waits, token=token_of(claimed)),
+        approval=earlier,
+    )
+    return bool(change.turns)
 
 
 # What time and people do ------------------------------------------------------------------------

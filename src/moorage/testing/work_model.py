@@ -17,7 +17,7 @@ from hypothesis.stateful import initialize, multiple, rule
 
 from moorage.core import work
 from moorage.core.run import Join, Mode, Run, RunState
-from moorage.core.session import BY_AGENT, BY_PERSON, OUTCOMES, Change, Stamp, View
+from moorage.core.session import BY_AGENT, BY_PERSON, OUTCOMES, Asker, Change, Stamp, View
 from moorage.core.turn import Launcher, Retry, Turn, TurnState
 from moorage.ports import Store
 from moorage.testing.builders import (
@@ -55,7 +55,17 @@ lifetimes = st.sampled_from([None, None, timedelta(seconds=20), timedelta(minute
 steps = st.sampled_from([timedelta(0), timedelta(microseconds=1), timedelta(seconds=31), timedelta(minutes=6)])
 wishes = st.fixed_dictionaries(
     {"mode": st.sampled_from([Mode.ASYNC_CALLBACK, *Mode]), "join": st.sampled_from(Join), "lifetime": lifetimes},
-    optional={"idempotency_key": st.sampled_from(["k-1", "k-2"]), "correlation": st.sampled_from([1, {"a": [None]}])},
+    optional={
+        "idempotency_key": st.sampled_from(["k-1", "k-2"]),
+        "correlation": st.sampled_from([1, {"a": [None]}]),
+        "max_turns": st.sampled_from([1, 2]),
+    },
+)
+holders = st.sampled_from(["ann", "bob"])
+tokens = st.sampled_from([None, None, None, "token-of-ann", "token-of-bob"])
+ways = st.fixed_dictionaries(
+    {"queue": st.booleans(), "wakes": st.booleans()},
+    optional={"holder": holders, "token": tokens, "before": st.sampled_from([(), ("one", "two")])},
 )
 Rule = Callable[[View, Turn, Stamp], Change]
 
@@ -65,13 +75,20 @@ def _ending(outcome: str, **end: Any) -> Rule:
     return lambda view, turn, stamp: work.finished(view, turn.turn_id, turn.epoch, ended, stamp)
 
 
+def _token(launcher: str) -> str:
+    """The token of every hold that a launcher's turns have."""
+    return f"token-of-{launcher}"
+
+
 def _with_token(view: View, turn: Turn, stamp: Stamp) -> Change:
-    change = view.session.suspend(stamp, by=BY_AGENT, checkpoint={"turn": turn.turn_id}, token=work.fence(turn))
+    change = view.session.suspend(
+        stamp, by=BY_AGENT, checkpoint={"turn": turn.turn_id}, token=view.session.token_of(turn)
+    )
     return work.after(view, change, stamp)
 
 
 def _closing(view: View, turn: Turn, stamp: Stamp) -> Change:
-    change = view.session.finalize("completed", stamp, pending=view.pending, token=work.fence(turn))
+    change = view.session.finalize("completed", stamp, pending=view.pending, token=view.session.token_of(turn))
     return work.after(view, change, stamp)
 
 
@@ -94,11 +111,14 @@ class WorkRules(Comparison):
 
     # Asking -------------------------------------------------------------------------------------
 
-    @rule(target=runs, where=wheres, wish=wishes, parent=st.one_of(st.none(), runs), prompt=texts)
-    def ask_for_run(self, where: Place, wish: dict[str, Any], parent: tuple[Place, str] | None, prompt: str) -> Any:
+    @rule(target=runs, where=wheres, wish=wishes, parent=st.one_of(st.none(), runs), prompt=texts, how=ways)
+    def ask_for_run(
+        self, where: Place, wish: dict[str, Any], parent: tuple[Place, str] | None, prompt: str, how: dict[str, Any]
+    ) -> Any:
         """A parent need not be above the child, of the same owner, or there any more."""
         run = self._wanted(wish, parent)
-        done, _ = self.change(where, asking(run, prompt, self.clock.now()))
+        asker = None if parent is None else Asker(run_id=parent[1], session_id=parent[0][1])
+        done, _ = self.change(where, asking(run, prompt, self.clock.now(), **how), asker=asker)
         return (where, run.run_id) if done else multiple()
 
     @rule(target=places, owner=owners, wish=wishes, agent=st.sampled_from(AGENTS))
@@ -124,7 +144,8 @@ class WorkRules(Comparison):
     def _launched(self, place: Place, run: Run, parent: str | None, agent: str) -> Any:
         owner, session_id = place[0], self.fresh("s")
         decide = asked_at_birth(session_id, run, at=self.clock.now(), owner=owner, agent_name=agent)
-        done, _ = self.both(lambda store: store.create(owner, decide, parent=parent))
+        asker = None if parent is None else Asker(run_id=run.parent_run_id)
+        done, _ = self.both(lambda store: store.create(owner, decide, parent=parent, asker=asker))
         return (owner, session_id) if done else multiple()
 
     @rule(target=runs, place=places)
@@ -153,7 +174,7 @@ class WorkRules(Comparison):
         root: Any,
         retry: Retry,
     ) -> Any:
-        stamp, wish = self.stamp(), a_claim(launcher, retries=dict.fromkeys(AGENTS, retry))
+        stamp, wish = self.stamp(), a_claim(launcher, retries=dict.fromkeys(AGENTS, retry), token=_token(launcher))
         _, plain = self.both(lambda store: store.claim(whose, wanted, wish, stamp, full=full, root=root))
         return multiple() if plain is None else (plain["owner"], msgspec.convert(plain["turn"], Turn))
 
@@ -168,14 +189,17 @@ class WorkRules(Comparison):
     @rule(target=claims, claimed=claims, launcher=launchers)
     def adopt(self, claimed: Taken, launcher: str) -> Any:
         done, plain = self._report(
-            claimed, lambda view, turn, stamp: work.adopted(view, turn.turn_id, turn.epoch, launcher, stamp)
+            claimed,
+            lambda view, turn, stamp: work.adopted(
+                view, turn.turn_id, turn.epoch, launcher, stamp, token=_token(launcher)
+            ),
         )
         return (claimed[0], msgspec.convert(plain["turns"][0], Turn)) if done else multiple()
 
     @rule(claimed=claims)
     def say_with_token(self, claimed: Taken) -> None:
         stamp, (owner, turn) = self.stamp(), claimed
-        words, token = said("by the agent", role="assistant"), work.fence(turn)
+        words, token = said("by the agent", role="assistant"), _token(str(turn.launcher_id))
         self.both(lambda store: store.append(owner, turn.session_id, words, stamp, token=token))
 
     def _report(self, claimed: Taken, rule_: Rule) -> Answer:
@@ -213,10 +237,10 @@ class WorkRules(Comparison):
         stamp = self.stamp()
         self.change(where, lambda view: work.expired(view, stamp))
 
-    @rule(run=runs, whole=st.booleans())
-    def stop(self, run: tuple[Place, str], whole: bool) -> None:
+    @rule(run=runs, whole=st.booleans(), again=st.booleans())
+    def stop(self, run: tuple[Place, str], whole: bool, again: bool) -> None:
         stamp, (where, run_id) = self.stamp(), run
-        self.change(where, lambda view: work.stop(view, None if whole else run_id, stamp))
+        self.change(where, lambda view: work.stop(view, None if whole else run_id, stamp, again=again))
 
     @rule(owner=owners)
     def send_again(self, owner: str) -> None:

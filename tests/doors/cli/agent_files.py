@@ -14,11 +14,36 @@ name = "slow"
 kind = "command"
 command = ["sh", "-c", "echo started; sleep 60; echo done"]
 """
+RESUMING = """
+[agent]
+name = "resuming"
+kind = "command"
+command = ["sh", "-c", '''
+case "$(cat)" in
+*"cut off"*) echo "went on" ;;
+*) echo started; sleep 60 ;;
+esac
+''']
+"""
 FAILING = """
 [agent]
 name = "failing"
 kind = "command"
 command = ["sh", "-c", "echo out of luck >&2; exit 7"]
+"""
+MISSPEAKING = """
+[agent]
+name = "misspeaking"
+kind = "command"
+protocol = "jsonl"
+command = ["sh", "-c", '''
+read turn
+case "$turn" in *quietly*) echo '{"type": "result", "text": "fine"}'; exit;; esac
+echo '{"type": "message", "role": "tool", "content": [{"type": "tool_result"}]}'
+echo '{"type": "phase", "phase": "plannign"}'
+for n in 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20 21 22 23 24 25 26 27 28 29 30; do echo oh no; done
+echo '{"type": "result", "text": "fine"}'
+''']
 """
 BOSS = """
 [agent]

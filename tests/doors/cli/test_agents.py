@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.doors.cli.agent_files import SLOW, define
+from tests.doors.cli.agent_files import ASKING, FAILING, MISSPEAKING, SLOW, define
 from tests.doors.cli.running import Cli
 
 
@@ -87,3 +87,51 @@ def test_a_file_that_is_not_there_is_refused(cli: Cli) -> None:
 def test_what_comes_with_moorage_cannot_be_removed(cli: Cli) -> None:
     assert cli("agents", "remove", "echo-agent").code == 4
     assert cli("run", "echo-agent", "hi").out == "Echo Agent Response: hi\n"
+
+
+# check ------------------------------------------------------------------------------------------
+
+
+def test_check_reports_every_problem_and_leaves_nothing_behind(cli: Cli, home: Path) -> None:
+    define(home, MISSPEAKING)
+    before = sorted(home.rglob("*"))
+    done = cli("agents", "check", "misspeaking")
+    assert done.code == 1
+    assert [line.split(":")[0] for line in done.out.splitlines()] == [
+        "line 1, field content[0].call_id",
+        "line 2, field phase",
+        *[f"line {n}" for n in range(3, 22)],
+        "and 11 more",
+    ]
+    assert sorted(home.rglob("*")) == before
+
+
+def test_check_of_a_sound_agent_is_a_yes(cli: Cli, home: Path) -> None:
+    define(home, MISSPEAKING)
+    assert cli("agents", "check", "echo-agent").out == "echo-agent: no problems\n"
+    done = cli("agents", "check", "misspeaking", "quietly", "--json")
+    assert (done.code, done.json["problems"], done.json["items"], done.json["result"]) == (0, 0, [], "fine")
+
+
+def test_check_runs_a_failing_agent_once_and_says_why(cli: Cli, home: Path) -> None:
+    counted = home / "started"
+    define(home, FAILING.replace("echo out", f"echo x >> '{counted}'; echo out"))
+    done = cli("agents", "check", "failing")
+    assert (done.code, "out of luck" in done.err) == (1, True)
+    assert counted.read_text() == "x\n"
+
+
+def test_check_rejects_what_the_agent_asks(cli: Cli, home: Path) -> None:
+    define(home, ASKING)
+    done = cli("agents", "check", "asking", "--json")
+    assert (done.code, done.json["result"]) == (0, "You said reject")
+
+
+def test_check_stops_an_agent_that_takes_too_long(cli: Cli, home: Path) -> None:
+    define(home, SLOW)
+    done = cli("agents", "check", "slow", "--timeout", "0.5", "--json")
+    assert (done.code, done.json["outcome"]) == (1, "stopped")
+
+
+def test_check_of_an_unknown_agent_is_not_found(cli: Cli) -> None:
+    assert cli("agents", "check", "nobody").code == 3

@@ -1,14 +1,17 @@
-"""A chat on a terminal: whatever ends it, the session is suspended and nothing is lost."""
+"""A chat on a terminal without a server: whatever ends it, the session is suspended and nothing is lost."""
 
 import signal
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from tests.doors.cli.agent_files import ASKING, BOSS, ERRAND, SLOW, define
+from tests.doors.cli.agent_files import ASKING, BOSS, ERRAND, RESUMING, SLOW, define
 from tests.doors.cli.running import Cli
 from tests.doors.cli.talking import CTRL_C, CTRL_D, Talk, a_talk
+from tests.doors.cli.test_runs import a_launcher
+from tests.executor.processes import until
 
 
 def started(talk: Talk) -> str:
@@ -27,7 +30,7 @@ def test_a_chat_answers_remembers_and_is_kept(cli: Cli) -> None:
         session_id = started(talk)
         talk.say("hello")
         assert talk.wait_for("Agent: Echo Agent Response: hello\n")
-        talk.say("/recall")
+        talk.say("//recall")
         assert talk.wait_for("Remembered: hello\n")
         talk.say("/quit")
         talk.wait_for(f"Session suspended: {session_id}")
@@ -46,7 +49,7 @@ def test_a_chat_that_was_left_goes_on(cli: Cli) -> None:
         assert talk.end() == 0
     with a_talk("run", "echo-agent", "--session", session_id) as talk:
         talk.wait_for(f"Session resumed: {session_id}")
-        talk.say("/recall")
+        talk.say("//recall")
         talk.wait_for("Remembered: first\n")
         talk.say("/quit")
         assert talk.end() == 0
@@ -67,19 +70,106 @@ def test_ctrl_c_and_ctrl_d_at_the_prompt_suspend(cli: Cli, key: str) -> None:
     assert messages(cli, session_id)[-1] == ("assistant", "Echo Agent Response: hello")
 
 
-def test_ctrl_c_in_the_middle_of_an_answer_keeps_what_was_said(cli: Cli, home: Path) -> None:
-    define(home, SLOW)
-    with a_talk("run", "slow") as talk:
+def left_in_the_middle(cli: Cli, home: Path, leave: Callable[[Talk], None]) -> str:
+    """A chat that was left while the agent was at work; its session, suspended, with its run open."""
+    define(home, RESUMING)
+    with a_talk("run", "resuming") as talk:
         session_id = started(talk)
         talk.say("take your time")
         talk.wait_for("Agent: started")
-        talk.type(CTRL_C)
-        talk.wait_for(f"Session suspended: {session_id}")
-        assert talk.end() == 0
+        leave(talk)
     assert cli("get", session_id, "--json").json["state"] == "suspended"
     [run] = cli("runs", "--session", session_id, "--json").json["items"]
+    assert run["state"] == "queued"
+    return session_id
+
+
+def pressing(key: str) -> Callable[[Talk], None]:
+    def press(talk: Talk) -> None:
+        talk.type(key)
+        talk.wait_for("Session suspended: ")
+        talk.wait_for("To come back: moorage attach ")
+        assert talk.end() == 0
+
+    return press
+
+
+def hanging_up(talk: Talk) -> None:
+    talk.hang_up()
+
+
+@pytest.mark.parametrize("command", ["attach", "run resuming --session"])
+@pytest.mark.parametrize("leave", [pressing(CTRL_C), pressing(CTRL_D), pressing("/quit\n"), hanging_up])
+def test_leaving_in_the_middle_gives_the_turn_back_and_coming_back_goes_on(
+    cli: Cli, home: Path, leave: Callable[[Talk], None], command: str
+) -> None:
+    session_id = left_in_the_middle(cli, home, leave)
+    with a_talk(*command.split(), session_id) as talk:
+        talk.wait_for(f"Session resumed: {session_id}\n")
+        talk.wait_for("You: take your time\n")
+        talk.wait_for("Agent: went on\n")
+        talk.say("/quit")
+        assert talk.end() == 0
+    [run] = cli("runs", "--session", session_id, "--json").json["items"]
+    assert (run["state"], run["result"]) == ("completed", "went on")
+
+
+def test_question_stays_open_when_the_chat_is_left_and_is_asked_again_on_coming_back(cli: Cli, home: Path) -> None:
+    define(home, ASKING)
+    with a_talk("run", "asking") as talk:
+        session_id = started(talk)
+        talk.say("do it")
+        talk.wait_for("Question: Apply it?")
+        talk.say("/quit")
+        talk.wait_for(f"Session suspended: {session_id}")
+        assert talk.end() == 0
+    [waiting] = cli("approvals", "--session", session_id, "--json").json["items"]
+    assert (waiting["question"], waiting["state"]) == ("Apply it?", "pending")
+    with a_talk("attach", session_id) as talk:
+        talk.wait_for("Question: Apply it?")
+        talk.say("/approve looks fine")
+        talk.wait_for("Approved: Apply it?")
+        talk.wait_for("You said approve\n")
+        talk.say("/quit")
+        assert talk.end() == 0
+    [decided] = cli("approvals", "--session", session_id, "--all", "--json").json["items"]
+    assert (decided["state"], decided["note"]) == ("approved", "looks fine")
+
+
+@pytest.mark.parametrize("words", [["/stop", "/quit"], None])
+def test_stopping_ends_the_run(cli: Cli, home: Path, words: list[str] | None) -> None:
+    define(home, SLOW)
+    with a_talk("run", "slow", *([] if words else ["--stop-on-exit"])) as talk:
+        session_id = started(talk)
+        talk.say("take your time")
+        talk.wait_for("Agent: started")
+        if words:
+            talk.type("/stop\n")
+            talk.wait_for("the run is stopped")
+            talk.say("/quit")
+        else:
+            talk.type(CTRL_C)
+            talk.wait_for(f"Stopped: {session_id}")
+        talk.wait_for(f"Session suspended: {session_id}")
+        assert talk.end() == 0
+    [run] = cli("runs", "--session", session_id, "--json").json["items"]
     assert (run["state"], run["result"].strip()) == ("stopped", "started")
-    assert messages(cli, session_id)[0] == ("user", "take your time")
+
+
+def test_what_another_launcher_works_on_goes_on_and_is_not_called_suspended(cli: Cli, home: Path) -> None:
+    define(home, SLOW)
+    session_id = cli("create", "--agent", "slow").id
+    run_id = cli("run", "slow", "begin", "--session", session_id, "--mode", "async_poll").id
+    with a_launcher():
+        until(lambda: cli("get", session_id, "--json").json["status"] == "running", "the turn")
+        with a_talk("attach", session_id) as talk:
+            talk.wait_for(f"Session attached: {session_id}")
+            talk.type(CTRL_C)
+            talk.wait_for("Another launcher works on it, so it goes on.")
+            assert talk.end() == 0
+        assert "suspended" not in talk.shown
+        assert cli("--json", "result", run_id).json["state"] == "running"
+        cli("stop", session_id)
 
 
 def test_what_children_are_at_goes_on_with_a_chat_that_was_left(cli: Cli, home: Path) -> None:
@@ -97,15 +187,11 @@ def test_what_children_are_at_goes_on_with_a_chat_that_was_left(cli: Cli, home: 
         assert time.monotonic() - left < 12
     assert not Path(f"/proc/{pid}").exists()
     with a_talk("run", "boss", "--session", session_id) as talk:
+        talk.wait_for("It goes on with what you have asked before: send somebody")
+        talk.wait_for("went at last")
         talk.say("/fork")
         talk.say("and here?")
         talk.wait_for("not yet")
-        talk.say("/quit")
-        assert talk.end() == 0
-    with a_talk("run", "boss", "--session", session_id) as talk:
-        talk.wait_for("It goes on with what you have asked before: send somebody")
-        talk.say("and now?")
-        talk.wait_for("went at last")
         talk.say("/quit")
         assert talk.end() == 0
     assert {run["state"] for run in cli("runs", "--json").json["items"]} == {"completed"}
@@ -120,21 +206,12 @@ def waited_for(path: Path) -> str:
     return path.read_text()
 
 
-@pytest.mark.parametrize("is_answering", [False, True])
-def test_a_hang_up_suspends(cli: Cli, home: Path, is_answering: bool) -> None:
-    define(home, SLOW)
-    with a_talk("run", "slow") as talk:
+def test_hang_up_at_the_prompt_suspends(cli: Cli) -> None:
+    with a_talk("run", "echo-agent") as talk:
         session_id = started(talk)
-        if is_answering:
-            talk.say("take your time")
-            talk.wait_for("Agent: started")
-        else:
-            talk.wait_for("You: ")
+        talk.wait_for("You: ")
         talk.hang_up()
     assert cli("get", session_id, "--json").json["state"] == "suspended"
-    assert [run["state"] for run in cli("runs", "--session", session_id, "--json").json["items"]] == (
-        ["stopped"] if is_answering else []
-    )
 
 
 def test_sigterm_suspends(cli: Cli) -> None:
@@ -162,6 +239,39 @@ def test_a_question_of_the_agent_is_answered_in_the_chat(cli: Cli, home: Path, w
     assert (run["state"], run["result"]) == ("completed", f"You said {decision}")
 
 
+@pytest.mark.parametrize(
+    ("typed", "told"),
+    [
+        ("/suspned", "there is no command /suspned; did you mean /suspend?"),
+        ("/aprove looks fine", "there is no command /aprove; did you mean /approve?"),
+        ("/xyzzy", "there is no command /xyzzy; /help lists the commands."),
+        ("/quit now", "/quit takes nothing after it"),
+        ("/approve", "Nothing waits for an answer."),
+        ("/stop", "Nothing is at work."),
+        ("/help", "/reject [note]   say no"),
+    ],
+)
+def test_commands_are_known_and_others_are_refused_with_the_nearest(cli: Cli, typed: str, told: str) -> None:
+    with a_talk("run", "echo-agent") as talk:
+        session_id = started(talk)
+        talk.say(typed)
+        talk.wait_for(told)
+        talk.say("/quit")
+        assert talk.end() == 0
+    assert messages(cli, session_id) == []
+
+
+@pytest.mark.parametrize(("typed", "said"), [("//recall", "/recall"), ("/etc/hosts is wrong", "/etc/hosts is wrong")])
+def test_words_with_a_slash_can_be_said_to_the_agent(cli: Cli, typed: str, said: str) -> None:
+    with a_talk("run", "echo-agent") as talk:
+        session_id = started(talk)
+        talk.say(typed)
+        talk.wait_for("Agent: Echo Agent Response")
+        talk.say("/quit")
+        assert talk.end() == 0
+    assert messages(cli, session_id)[0] == ("user", said)
+
+
 def test_a_fork_goes_on_and_leaves_the_first_as_it_was(cli: Cli) -> None:
     with a_talk("run", "echo-agent") as talk:
         first = started(talk)
@@ -169,7 +279,7 @@ def test_a_fork_goes_on_and_leaves_the_first_as_it_was(cli: Cli) -> None:
         talk.say("/fork")
         talk.wait_for("Session forked: ")
         second = talk.wait_for("\n").strip()
-        talk.say("/recall")
+        talk.say("//recall")
         talk.wait_for("Remembered: one\n")
         talk.say("/quit")
         assert talk.end() == 0

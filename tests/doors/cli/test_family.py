@@ -16,7 +16,7 @@ def family(cli: Cli, plan: str) -> list[str]:
 def test_tree_draws_the_family(cli: Cli, family: list[str]) -> None:
     plan, first, grandchild, second = family
     assert cli("tree", plan).lines == [
-        f"{plan}  plan-prod  architect  [active, initializing]",
+        f"{plan}  plan-prod  architect  [idle, initializing]",
         f"├── {first}  reviewer  [created, initializing]",
         f"│   └── {grandchild}  [created, initializing]",
         f"└── {second}  estimate  [created, initializing]",

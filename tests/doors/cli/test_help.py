@@ -16,8 +16,8 @@ from tests.doors.cli.running import Cli
 STAGE = (
     "create update get show list tree children log send suspend resume release fork finalize delete cleanup audit "
     "should-resume context checkpoint approvals approve reject request-approval compact search export import migrate "
-    "doctor completion hooks stats agent agents run runs result stop inbox launcher launchers drain watch replay keys "
-    "serve encryption-key sample mcp"
+    "doctor completion hooks stats agent agents run attach runs result stop retry inbox launcher launchers drain "
+    "watch replay keys serve encryption-key sample mcp"
 )
 
 
@@ -48,7 +48,13 @@ def test_all_commands_are_there() -> None:
     assert {name.split()[1] for name in COMMANDS if name.startswith("context ")} == {"get", "set", "delete"}
     assert {name.split()[1] for name in COMMANDS if name.startswith("checkpoint ")} == {"save", "show", "list"}
     assert {name.split()[1] for name in COMMANDS if name.startswith("hooks ")} == {"install", "uninstall", "test"}
-    assert {name.split()[1] for name in COMMANDS if name.startswith("agents ")} == {"list", "show", "add", "remove"}
+    assert {name.split()[1] for name in COMMANDS if name.startswith("agents ")} == {
+        "list",
+        "show",
+        "add",
+        "remove",
+        "check",
+    }
     assert {name.split()[1] for name in COMMANDS if name.startswith("agent ")} == {
         *("run", "list-sessions", "show-session", "resume", "suspend", "cleanup")
     }

@@ -51,9 +51,21 @@ def test_another_process_is_kept_away_until_release(cli: Cli, plan: str) -> None
     assert cli("resume", plan).code == 0
 
 
-def test_the_same_holder_gets_the_same_hold(cli: Cli, plan: str) -> None:
+def test_same_holder_resuming_again_gets_a_new_token(cli: Cli, plan: str) -> None:
     first, second = (cli("resume", plan, "--holder", "me", "--json").json["hold"] for _ in range(2))
-    assert first["token"] == second["token"]
+    assert first["holder"] == second["holder"]
+    assert cli("send", plan, "late", "--token", first["token"], "--json").json["code"] == "hold_lost"
+    assert cli("send", plan, "in time", "--token", second["token"]).code == 0
+
+
+def test_agent_resume_lets_the_agent_go_on_without_a_hold(cli: Cli, plan: str) -> None:
+    cli("suspend", plan)
+    resumed = cli("agent", "resume", plan, "--json").json
+    assert (resumed["hold"], resumed["session"]["state"]) == (None, "active")
+    assert cli("agent", "resume", plan, "--json").json["session"]["version"] == resumed["session"]["version"]
+    assert cli("resume", plan, "--holder", "me").code == 0
+    refused = cli("agent", "resume", plan, "--json")
+    assert (refused.code, refused.json["code"]) == (4, "held_by_another")
 
 
 def test_writing_with_the_token_is_allowed_and_with_another_refused(cli: Cli, plan: str) -> None:

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from tests.doors.cli.agent_files import ASKING, BROKEN, ERRAND, FAILING, SLOW, define
+from tests.doors.cli.agent_files import ASKING, BROKEN, ERRAND, FAILING, MISSPEAKING, SLOW, define
 from tests.doors.cli.running import Cli, Terminal, run
 from tests.doors.cli.talking import CTRL_C, a_talk
 
@@ -110,6 +110,30 @@ def test_a_run_that_fails_is_exit_code_1_and_says_why(cli: Cli, home: Path) -> N
     assert cli("run", "failing", "hi", "--json").json["run"]["state"] == "failed"
 
 
+def test_run_prints_what_its_agent_said_wrongly(cli: Cli, home: Path) -> None:
+    define(home, MISSPEAKING)
+    done = cli("run", "misspeaking", "hi", "--name", "wrong")
+    assert (done.code, done.out) == (0, "fine\n")
+    assert done.err.splitlines() == [
+        "moorage: problem in line 1, field content[0].call_id: expected a text, in a part of type tool_result; "
+        'got {"type": "message", "role": "tool", "content": [{"type": "tool_result"}]}',
+        "moorage: problem in line 2, field phase: expected one of initializing, investigating, planning, approval, "
+        'executing, validating; got {"type":"phase","phase":"plannign"}',
+        *[f"moorage: problem in line {n}: expected a JSON object; got oh no" for n in range(3, 22)],
+        "moorage: 11 more problems",
+    ]
+    assert cli("runs", "--json").json["items"][0]["problems"] == 32
+    assert len(cli("log", "wrong", "--kind", "problem").out.splitlines()) == 21
+    assert "plannign" in cli("watch", "wrong", "--once").out
+
+
+def test_problems_of_earlier_runs_are_not_printed_again(cli: Cli, home: Path) -> None:
+    define(home, MISSPEAKING)
+    session_id = cli("run", "misspeaking", "hi", "--json").json["session"]["session_id"]
+    done = cli("run", "misspeaking", "quietly", "--session", session_id)
+    assert (done.out, done.err) == ("fine\n", "")
+
+
 def test_a_callback_to_nobody_is_told(cli: Cli) -> None:
     done = cli("run", "echo-agent", "hi", "--mode", "async_callback")
     assert (done.code, "nobody is called back" in done.err) == (0, True)
@@ -147,15 +171,20 @@ def test_a_run_that_takes_too_long_is_stopped(cli: Cli, home: Path) -> None:
     assert (reply.code, reply.json["status"]) == (1, "stopped")
 
 
-def test_ctrl_c_stops_the_run_and_keeps_what_was_said(cli: Cli, home: Path) -> None:
+@pytest.mark.parametrize("is_stopping", [False, True])
+def test_ctrl_c_suspends_with_the_run_open_and_stops_it_only_if_told_to(
+    cli: Cli, home: Path, is_stopping: bool
+) -> None:
     define(home, SLOW)
-    with a_talk("run", "slow", "hi") as talk:
+    with a_talk("run", "slow", "hi", "--name", "left", *(["--stop-on-exit"] if is_stopping else [])) as talk:
         talk.wait_for("started")
         talk.type(CTRL_C)
+        talk.wait_for("Session suspended: ")
+        talk.wait_for("To come back: moorage attach ")
         assert talk.end() == 130
-    assert "is stopped" in talk.shown
+    assert cli("get", "left", "--json").json["state"] == "suspended"
     [found] = cli("runs", "--json").json["items"]
-    assert (found["state"], found["result"].strip()) == ("stopped", "started")
+    assert found["state"] == ("stopped" if is_stopping else "queued")
 
 
 def test_ctrl_c_leaves_what_nobody_waits_for_to_the_next_launcher_and_no_agent_behind(cli: Cli, home: Path) -> None:
@@ -190,12 +219,18 @@ def test_run_leaves_other_families_work_alone(cli: Cli, home: Path) -> None:
     assert cli("log", other["session_id"], "--kind", "turn_started").out == ""
 
 
-def test_a_suspended_session_is_not_waited_for(cli: Cli) -> None:
+def test_session_that_waits_for_an_approval_is_not_waited_for(cli: Cli) -> None:
+    session_id = cli("run", "echo-agent", "one", "--json").json["session"]["session_id"]
+    approval = cli("request-approval", session_id, "Really?").id
+    done = cli("run", "echo-agent", "two", "--session", session_id)
+    assert (done.code, f"moorage approve {approval}" in done.err) == (0, True)
+    assert cli("result", done.id, "--json").json["state"] == "queued"
+
+
+def test_person_who_asks_wakes_a_suspended_session(cli: Cli) -> None:
     session_id = cli("run", "echo-agent", "one", "--json").json["session"]["session_id"]
     cli("suspend", session_id)
-    done = cli("run", "echo-agent", "two", "--session", session_id)
-    assert (done.code, "is suspended" in done.err) == (0, True)
-    assert cli("result", done.id, "--json").json["state"] == "queued"
+    assert cli("run", "echo-agent", "two", "--session", session_id).out == "Echo Agent Response: two\n"
 
 
 def test_an_approval_that_a_run_waits_for_is_told(cli: Cli, home: Path) -> None:
@@ -320,7 +355,7 @@ def test_stop_ends_what_runs_soon_and_children_show_it_running(cli: Cli, home: P
         assert cli("stop", root).lines == [asked["session_id"]]
         assert cli("result", asked["run_id"], "--wait", "20", "--json").json["state"] == "stopped"
         assert time.monotonic() - started < 8  # it does not wait for the next renewal
-        assert cli("children", root).out.split("\t")[1] == "active"
+        assert cli("children", root).out.split("\t")[1] == "idle"
 
 
 def test_delete_with_force_takes_a_tree_at_work_and_its_agent_ends(cli: Cli, home: Path) -> None:

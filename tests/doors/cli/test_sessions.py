@@ -125,7 +125,7 @@ def test_list_is_one_tab_separated_line_for_each_newest_first(cli: Cli, plan: st
     other = cli("create").id
     first, second = (line.split("\t") for line in cli("list").lines)
     assert first[:5] == [other, "created", "initializing", "-", "-"]
-    assert second[:5] == [plan, "active", "initializing", "architect", "plan-prod"]
+    assert second[:5] == [plan, "idle", "initializing", "architect", "plan-prod"]
     assert re.fullmatch(r"\d{4}-\d\d-\d\dT.*Z", second[5])
 
 

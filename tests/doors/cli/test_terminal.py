@@ -10,8 +10,8 @@ from tests.doors.cli.running import Cli, Terminal, a_terminal, contents
 def test_list_is_a_table(cli: Cli, plan: str, terminal: Terminal) -> None:
     done = terminal.run("list")
     head, row = done.out.splitlines()
-    assert head.split() == ["session", "state", "phase", "agent", "name", "updated"]
-    assert row.split()[:5] == [plan, "active", "initializing", "architect", "plan-prod"]
+    assert head.split() == ["session", "status", "phase", "agent", "name", "updated"]
+    assert row.split()[:5] == [plan, "idle", "initializing", "architect", "plan-prod"]
     assert row.rstrip().endswith("ago")
 
 
@@ -19,9 +19,9 @@ def test_list_is_a_table(cli: Cli, plan: str, terminal: Terminal) -> None:
     ("columns", "shown"),
     [
         (36, ["session"]),
-        (60, ["session", "state", "updated"]),
-        (80, ["session", "state", "phase", "updated"]),
-        (100, ["session", "state", "phase", "agent", "name", "updated"]),
+        (60, ["session", "status", "updated"]),
+        (80, ["session", "status", "phase", "updated"]),
+        (100, ["session", "status", "phase", "agent", "name", "updated"]),
     ],
 )
 def test_a_narrow_terminal_shows_fewer_columns_each_row_in_one_piece(
@@ -39,7 +39,7 @@ def test_a_long_agent_and_name_are_folded_where_there_is_room(cli: Cli) -> None:
     session_id = cli("create", "--agent", "a" * 60, "--name", "n" * 60).id
     with a_terminal(140) as wide:
         head, row, *_ = wide.run("list").out.splitlines()
-    assert head.split() == ["session", "state", "phase", "agent", "name", "updated"]
+    assert head.split() == ["session", "status", "phase", "agent", "name", "updated"]
     assert row.split()[0] == session_id
 
 
@@ -101,7 +101,9 @@ def test_ctrl_d_at_the_question_deletes_nothing(cli: Cli, plan: str, terminal: T
 def test_the_same_person_at_the_same_terminal_keeps_the_hold(cli: Cli, plan: str, terminal: Terminal) -> None:
     first = terminal.run("resume", plan, "--json").json["hold"]
     assert first["holder"].endswith(f":{terminal.name}")
-    assert terminal.run("resume", plan, "--json").json["hold"]["token"] == first["token"]
+    again = terminal.run("resume", plan, "--json").json["hold"]
+    assert again["holder"] == first["holder"]
+    assert again["token"] != first["token"]
     assert terminal.run("should-resume", plan, "--json").json["criteria"]["held_by"]["ok"] is True
     with a_terminal() as other:
         refused = other.run("resume", plan)

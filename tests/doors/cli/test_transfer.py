@@ -225,3 +225,10 @@ def test_a_person_at_a_terminal_is_told_in_one_line(cli: Cli, terminal: Terminal
     assert done.out.splitlines()[-1] == (
         "Imported 3 sessions, 25 entries; 0 already there; passed over 5 host, 3 attachment, 1 thinking, 1 image."
     )
+
+
+def test_terminal_is_not_obeyed_by_what_an_agent_wrote(cli: Cli, terminal: Terminal, plan: str) -> None:
+    cli("send", plan, "red \x1b[31malert\x07", "--role", "assistant")
+    for form in ("markdown", "jsonl"):
+        assert "\x1b" not in terminal.run("export", plan, "--format", form).out
+    assert "\x1b[31m" in cli("export", plan, "--format", "markdown").out  # a file gets every byte

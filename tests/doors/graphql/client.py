@@ -9,8 +9,7 @@ from contextlib import asynccontextmanager, suppress
 from typing import Any
 
 import httpx2
-import websockets
-from websockets.asyncio.client import ClientConnection
+from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed
 
 PATIENCE = 60.0
@@ -113,7 +112,7 @@ async def raw_socket(url: str, protocol: str | None = "graphql-transport-ws", **
     """A connection that has said nothing yet."""
     protocols: Any = None if protocol is None else [protocol]
     address = url.replace("http", "ws", 1) + "/graphql"
-    async with websockets.connect(address, subprotocols=protocols, compression=None, **options) as connection:
+    async with connect(address, subprotocols=protocols, compression=None, **options) as connection:
         yield Socket(connection)
 
 

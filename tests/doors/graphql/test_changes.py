@@ -40,7 +40,7 @@ async def test_a_session_lives_and_ends(gql: Client, served: Served) -> None:
       state checkpointId } }""")
     assert suspended == {"suspendSession": {"state": "SUSPENDED", "checkpointId": "3"}}
     back = (
-        await gql.data("""mutation { resumeSession(sessionId: "s", holder: "me") {
+        await gql.data("""mutation { resumeSession(sessionId: "s", hold: true, holder: "me") {
       sessionId state hold { holder token } checkpoint context messages { text } inbox session { hold { token } }
     } }""")
     )["resumeSession"]
@@ -49,7 +49,7 @@ async def test_a_session_lives_and_ends(gql: Client, served: Served) -> None:
     assert back == {
         "sessionId": "s",
         "state": "ACTIVE",
-        "hold": {"holder": "me"},
+        "hold": {"holder": "local:me"},
         "checkpoint": {"step": 3},
         "context": {},
         "messages": [{"text": "go on"}],
@@ -120,7 +120,7 @@ async def test_a_message_is_answered_by_the_sessions_agent(gql: Client, served: 
 
 
 async def test_asked_twice_with_one_key_is_done_once(gql: Client, served: Served) -> None:
-    query = """mutation { createAgentSession(agentName: "planner", initialMessage: "Hello", idempotencyKey: "k") {
+    query = """mutation { createAgentSession(agentName: "echo-agent", initialMessage: "Hello", idempotencyKey: "k") {
       sessionId lastEntry } }"""
     answers = [await gql.data(query) for _ in range(2)]
     assert answers[0] == answers[1]

@@ -9,8 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import websockets
+import websockets.exceptions
 from msgspec.structs import replace
+from websockets.asyncio.client import connect
 
 from moorage.doors.http.protocol import BoundedProtocol
 from moorage.doors.http.streams import StreamSettings
@@ -183,7 +184,7 @@ async def test_another_protocol_is_refused(served: Served, protocol: str | None)
 
 async def test_there_is_no_socket_elsewhere(served: Served) -> None:
     with pytest.raises(websockets.exceptions.InvalidStatus) as refused:
-        async with websockets.connect(served.url.replace("http", "ws") + "/sessions"):
+        async with connect(served.url.replace("http", "ws") + "/sessions"):
             pass
     assert refused.value.response.status_code == 403
 

@@ -16,6 +16,7 @@ from moorage.core.query import STATUSES
 from moorage.core.render import to_json
 from moorage.core.run import Join, Mode, Run, RunState
 from moorage.core.session import OUTCOMES, PUBLIC_FIELDS, Hold, Phase, State
+from moorage.core.status import Because, Child, LastRun, Reason, WaitingFor
 from moorage.doors.graphql.schema import schema, snake
 from tests.doors.graphql.client import Client
 from tests.doors.http.server import Served
@@ -33,6 +34,10 @@ FIELDS: dict[str, tuple[str, ...]] = {
     "Deletion": Deletion.__struct_fields__,
     "AgentSessionEvent": Event.__struct_fields__,
     "Hold": Hold.__struct_fields__,
+    "WaitingFor": WaitingFor.__struct_fields__,
+    "AwaitedChild": Child.__struct_fields__,
+    "Because": Because.__struct_fields__,
+    "LastRun": LastRun.__struct_fields__,
 }
 WORDS: dict[str, Any] = {
     "SessionState": State,
@@ -44,6 +49,7 @@ WORDS: dict[str, Any] = {
     "RunState": RunState,
     "RunMode": Mode,
     "RunJoin": Join,
+    "BecauseReason": Reason,
 }
 
 

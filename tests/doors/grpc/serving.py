@@ -76,8 +76,9 @@ async def serving(url: str, **options: Any) -> AsyncIterator[Served]:
 class Process:
     """A program of ours that serves gRPC."""
 
-    def __init__(self, process: subprocess.Popen[str], port: int) -> None:
+    def __init__(self, process: subprocess.Popen[str], port: int, said: list[str]) -> None:
         self.process, self.port, self.place = process, port, f"127.0.0.1:{port}"
+        self.said = said  # all its lines so far
 
     def kill(self) -> None:
         """As `kill -9` does."""
@@ -113,7 +114,8 @@ def _program(command: list[str], home: Path, *signs: str, ready: str = "") -> It
         text=True,
     )
     try:
-        yield Process(process, _port(process, signs, ready))
+        said: list[str] = []
+        yield Process(process, _port(process, signs, ready, said), said)
     finally:
         _end(process)
 
@@ -128,21 +130,20 @@ def _end(process: subprocess.Popen[str]) -> None:
         process.wait(PATIENCE)
 
 
-def _port(process: subprocess.Popen[str], signs: tuple[str, ...], ready: str) -> int:
-    """The port that a program says it listens at, once it hears signals; the rest of what it says is forgotten."""
+def _port(process: subprocess.Popen[str], signs: tuple[str, ...], ready: str, said: list[str]) -> int:
+    """The port that a program says it listens at, once it hears signals; what it says later is added to `said`."""
     assert process.stdout is not None
-    said, port = [], 0
+    port = 0
     for line in process.stdout:
         said.append(line)
         if any(sign in line for sign in signs):
             port = int(line.split("[")[0].strip().replace(":", " ").split()[-1])
         if port and ready in line:
-            threading.Thread(target=_drain, args=(process.stdout,), daemon=True).start()
+            threading.Thread(target=_drain, args=(process.stdout, said), daemon=True).start()
             return port
     raise AssertionError(f"it ended: {''.join(said)}")
 
 
-def _drain(stream: Any) -> None:
+def _drain(stream: Any, said: list[str]) -> None:
     with stream:
-        for _ in stream:
-            pass
+        said.extend(stream)

@@ -30,7 +30,7 @@ async def refused(call: Any) -> grpc.aio.AioRpcError:
 
 
 def trailing(error: grpc.aio.AioRpcError) -> dict[str, Any]:
-    return dict(error.trailing_metadata() or ())
+    return dict(tuple(error.trailing_metadata() or ()))
 
 
 async def in_pieces(served: Stubs, request: pb.TaskRequest) -> list[pb.TaskChunk]:

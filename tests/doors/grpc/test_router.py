@@ -308,7 +308,7 @@ async def test_an_endpoint_that_dies_in_the_middle_of_a_call_is_an_error_of_the_
             await agent.at_work.wait()
     error = await refused(call)
     assert (error.code(), trailing(error)["session-id"]) == (Code.UNAVAILABLE, "s-1")
-    assert json.loads(dict(error.trailing_metadata() or ())["error-bin"])["is_unsure"] is True
+    assert json.loads(dict(tuple(error.trailing_metadata() or ()))["error-bin"])["is_unsure"] is True
 
 
 async def test_the_only_endpoint_may_take_its_time_to_connect(served: Served, home: Path) -> None:

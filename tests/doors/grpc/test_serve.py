@@ -211,8 +211,9 @@ def test_without_the_extra_the_server_works_and_says_what_to_install(home: Path)
         process.kill()
         process.wait()
         process.stderr.close()
-    alone = _run(home, "sample", "echo-agent", code=WITHOUT)
-    assert (alone.returncode, "moorage[grpc]" in alone.stderr) == (2, True)
+    for command in (["sample", "echo-agent"], ["serve", "--port", "0", "--grpc-port", "0"]):
+        refused = _run(home, *command, code=WITHOUT)
+        assert (refused.returncode, "pip install 'moorage[grpc]'" in refused.stderr) == (2, True)
 
 
 async def test_several_workers_listen_at_one_port(home: Path) -> None:

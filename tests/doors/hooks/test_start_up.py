@@ -15,9 +15,17 @@ from moorage import sync
 from tests.doors.hooks.test_events import recorded
 
 RULES = {
-    *("moorage", "moorage.config", "moorage.ports", "moorage.core", "moorage.service", "moorage.stores"),
+    *(
+        "moorage",
+        "moorage.clocks",
+        "moorage.config",
+        "moorage.ports",
+        "moorage.core",
+        "moorage.service",
+        "moorage.stores",
+    ),
     *(f"moorage.core.{name}" for name in "approval bundle codec context delegation duration entry errors".split()),
-    *(f"moorage.core.{name}" for name in "event fact family ids policy query redact session window".split()),
+    *(f"moorage.core.{name}" for name in "event fact family ids policy query redact session status window".split()),
     *(f"moorage.service.{name}" for name in "approvals delegation deps inline retention".split()),
 }
 STORE = {
@@ -32,7 +40,7 @@ DOOR = {
 PLAIN = {"moorage.compat", "moorage.compat.pre_delegate", "moorage.doors.hooks.plain"}
 HOSTS = {
     *(f"moorage.doors.hooks.{name}" for name in ("claude_code", "words")),
-    *(f"moorage.service.{name}" for name in ("context", "conversation", "hosts", "sessions")),
+    *(f"moorage.service.{name}" for name in ("context", "conversation", "hosts", "sessions", "status")),
 }
 OTHERS = {"apsw", "msgspec"}  # and nothing else that is not the standard library's
 HEAVY = {  # of the standard library

@@ -18,9 +18,11 @@ from moorage.doors.graphql import door as graphql
 from moorage.doors.graphql.door import Graphql
 from moorage.doors.http import agent_sessions, messages, streams
 from moorage.doors.http.app import Door
+from moorage.doors.http.exchange import App
 from moorage.doors.http.gate import Gate
 from moorage.doors.http.streams import LiveStreams, StreamSettings
 from moorage.doors.http.visit import Visitor
+from moorage.launcher.embedded import Embedded
 from moorage.service.deps import Caller, Deps
 from moorage.testing.faults import PATIENCE, Worker
 
@@ -44,6 +46,16 @@ class Served:
     def client(self, **options: Any) -> httpx2.AsyncClient:
         """A client of it; close it after use."""
         return httpx2.AsyncClient(base_url=self.url, timeout=PATIENCE, **options)
+
+
+@asynccontextmanager
+async def launching(served: Served) -> AsyncIterator[None]:
+    """Agents that come with Moorage get to work; whoever asks from here on is never told `no_launcher`."""
+    async with Embedded(served.deps, config.agents):
+        async with asyncio.timeout(PATIENCE):
+            while not (await served.moorage().launchers()).items:  # noqa: ASYNC110  nobody tells when it is known
+                await asyncio.sleep(0.01)
+        yield
 
 
 class OwnerGate(Gate):
@@ -75,10 +87,11 @@ async def serving(
 
 
 @asynccontextmanager
-async def running(door: Door, **options: Any) -> AsyncIterator[uvicorn.Server]:
-    """A door under uvicorn, on a free port."""
-    usual = {"port": 0, "lifespan": "off", "ws_per_message_deflate": False, "log_config": None}
-    server = uvicorn.Server(uvicorn.Config(door, **{**usual, **options}))
+async def running(door: Door, app: App | None = None, **options: Any) -> AsyncIterator[uvicorn.Server]:
+    """A door under uvicorn, on a free port; behind `app`, if there is one."""
+    usual = {"port": 0, "lifespan": "off", "log_config": None}
+    usual |= {"ws": "websockets-sansio", "ws_per_message_deflate": False}
+    server = uvicorn.Server(uvicorn.Config(app or door, **{**usual, **options}))
     task = asyncio.create_task(server._serve())  # `serve` would take the test run's signals
     try:
         async with asyncio.timeout(PATIENCE):

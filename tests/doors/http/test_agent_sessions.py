@@ -11,18 +11,16 @@ from typing import Any
 import httpx2
 import pytest
 
-from moorage import config
 from moorage.doors.http.gate import Gate
 from moorage.doors.http.visit import Visitor
-from moorage.launcher.embedded import Embedded
 from moorage.service.deps import Caller
-from tests.doors.http.server import Served, serving
+from tests.doors.http.server import Served, launching, serving
 
 
 @pytest.fixture
 async def working(served: Served) -> AsyncIterator[Served]:
     """A server whose agents get to work."""
-    async with Embedded(served.deps, config.agents):
+    async with launching(served):
         yield served
 
 
@@ -88,7 +86,8 @@ async def test_a_session_made_again_with_its_key_is_the_same(served: Served, htt
 async def test_a_version_from_yesterday_is_refused(http: httpx2.AsyncClient) -> None:
     await http.post("/agent-sessions/create", json={"session_id": "s"})
     for action in ("messages", "suspend", "resume", "complete"):
-        late = await http.post(f"/agent-sessions/s/{action}", json={}, headers={"if-match": '"9-1"'})
+        body = {"content": "now"} if action == "messages" else {}
+        late = await http.post(f"/agent-sessions/s/{action}", json=body, headers={"if-match": '"9-1"'})
         assert (late.status_code, late.json()["code"]) == (412, "version_conflict"), action
 
 
@@ -132,13 +131,22 @@ async def test_a_stream_has_lines_of_data_and_nothing_else(working: Served) -> N
     ]
 
 
-async def test_a_stream_of_what_asks_nobody_has_the_message_itself(http: httpx2.AsyncClient) -> None:
-    made = (await http.post("/agent-sessions/create", json={})).json()
-    answer = await http.post(
-        f"/agent-sessions/{made['session_id']}/messages", json={"message": "hello", "stream": True}
-    )
-    [line] = answer.text.splitlines()
-    assert json.loads(line.removeprefix("data: "))["data"]["content"] == "hello"
+@pytest.mark.parametrize("stream", [True, False])
+async def test_asking_an_agent_that_is_not_known_is_refused_and_nothing_is_kept(
+    http: httpx2.AsyncClient, stream: bool
+) -> None:
+    made = (await http.post("/agent-sessions/create", json={"agent_name": "ecko-agent"})).json()
+    path = f"/agent-sessions/{made['session_id']}"
+    answer = await http.post(f"{path}/messages", json={"message": "hello", "stream": stream})
+    assert (answer.status_code, answer.json()["code"]) == (404, "agent_not_found")
+    assert answer.json()["nearest"] == ["echo-agent"]
+    assert (await http.get(path)).json()["last_entry"] == 1
+
+
+async def test_first_message_to_an_agent_that_is_not_known_makes_no_session(http: httpx2.AsyncClient) -> None:
+    answer = await http.post("/agent-sessions/create", json={"agent_name": "ecko-agent", "initial_message": "hello"})
+    assert (answer.status_code, answer.json()["nearest"]) == (404, ["echo-agent"])
+    assert (await http.post("/agent-sessions/list", json={})).json()["sessions"] == []
 
 
 async def test_sessions_are_listed_by_their_filters(http: httpx2.AsyncClient) -> None:
@@ -165,6 +173,10 @@ async def test_a_session_is_paused_gone_on_with_and_closed(http: httpx2.AsyncCli
     back = (await http.post(f"{path}/resume")).json()
     assert (back["state"], back["checkpoint"]) == ("active", {"step": 2})
     assert [message["content"] for message in back["messages"]] == ["hello"]
+    assert back["hold"] is None
+    assert (await http.post(f"{path}/resume", json={"holder": "another"})).json()["hold"] is None
+    held = (await http.post(f"{path}/resume", json={"hold": True})).json()
+    assert held["hold"]["token"]
     other = await http.post(f"{path}/resume", json={"holder": "another"})
     assert (other.status_code, other.json()["code"]) == (409, "held_by_another")
     closed = await http.post(f"{path}/complete", json={"summary": "eaten"})

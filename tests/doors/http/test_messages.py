@@ -2,23 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from typing import Any
 
 import httpx2
 import pytest
 
-from moorage import config
-from moorage.launcher.embedded import Embedded
-from tests.doors.http.server import Served
-
-
-@asynccontextmanager
-async def launching(served: Served) -> AsyncIterator[None]:
-    """Agents that come with Moorage get to work."""
-    async with Embedded(served.deps, config.agents):
-        yield
+from tests.doors.http.server import Served, launching
 
 
 async def made(http: httpx2.AsyncClient, agent: str | None = "echo-agent") -> str:

@@ -37,7 +37,7 @@ async def test_of_two_that_resume_one_gets_it_and_the_other_is_told_who(
         await http.post("/sessions", json={"session_id": f"{state}-{attempt}"})
         if state == "suspended":
             await http.post(f"{path}/suspend", json={"checkpoint": {"step": 3}})
-        answers = await at_once(served, *[("POST", f"{path}/resume", {"json": {}})] * 2)
+        answers = await at_once(served, *[("POST", f"{path}/resume", {"json": {"hold": True}})] * 2)
         won, lost = sorted(answers, key=lambda answer: answer.status_code)
         assert (won.status_code, lost.status_code) == (200, 409)
         hold, told = won.json()["hold"], lost.json()
@@ -45,16 +45,21 @@ async def test_of_two_that_resume_one_gets_it_and_the_other_is_told_who(
         assert "token" not in told
 
 
-async def test_whoever_says_who_they_are_gets_the_same_hold_again(served: Served, http: httpx2.AsyncClient) -> None:
+async def test_whoever_says_who_they_are_gets_the_hold_again_with_a_new_token(
+    served: Served, http: httpx2.AsyncClient
+) -> None:
     await http.post("/sessions", json={"session_id": "s"})
     same = ("POST", "/sessions/s/resume", {"json": {"holder": "ann's laptop"}})
     answers = await at_once(served, *[same] * AT_ONCE)
-    assert {answer.json()["hold"]["token"] for answer in answers} == {answers[0].json()["hold"]["token"]}
+    assert [answer.status_code for answer in answers] == [200] * AT_ONCE
+    tokens = {answer.json()["hold"]["token"] for answer in answers}
+    assert len(tokens) == AT_ONCE
     by_header = {"X-Moorage-Holder": "ann's laptop"}
-    assert (await http.post("/sessions/s/resume", headers=by_header)).status_code == 200
-    assert (await http.post("/sessions/s/resume")).status_code == 409
+    again = await http.post("/sessions/s/resume", headers=by_header)
+    assert (again.status_code, again.json()["hold"]["token"] in tokens) == (200, False)
+    assert (await http.post("/sessions/s/resume", json={"hold": True})).status_code == 409
     assert (await http.post("/sessions/s/release", json={})).json()["hold"] is None
-    assert (await http.post("/sessions/s/resume")).status_code == 200
+    assert (await http.post("/sessions/s/resume", json={"hold": True})).status_code == 200
 
 
 CREATES: dict[str, dict[str, Any]] = {
@@ -114,6 +119,60 @@ async def test_of_two_changes_for_one_version_one_is_made(served: Served, http: 
     phases = ("planning", "executing")
     change = [("PATCH", "/sessions/s", {"json": {"phase": phase}, "headers": {"if-match": tag}}) for phase in phases]
     assert sorted(answer.status_code for answer in await at_once(served, *change)) == [200, 412]
+
+
+CHANGE = {"json": {"metadata": {"changed": True}}}
+AT_A_VERSION: dict[str, tuple[str, str, dict[str, Any]]] = {
+    "delete": ("DELETE", "", {}),
+    "messages": ("POST", "/messages", {"json": {"content": "x", "run": False}}),
+    "stop": ("POST", "/stop", {"json": {}}),
+    "context": ("PUT", "/context/key", {"json": 1}),
+    "checkpoint": ("POST", "/checkpoints", {"json": {"checkpoint": {"step": 1}}}),
+}
+
+
+@pytest.mark.parametrize("name", AT_A_VERSION)
+async def test_change_for_a_version_is_not_made_after_another_change(
+    served: Served, http: httpx2.AsyncClient, name: str
+) -> None:
+    """Whatever was done at the named version is in the log before the change, or the session is gone."""
+    verb, below, what = AT_A_VERSION[name]
+    for attempt in range(20):
+        path = f"/sessions/s-{attempt}"
+        made = await http.post("/sessions", json={"session_id": f"s-{attempt}"})
+        meant = (verb, f"{path}{below}", {**what, "headers": {"if-match": made.headers["etag"]}})
+        changed, done = await at_once(served, ("PATCH", path, CHANGE), meant)
+        assert done.status_code in (200, 201, 412), done.text
+        if name == "delete":
+            assert sorted([changed.status_code, done.status_code]) in ([200, 410], [200, 412])
+        elif name == "messages" and done.status_code == 201:
+            entries = (await http.get(f"{path}/log")).json()["items"]
+            assert [entry["kind"] for entry in entries] == ["created", "message", "metadata"]
+        elif name == "checkpoint" and done.status_code == 201:
+            entries = (await http.get(f"{path}/log")).json()["items"]
+            assert [entry["kind"] for entry in entries] == ["created", "checkpoint", "metadata"]
+
+
+async def test_fork_at_a_version_has_nothing_of_a_later_one(served: Served, http: httpx2.AsyncClient) -> None:
+    for attempt in range(20):
+        path = f"/sessions/s-{attempt}"
+        tag = (await http.post("/sessions", json={"session_id": f"s-{attempt}"})).headers["etag"]
+        fork = ("POST", f"{path}/fork", {"json": {}, "headers": {"if-match": tag}})
+        _, forked = await at_once(served, ("PATCH", path, CHANGE), fork)
+        assert forked.status_code == 412 or forked.json()["metadata"] == {}
+
+
+async def test_context_is_written_at_the_version_of_the_session(http: httpx2.AsyncClient) -> None:
+    tag = (await http.post("/sessions", json={"session_id": "s"})).headers["etag"]
+    for value in (1, 2):
+        written = await http.put("/sessions/s/context/key", json=value, headers={"if-match": tag})
+        assert written.status_code == 200, "writing to the context moves no version of the session"
+    assert (await http.put("/sessions/s/context/key?version=1", json=3)).json()["code"] == "version_conflict"
+    await http.patch("/sessions/s", json={"phase": "planning"})
+    for verb, path in (("PUT", "/key"), ("DELETE", "/key"), ("PUT", ""), ("PATCH", ""), ("DELETE", "")):
+        given: dict[str, Any] = {} if verb == "DELETE" else {"json": {"a": 1}}
+        late = await http.request(verb, f"/sessions/s/context{path}", headers={"if-match": tag}, **given)
+        assert (late.status_code, late.json()["code"]) == (412, "version_conflict")
 
 
 async def test_of_two_decisions_one_counts(served: Served, http: httpx2.AsyncClient) -> None:

@@ -16,12 +16,11 @@ from moorage import config
 from moorage.core.event import Event
 from moorage.core.render import to_json
 from moorage.doors.http.streams import StreamSettings
-from moorage.launcher.embedded import Embedded
 from moorage.service.deps import Deps
 from moorage.stores.memory.store import MemoryStore
 from moorage.testing.faults import Worker
 from tests.doors.http.listening import PATIENCE, Listener, listening
-from tests.doors.http.server import OwnerGate, Served, serving
+from tests.doors.http.server import OwnerGate, Served, launching, serving
 
 
 async def until(holds: Callable[[], bool], within: float = 60.0) -> None:
@@ -251,11 +250,13 @@ async def test_closing_a_stream_leaves_the_run(served: Served, http: httpx2.Asyn
     session = await moor.create("echo-agent", parent=None)
     body = {"content": "hello", "stream": True}
     async with listening(http, f"/sessions/{session.id}/messages", verb="POST", json=body) as stream:
+        queued = await stream.next()
+        assert (queued.type, queued.data["reason"]) == ("queued", "no_launcher")
         assert (await stream.next()).data["data"]["content"] == "hello"
     await until(lambda: served.live.count == 0)
     [run] = (await moor.runs(session=session.id)).items
     assert run.state == "queued"
-    async with Embedded(served.deps, config.agents):
+    async with launching(served):
         assert (await moor.result(run.run_id, wait=60)).state == "completed"
 
 
@@ -267,7 +268,7 @@ async def test_an_answer_is_streamed_until_its_run_has_settled(served: Served, h
     await served.moorage().append(session.id, "earlier")
     body = {"content": "hello", "stream": True}
     async with (
-        Embedded(served.deps, config.agents),
+        launching(served),
         listening(http, f"/sessions/{session.id}/messages", verb="POST", json=body) as stream,
     ):
         heard = await stream.rest()
@@ -295,7 +296,7 @@ async def test_a_session_deleted_while_it_answers_ends_the_stream(served: Served
     await served.moorage().create("echo-agent", session_id="one", parent=None)
     body = {"content": "a", "stream": True}
     async with listening(http, "/sessions/one/messages", verb="POST", json=body) as stream:
-        await stream.next()
+        assert [(await stream.next()).type for _ in range(2)] == ["queued", "message"]
         await served.moorage().delete("one", force=True)
         assert [each.type for each in await stream.rest()] == ["session_deleted", "done"]
 

@@ -14,7 +14,8 @@ from tests.doors.mcp.ways import NEW, OLD, client
     ("headers", "status"),
     [
         ({}, 200),
-        ({"Origin": "http://localhost:3000"}, 200),
+        ({"Origin": "http://localhost:3000"}, 403),
+        ({"Sec-Fetch-Site": "same-site"}, 403),
         ({"Origin": "https://evil.example"}, 403),
         ({"Host": "evil.example"}, 403),
         ({"Authorization": "Bearer moor_nonsense"}, 401),

@@ -18,7 +18,7 @@ from tests.doors.mcp.ways import NEW, OLD, client, define, server_process, text_
 LINK = """\
 import asyncio, os, sys
 import httpx2
-from mcp import Client, StdioServerParameters
+from mcp import Client, StdioServerParameters, stdio_client
 from mcp.client.streamable_http import streamable_http_client
 
 way, mode, depth = sys.stdin.read().split()
@@ -36,7 +36,7 @@ async def ask(where):
 async def main():
     if way == "stdio":
         program = StdioServerParameters(command=sys.executable, args=["-m", "moorage", "mcp"], env=dict(os.environ))
-        return await ask(program)
+        return await ask(stdio_client(program))
     headers = {"X-Agent-Session-Name": os.environ["AGENT_SESSION_NAME"]}
     if token := os.environ.get("MOORAGE_TOKEN"):
         headers["Authorization"] = f"Bearer {token}"

@@ -21,7 +21,7 @@ from tests.doors.mcp.ways import NEW, OLD, PATIENCE, SLOW, define, environment, 
 
 # All that the bridge may load besides the standard library's small change; nothing of this may grow unnoticed.
 OURS = {
-    *("", ".config", ".connecting", ".client", ".ports", ".core", ".doors", ".doors.start", ".doors.cli"),
+    *("", ".clocks", ".config", ".connecting", ".client", ".ports", ".core", ".doors", ".doors.start", ".doors.cli"),
     *(".doors.cli.main", ".doors.cli.quick", ".doors.cli.edge", ".service", ".service.deps", ".doors.mcp"),
     *(".doors.mcp.stdio", ".doors.mcp.bridge", ".doors.mcp.wire"),
 }

@@ -28,16 +28,21 @@ async def test_a_session_is_paused_resumed_asked_about_and_deleted(served: Serve
         await ask(mcp, "send_message", session_id="s", message="Plan the change")
         paused = await ask(mcp, "suspend_session", session_id="s", reason="lunch", checkpoint={"step": 3})
         assert paused["session"]["state"] == "suspended"
-        taken = await ask(mcp, "resume_agent_session", session_id="s")
+        resumed = await ask(mcp, "resume_agent_session", session_id="s")
+        assert (resumed["session"]["state"], "hold" in resumed) == ("active", False)
+        taken = await ask(mcp, "resume_agent_session", session_id="s", hold=True)
         assert taken["checkpoint"] == {"step": 3}
         assert [message["content"] for message in taken["messages"]] == ["Plan the change"]
         assert taken["hold"]["token"]
-        again = await ask(mcp, "resume_agent_session", session_id="s")  # the same caller keeps the hold
-        assert again["hold"]["token"] == taken["hold"]["token"]
+        again = await ask(mcp, "resume_agent_session", session_id="s", hold=True)  # the same caller, a new token
+        assert (again["hold"]["holder"], again["hold"]["token"] == taken["hold"]["token"]) == (
+            taken["hold"]["holder"],
+            False,
+        )
         async with client(f"http {NEW}", served.home, served.port) as other:
-            refused = await other.call_tool("resume_agent_session", {"session_id": "s"})
+            refused = await other.call_tool("resume_agent_session", {"session_id": "s", "hold": True})
             assert refused.structured_content["error"]["code"] == "held_by_another"
-            await ask(other, "suspend_session", session_id="s", token=taken["hold"]["token"])
+            await ask(other, "suspend_session", session_id="s", token=again["hold"]["token"])
         asked = await ask(mcp, "request_approval", session_id="s", question="Apply?", plan={"a": 1}, options=["later"])
         assert (asked["state"], asked["options"]) == ("pending", ["later"])
         status = await ask(mcp, "get_agent_session_status", session_id="s")

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import httpx2
-from mcp import Client, StdioServerParameters
+from mcp import Client, StdioServerParameters, stdio_client
 from mcp.client.streamable_http import streamable_http_client
 
 from moorage.testing.faults import eventually
@@ -84,7 +84,7 @@ async def client(way: str, home: Path, port: int | None = None, **options: Any) 
         program = StdioServerParameters(
             command=sys.executable, args=["-m", "moorage", "mcp"], env=environment(home, **env)
         )
-        async with Client(program, mode=MODES[version], **options) as found:
+        async with Client(stdio_client(program), mode=MODES[version], **options) as found:
             yield found
 
 

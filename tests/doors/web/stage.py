@@ -72,6 +72,30 @@ def talker(turn: Turn) -> str:
 
 def broken(turn: Turn) -> str:
     raise RuntimeError("the disk is full")
+
+
+def flaky(turn: Turn) -> str:
+    import os
+
+    if not os.path.exists(os.path.join(os.environ["MOORAGE_HOME"], turn.prompt)):
+        raise RuntimeError("the disk is full")
+    return "There is room again."
+
+
+def parent(turn: Turn) -> str:
+    import subprocess
+    import sys
+
+    if turn.items[0]["kind"] == "callback":
+        return "The child is done."
+    command = [sys.executable, "-m", "moorage", "run", "waits", turn.prompt, "--mode", "async_callback", "--json"]
+    subprocess.run(command, check=True, capture_output=True)
+    return "I wait for the child."
+
+
+def hasty(turn: Turn) -> str:
+    turn.phase("plannign")
+    return "Done in a hurry."
 """
 
 
@@ -164,6 +188,9 @@ def write_agents(folder: Path) -> None:
         ("waits", "Begins to speak, and goes on when it is told to"),
         ("talker", "Says what it does, step by step"),
         ("broken", "Fails, whatever it is asked"),
+        ("flaky", "Fails until there is room on the disk"),
+        ("parent", "Starts a child and waits for it"),
+        ("hasty", "Misspells its phase"),
     ):
         text = f'[agent]\nname = "{name}"\ndescription = "{told}"\nkind = "python"\nfunction = "tempers:{name}"\n'
         (folder / f"{name}.toml").write_text(text)

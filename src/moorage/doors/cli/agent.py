@@ -11,11 +11,11 @@ from moorage.doors.cli.app import group
         "run": "runs:run",
         "list-sessions": "sessions:list_",
         "show-session": "sessions:get",
-        "resume": "holds:resume",
+        "resume": "holds:agent_resume",
         "suspend": "holds:suspend",
         "cleanup": "care:cleanup",
     },
     examples=('moorage agent run echo-agent "hello"', "moorage agent list-sessions --active-only"),
 )
 def agent() -> None:
-    """Other names for run, list, show, resume, suspend and cleanup."""
+    """Other names for run, list, show, suspend and cleanup; `resume` talks to the session's agent."""

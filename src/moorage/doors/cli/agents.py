@@ -1,7 +1,8 @@
-"""Agents: which there are, what they are, adding and removing them."""
+"""Agents: which there are, what they are, adding, removing and checking them."""
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import click
@@ -9,6 +10,11 @@ import click
 from moorage.doors.cli.app import App, command, group, pass_app
 from moorage.doors.cli.arguments import STDIN, read_file
 from moorage.doors.cli.output import complain, facts, fields, is_terminal, page_of, say, table
+from moorage.doors.cli.verdicts import NO
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from moorage.launcher.check import Checked
 
 
 @group(
@@ -18,11 +24,12 @@ from moorage.doors.cli.output import complain, facts, fields, is_terminal, page_
         "show": "agents:show",
         "add": "agents:add",
         "remove": "agents:remove",
+        "check": "agents:check",
     },
-    examples=("moorage agents list", "moorage agents add reviewer.toml", "moorage agents show echo-agent"),
+    examples=("moorage agents list", "moorage agents add reviewer.toml", "moorage agents check reviewer"),
 )
 def agents() -> None:
-    """List, show, add and remove agents: named recipes for what `run` starts."""
+    """List, show, add, remove and check agents: named recipes for what `run` starts."""
 
 
 @command("list", examples=("moorage agents list", "moorage agents list --json"))
@@ -84,3 +91,41 @@ def remove(app: App, name: str) -> None:
     """Remove an agent that was added; its sessions stay."""
     agent = app.moor.remove_agent(name)
     app.show(agent, lambda: say(f"Removed {agent['name']}: {agent['source']}" if is_terminal() else agent["name"]))
+
+
+@command("check", examples=("moorage agents check reviewer", 'moorage agents check reviewer "Review README.md" --json'))
+@click.argument("name", metavar="NAME")
+@click.argument("prompt", default="Hello", metavar="[PROMPT]")
+@click.option("--timeout", type=click.FloatRange(0), metavar="SECONDS", help="Stop it if it takes longer.")
+@click.pass_context
+def check(ctx: click.Context, name: str, prompt: str, timeout: float | None) -> None:
+    """Run an agent once in a scratch session and report every line that does not validate.
+
+    It runs here, whatever --url says, and leaves nothing behind. Its questions are rejected. Exit code 1
+    if there are problems or it did not complete.
+    """
+    checked = asyncio.run(_checked(name, prompt, timeout))
+    ctx.ensure_object(App).show(checked, lambda: _show_checked(checked))
+    ctx.exit(0 if checked.is_sound else NO)
+
+
+async def _checked(name: str, prompt: str, timeout: float | None) -> Checked:
+    from moorage.doors.cli.patience import cancelled_by_signals
+    from moorage.launcher.check import check_agent
+
+    with cancelled_by_signals():
+        try:
+            return await check_agent(name, prompt, timeout=timeout)
+        except asyncio.CancelledError:
+            raise KeyboardInterrupt from None
+
+
+def _show_checked(checked: Checked) -> None:
+    for problem in checked.items:
+        say(str(problem))
+    if more := checked.problems - len(checked.items):
+        say(f"and {more:,} more")
+    if checked.outcome != "completed":
+        complain(f"agent {checked.agent_name} {checked.outcome}: {checked.error or checked.reason}")
+    elif not checked.problems:
+        say(f"{checked.agent_name}: no problems")

@@ -56,9 +56,11 @@ COMMANDS: dict[str, dict[str, str]] = {
     "Agents": {
         "agents": "agents:agents",
         "run": "runs:run",
+        "attach": "runs:attach",
         "runs": "runs:runs",
         "result": "runs:result",
         "stop": "runs:stop",
+        "retry": "retry:retry",
         "inbox": "runs:inbox",
         "launcher": "launcher:launcher",
         "launchers": "launchers:launchers",

@@ -1,197 +1,291 @@
-"""A chat with an agent at the terminal. Whatever ends it, the session is kept: leaving is suspending.
+"""A chat with an agent at the terminal. Leaving it is not stopping: see `leaving`.
 
-The executor does the talking; here its events are printed, and lines are read when it is the person's move.
-Lines are read by the event loop, not by a thread, which would keep the command alive until somebody
-presses Enter.
+The executor does the talking. Its events are printed as they come, and lines are read all the time: a
+command is obeyed and a text is sent while the agent is at work, too. Lines are read by the event loop, not
+by a thread, which would keep the command alive until somebody presses Enter.
 """
 
 from __future__ import annotations
 
 import asyncio
 import os
+import re
+import signal
 import sys
 from contextlib import suppress
+from difflib import get_close_matches
 from typing import Any
 
 from moorage.client import Moorage
+from moorage.core.entry import text_of
 from moorage.core.errors import MoorageError
+from moorage.core.session import State
+from moorage.doors.cli.leaving import SUSPENDED, Departure, SignalQueue
 from moorage.doors.cli.output import complain, hint, printable, say
-from moorage.doors.cli.patience import cancelled_by_signals
+from moorage.doors.cli.patience import queued_signals
 from moorage.executor import AgentExecutor, ExecutionEvent, Interaction
-from moorage.launcher.undisturbed import undisturbed
 
-HELP = (
-    "/approve and /reject answer what the agent asks, /fork goes on in a copy, "
-    "/suspend, /quit, Ctrl-C and Ctrl-D leave: the session is kept. /help shows this."
-)
-COMMANDS = ("/approve", "/reject", "/fork", "/suspend", "/quit", "/exit", "/help")
+HELP = {
+    "/approve [note]": "say yes to what the agent asks",
+    "/reject [note]": "say no",
+    "/stop": "stop what the agent is doing",
+    "/suspend": "pause the session, and leave",
+    "/fork": "go on in a copy of the session",
+    "/quit": "leave",
+    "/help": "show this",
+}
+COMMANDS = [shown.split()[0] for shown in HELP]
+WITH_NOTE = ("/approve", "/reject")
+WORD = re.compile(r"/[A-Za-z-]+")  # a command; a path has another slash
 BIRTH = ("name", "purpose", "task_id", "metadata", "project_dir", "parent")  # what a new session is told
+RECENT = 20  # messages that are looked at for what was said last
 
 
 class Leave(Exception):
-    """The user leaves; why."""
+    """The user leaves; the message says why."""
 
 
-async def chat(url: str | None, agent: str, options: dict[str, Any]) -> None:
+async def chat(url: str | None, agent: str | None, options: dict[str, Any]) -> None:
     """Talk with an agent, in a new session or in an old one, until the user leaves."""
-    from moorage import config, connect
+    from moorage import connect
 
+    departure = Departure(url, stops=bool(options.get("stop_on_exit")))
     async with connect(url, interface="cli") as moor:
         moor.one_family = True
-        is_kept = not config.pick_url(url).startswith("memory://")
+        moor.drains = False  # what children are at is given back, and goes on with the session
         session = options.get("session")
+        was_suspended = session is not None and (await moor.get(session)).state is State.SUSPENDED
         birth = {name: options[name] for name in BIRTH if name in options}
         talk = AgentExecutor(moor).execute_interactive(agent, session, partial=True, **birth)
-        async with talk:
-            if is_kept:
-                say(f"Session {'created' if session is None else 'resumed'}: {talk.session_id}")
-            hint(HELP if is_kept else "Nothing of this is kept. /quit, Ctrl-C and Ctrl-D leave.")
-            for run in talk.earlier:
-                hint(f"It goes on with what you have asked before: {run.asked}")
-            await Chat(moor, talk, agent, is_kept=is_kept).go()
+        with queued_signals() as signals:  # once there is a session, Ctrl-C leaves it
+            async with talk:
+                if departure.is_kept:
+                    begun = "created" if session is None else "resumed" if was_suspended else "attached"
+                    say(f"Session {begun}: {talk.session_id}")
+                hint("/help lists the commands." if departure.is_kept else "Nothing of this is kept.")
+                if session is not None:
+                    await show_recent(moor, talk)
+                await Chat(moor, talk, departure).go(signals)
+
+
+async def show_recent(moor: Moorage, talk: Interaction) -> None:
+    """Print the last thing that was asked, and what was said since."""
+    page = await moor.messages(talk.session_id, before=talk.session.last_entry + 1, limit=RECENT)
+    said = [(each.role, text_of(each.content)) for each in page.items if each.role in ("user", "assistant")]
+    asked = max((place for place, (role, _) in enumerate(said) if role == "user"), default=0)
+    for role, text in said[asked:]:
+        say(f"{'You' if role == 'user' else 'Agent'}: {text}")
+    for run in talk.earlier:
+        hint(f"It goes on with what you have asked before: {run.asked}")
 
 
 class Chat:
     """One conversation: lines in, answers out."""
 
-    def __init__(self, moor: Moorage, talk: Interaction, agent: str, *, is_kept: bool = True) -> None:
-        self._hf, self._talk, self._agent, self._is_kept = moor, talk, agent, is_kept
-        self._lines, self._voice = Lines(), Voice()
+    def __init__(self, moor: Moorage, talk: Interaction, departure: Departure) -> None:
+        self._moor, self._talk, self._departure = moor, talk, departure
+        self._lines, self._screen = Lines(), Screen()
+        self._event: asyncio.Task[ExecutionEvent] | None = None
 
-    async def go(self) -> None:
-        """Until the user leaves, hangs up or presses Ctrl-C, or the session is ended elsewhere."""
-        with cancelled_by_signals():
-            reason: str | None = None
-            try:
-                await self._converse()
-            except Leave as left:
-                reason = str(left)
-            except asyncio.CancelledError:
-                reason = "interrupted"
-            except OSError:  # the terminal is gone
-                reason = "hung up"
-            except MoorageError as error:
-                complain(error.message)
-                reason = "lost touch"
-            self._hf.drains = False  # what children are at is given back, and goes on with the session
-            await undisturbed(self._leave(reason))
+    async def go(self, signals: SignalQueue) -> None:
+        """Talk until the user leaves, hangs up or presses Ctrl-C, or the session is ended elsewhere."""
+        left = asyncio.create_task(self._until_left())
+        pressed = asyncio.create_task(signals.get())
+        await asyncio.wait([left, pressed], return_when=asyncio.FIRST_COMPLETED)
+        by = pressed.result() if pressed.done() else None
+        for task in (left, pressed):
+            task.cancel()
+        await asyncio.wait([left, pressed])
+        reason = "interrupted" if by is signal.SIGINT else "hung up" if by is not None else left.result()
+        await self._leave(reason, by, signals)
 
-    async def _converse(self) -> None:
-        while True:
-            event = await anext(self._talk)
-            self._voice.utter(event)
-            if event.type == "waiting_for_input":
-                await self._persons_move(event)
-            elif event.is_last:
-                complain(f"the session is {event.type}, by {event.data.get('by') or 'somebody else'}")
-                return
+    async def _leave(self, reason: str | None, by: signal.Signals | None, signals: SignalQueue) -> None:
+        with suppress(OSError):
+            self._screen.end_line()
+        if reason is not None:
+            await self._departure.leave(self._talk, reason, by, signals)
+        await self._talk.close()
 
-    async def _persons_move(self, event: ExecutionEvent) -> None:
-        """Read lines until one of them is something for the agent."""
-        for approval in event.data["approvals"]:
-            say(f"Question: {approval['question']}")
-        if event.data["approvals"]:
-            hint("/approve or /reject?")
-        while not await self._hear(await self._lines.next("You: ")):
-            continue
-
-    async def _hear(self, line: str | None) -> bool:
-        """Whether the line was something to go on with."""
-        if line is None:
-            raise Leave("end of input")
-        if line.strip() in COMMANDS:
-            return await self._obey(line.strip())
-        if not line.strip():
-            return False
+    async def _until_left(self) -> str | None:
+        """Show what happens and do what is typed; why the user leaves, None if the session ended."""
+        hearing = asyncio.create_task(self._hear_lines())
+        self._next_event()
         try:
-            await self._talk.send(line)  # an agent may have commands of its own
+            while True:
+                assert self._event is not None
+                await asyncio.wait([self._event, hearing], return_when=asyncio.FIRST_COMPLETED)
+                if hearing.done():
+                    hearing.result()
+                elif self._event.done() and not self._event.cancelled():
+                    if self._show(self._event.result()):
+                        return None
+                    self._next_event()
+        except Leave as left:
+            return str(left)
+        except OSError:  # the terminal is gone
+            return "hung up"
         except MoorageError as error:
             complain(error.message)
-        return True
+            return "lost touch"
+        finally:
+            hearing.cancel()
+            if self._event is not None:
+                self._event.cancel()
 
-    async def _obey(self, line: str) -> bool:
-        if line in ("/quit", "/exit", "/suspend"):
-            raise Leave("suspended" if line == "/suspend" else "left")
-        if line in ("/approve", "/reject"):
-            return await self._decide(line.removeprefix("/"))
-        if line == "/fork":
-            return await self._fork()
-        hint(HELP)
-        return False
+    def _next_event(self) -> None:
+        if self._event is not None:
+            self._event.cancel()
+        self._event = asyncio.create_task(anext(self._talk))
 
-    async def _decide(self, decision: str) -> bool:
-        decided = await self._talk.decide(decision)
-        for approval in decided:
-            say(f"{'Approved' if decision == 'approve' else 'Rejected'}: {approval.question}")
-        if not decided:
-            hint("Nothing waits for an answer.")
-        return bool(decided)
+    def _show(self, event: ExecutionEvent) -> bool:
+        """Print an event; whether it ends the conversation."""
+        self._screen.show(event)
+        if event.is_last:
+            complain(f"the session is {event.type}, by {event.data.get('by') or 'somebody else'}")
+        elif event.type == "waiting_for_input":
+            for approval in event.data["approvals"]:
+                say(f"Question: {approval['question']}")
+            if event.data["approvals"]:
+                hint("/approve or /reject?")
+            self._screen.prompt()
+        return event.is_last
 
-    async def _fork(self) -> bool:
-        if not self._talk.is_answered:
-            hint("The agent waits for your answer first: /approve or /reject")
-            return False
-        fork = await self._hf.fork(self._talk.session_id)
-        await self._put_away("forked")
-        talk = AgentExecutor(self._hf).execute_interactive(self._agent, fork.session_id, partial=True)
-        self._talk = await talk.open()
-        say(f"Session forked: {fork.session_id}")
-        return True
+    # What is typed ------------------------------------------------------------------------------
 
-    # Leaving ------------------------------------------------------------------------------------
+    async def _hear_lines(self) -> None:
+        while True:
+            line = await self._lines.next()
+            self._screen.entered()
+            if line is None:
+                raise Leave("end of input")
+            await self._hear(line.strip())
+            if self._screen.is_persons_move:
+                self._screen.prompt()
 
-    async def _leave(self, reason: str | None) -> None:
-        """Without a reason, others have ended it."""
-        session_id = self._talk.session_id
-        if self._is_kept and reason is not None:
-            await self._put_away(reason)
-        await self._talk.close()
-        with suppress(OSError):  # nobody may be there to read it
-            print()
-            if self._is_kept and reason is not None:
-                say(f"Session suspended: {session_id}")
-                hint(f"To go on: moorage run {self._agent} --session {session_id}")
-
-    async def _put_away(self, reason: str) -> None:
+    async def _hear(self, line: str) -> None:
+        """Do what a line says. The agent's answer, or its next question, makes it the person's move again."""
+        was_move = self._screen.is_persons_move
         try:
-            await self._talk.suspend(reason)
+            if line and WORD.fullmatch(line.split()[0]):
+                await self._obey(*line.split(maxsplit=1))
+            elif line:
+                self._screen.is_persons_move = False
+                await self._talk.send(line.removeprefix("/") if line.startswith("//") else line)
         except MoorageError as error:
-            with suppress(OSError):
-                complain(error.message)
+            complain(error.message)
+            self._screen.is_persons_move = was_move
+
+    async def _obey(self, word: str, rest: str | None = None) -> None:
+        if word not in COMMANDS:
+            _refuse(word)
+        elif word in WITH_NOTE:
+            await self._decide(word.removeprefix("/"), rest)
+        elif rest is not None:
+            complain(f"{word} takes nothing after it")
+        else:
+            await getattr(self, f"_{word.removeprefix('/')}")()
+
+    async def _decide(self, decision: str, note: str | None) -> None:
+        if not self._talk.approvals:
+            hint("Nothing waits for an answer.")
+            return
+        self._screen.is_persons_move = False
+        for approval in await self._talk.decide(decision, note=note):
+            say(f"{'Approved' if decision == 'approve' else 'Rejected'}: {approval.question}")
+
+    async def _quit(self) -> None:
+        raise Leave("left")
+
+    async def _help(self) -> None:
+        for shown, told in HELP.items():
+            hint(f"{shown:<16} {told}")
+        hint("Everything else is said to the agent; //word says /word. Ctrl-C and Ctrl-D leave.")
+
+    async def _stop(self) -> None:
+        if self._talk.is_answered:
+            hint("Nothing is at work.")
+            return
+        self._screen.is_persons_move = False
+        await self._talk.stop()
+
+    async def _suspend(self) -> None:
+        if self._departure.is_remote and (await self._moor.get(self._talk.session_id)).live_turn is not None:
+            complain("the agent is at work; /stop it first, or /quit and let it go on")
+            return
+        raise Leave(SUSPENDED)
+
+    async def _fork(self) -> None:
+        if not self._talk.is_answered:
+            hint("The agent is at work: /stop it, or wait for its answer.")
+            return
+        fork = await self._moor.fork(self._talk.session_id)
+        talk = await AgentExecutor(self._moor).execute_interactive(None, fork.session_id, partial=True).open()
+        self._screen.is_persons_move = False
+        former, self._talk = self._talk, talk
+        self._next_event()
+        await self._departure.put_away(former, "forked")
+        say(f"Session forked: {fork.session_id}")
 
 
-class Voice:
-    """What the agent says, printed while it comes."""
+def _refuse(word: str) -> None:
+    near = get_close_matches(word, COMMANDS, n=1, cutoff=0.4)
+    meant = f"did you mean {near[0]}?" if near else "/help lists the commands."
+    complain(f"there is no command {word}; {meant} To say it to the agent, type /{word}")
+
+
+class Screen:
+    """What the agent says, printed while it comes, and the prompt."""
 
     def __init__(self) -> None:
-        self._text = ""  # since it was last the person's move
-        self._is_open = False  # whether a line of the agent's is being printed
+        self._is_open = False  # whether something stands on the line that is being printed
+        self._is_agents = False  # whether that is the agent's
+        self.is_persons_move = False
 
-    def utter(self, event: ExecutionEvent) -> None:
-        """Print what an event says, unless its words have been heard."""
+    def show(self, event: ExecutionEvent) -> None:
+        """Print what an event says, unless chunks have told it."""
         if event.type == "chunk":
-            self._text += event.content
             self._print(event.content)
-        elif event.type == "message":
-            if event.data["role"] == "assistant" and event.content.strip() not in self._text:
-                self._print(f"\n{event.content}" if self._is_open else event.content)
-        else:
-            self._end_line()
-            if event.type == "failed" and not event.is_last:
-                complain(event.content)
+        elif event.type == "message" and event.data["role"] == "assistant":
+            self._print(event.data["rest"])
+        elif event.type == "message" and event.data["role"] == "user":
+            self.end_line()
+            say(f"{event.data.get('by') or 'Somebody'}: {event.content}")
+        elif event.type == "failed" and not event.is_last:
+            self.end_line()
+            complain(event.content)
+        elif event.type != "message":
+            self.end_line()
+
+    def prompt(self) -> None:
+        """Show that it is the person's move."""
+        self.end_line()
+        self.is_persons_move = True
+        self._write("You: ")
+
+    def entered(self) -> None:
+        """The person pressed Enter, which ends the line."""
+        self._is_open = self._is_agents = False
+
+    def end_line(self) -> None:
+        """Whatever comes next begins on a new line."""
+        if self._is_open:
+            self._write("\n")
+        self._is_open = self._is_agents = False
 
     def _print(self, words: str) -> None:
-        if not self._is_open:
-            sys.stdout.write("Agent: ")
-            self._is_open = True
-        sys.stdout.write(printable(words))
-        sys.stdout.flush()
+        if not words.strip() and not self._is_agents:
+            return
+        if not self._is_agents:
+            self.end_line()
+            self._write("Agent: ")
+            words = words.lstrip("\n")
+        self._is_agents = True
+        self._write(printable(words))
 
-    def _end_line(self) -> None:
-        self._text = ""
-        if self._is_open:
-            print()
-            self._is_open = False
+    def _write(self, text: str) -> None:
+        sys.stdout.write(text)
+        sys.stdout.flush()
+        self._is_open = not text.endswith("\n")
 
 
 class Lines:
@@ -202,10 +296,8 @@ class Lines:
         self._left = b""
         self._has_ended = False
 
-    async def next(self, question: str) -> str | None:
+    async def next(self) -> str | None:
         """The next line; None at the end of input."""
-        sys.stdout.write(question)
-        sys.stdout.flush()
         while b"\n" not in self._left and not self._has_ended:
             await self._readable()
             self._read()

@@ -17,7 +17,7 @@ from moorage.core.render import to_json
 from moorage.core.session import Session
 from moorage.doors.cli.app import App, command, pass_app
 from moorage.doors.cli.arguments import session_argument
-from moorage.doors.cli.output import complain, is_terminal, note, page_of, printable, say, show_sessions, standing
+from moorage.doors.cli.output import complain, is_terminal, note, page_of, printable, say, show_sessions
 from moorage.doors.cli.verdicts import NO
 from moorage.service.family import TreeNode
 
@@ -73,7 +73,7 @@ def _drawn(node: TreeNode, lead: str = "", below: str = "") -> Iterator[str]:
 
 
 def _label(session: Session) -> str:
-    words = (session.session_id, session.session_name, session.agent_name, f"[{standing(session)}, {session.phase}]")
+    words = (session.session_id, session.session_name, session.agent_name, f"[{session.status}, {session.phase}]")
     return "  ".join(word for word in words if word)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
 import click
@@ -94,8 +95,40 @@ def resume(
     app.show(packet, lambda: _show_packet(app, packet))
 
 
+@command(
+    "resume",
+    examples=("moorage agent resume", "moorage agent resume plan-prod", 'moorage agent resume plan-prod "Go on"'),
+)
+@session_argument(required=False)
+@click.argument("prompt", required=False, metavar="[PROMPT|-]")
+@version_option
+@click.pass_context
+def agent_resume(ctx: click.Context, session: str | None, prompt: str | None, expected_version: int | None) -> None:
+    """Let a session's agent go on; on a terminal, talk with it.
+
+    A suspended session becomes active; what waits in it is taken up. Without SESSION: what could be picked
+    up. With PROMPT its agent is asked that, as by `run`, and its answer is printed; exit code 1 if the run
+    did not complete.
+    """
+    app = ctx.ensure_object(App)
+    if session is None:
+        _suggest(app)
+        return
+    session_id, known = app.id_of(session), dict[str, Any](version=expected_version)
+    if prompt is not None:
+        ctx.exit(_go_on(app, session_id, prompt, known))
+    packet = app.moor.resume(session_id, hold=False, **known)
+    agent = packet.session.agent_name
+    if sys.stdin.isatty() and is_terminal() and not app.as_json and agent and _can_be_asked(app, agent):
+        from moorage.doors.cli.runs import start_chat
+
+        start_chat(app, agent, {"session": session_id})
+        return
+    app.show(packet, lambda: _show_packet(app, packet))
+
+
 def _go_on(app: App, session_id: str, prompt: str, known: dict[str, Any]) -> int:
-    """Take the session, hand it to its agent, and print the answer."""
+    """Let the session's agent go on, ask it, and print the answer."""
     from moorage.doors.cli.runs import ask_and_show
 
     said = read_stdin("prompt").removesuffix("\n") if prompt == STDIN else prompt
@@ -103,8 +136,7 @@ def _go_on(app: App, session_id: str, prompt: str, known: dict[str, Any]) -> int
     if agent is None:
         raise AgentNotFound("")
     app.moor.agent(agent)  # before anything is changed: there is one, here or on the server
-    packet = app.moor.resume(session_id, **known)
-    app.moor.release(session_id, token=str(packet.hold.token))
+    app.moor.resume(session_id, hold=False, **known)
     return ask_and_show(app, agent, said, {"session": session_id})
 
 
@@ -123,14 +155,13 @@ def _suggest(app: App) -> None:
 
 def _show_packet(app: App, packet: ResumePacket) -> None:
     session, hold = packet.session, packet.hold
+    held = (("holder", hold.holder), ("token", hold.token), ("until", utc_text(hold.until))) if hold else ()
     known = facts(
         (
             ("session", called(session)),
             ("agent", session.agent_name),
             ("state", f"{session.state}, {session.phase}"),
-            ("holder", hold.holder),
-            ("token", hold.token),
-            ("until", utc_text(hold.until)),
+            *held,
             ("checkpoint", packet.checkpoint),
             ("context", packet.context),
         )
@@ -140,7 +171,7 @@ def _show_packet(app: App, packet: ResumePacket) -> None:
         say(entry_paragraph(message))
     for item in packet.inbox:
         say(f"{item.kind.value}: {encode_text(item.body)}")
-    if is_terminal():
+    if is_terminal() and hold:
         note(f"To give it back: moorage release {session.session_id}")
         if session.agent_name and _can_be_asked(app, session.agent_name):
             note(f"To talk to its agent then: moorage run {session.agent_name} --session {session.session_id}")

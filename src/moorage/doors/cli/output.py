@@ -22,8 +22,8 @@ from moorage.core.session import Session
 NOTHING = "-"
 IDS = ("session", "approval")  # columns whose cells a person copies, so they stay in one piece
 WORDS = ("state", "status", "phase", "updated")  # short ones: never broken, however narrow the terminal
-SESSION_COLUMNS = ("session", "state", "phase", "agent", "name", "updated")
-SPARE_COLUMNS = ("name", "agent", "phase", "updated", "state")  # which go first where a row does not fit
+SESSION_COLUMNS = ("session", "status", "phase", "agent", "name", "updated")
+SPARE_COLUMNS = ("name", "agent", "phase", "updated", "status")  # which go first where a row does not fit
 FOLDED = 24  # what a column that may be broken wants to have
 GAP = 2  # blanks between columns
 _AGES = ((86400, "d"), (3600, "h"), (60, "m"), (1, "s"))
@@ -160,16 +160,11 @@ def called(session: Session) -> str:
     return f"{session.session_id} ({session.session_name})" if session.session_name else session.session_id
 
 
-def standing(session: Session) -> str:
-    """Where a session stands: `running` while an agent is at work on it, else its state."""
-    return "running" if session.status == "running" else session.state.value
-
-
 def session_line(session: Session) -> str:
     """A session as one line of a pipe."""
     return fields(
         session.session_id,
-        standing(session),
+        session.status,
         session.phase,
         session.agent_name,
         session.session_name,
@@ -182,7 +177,7 @@ def session_row(session: Session, now: datetime | None = None) -> tuple[object, 
     age = ((now or datetime.now(UTC)) - session.updated_at).total_seconds()
     return (
         session.session_id,
-        standing(session),
+        session.status,
         session.phase,
         session.agent_name,
         session.session_name,

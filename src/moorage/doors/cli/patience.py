@@ -30,3 +30,17 @@ def cancelled_by_signals() -> Iterator[None]:
     finally:
         for number in ENDING:
             loop.remove_signal_handler(number)
+
+
+@contextmanager
+def queued_signals() -> Iterator[asyncio.Queue[signal.Signals]]:
+    """Within the block, put Ctrl-C, SIGTERM and a hang-up into a queue; they end nothing by themselves."""
+    loop = asyncio.get_running_loop()
+    queue: asyncio.Queue[signal.Signals] = asyncio.Queue()
+    for number in ENDING:
+        loop.add_signal_handler(number, queue.put_nowait, number)
+    try:
+        yield queue
+    finally:
+        for number in ENDING:
+            loop.remove_signal_handler(number)

@@ -6,20 +6,29 @@ import asyncio
 import sys
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
+from functools import partial
+from signal import Signals
 from typing import TYPE_CHECKING, Any
 
 import click
+from msgspec import convert
 
+from moorage.core.entry import Kind
 from moorage.core.errors import InvalidField, RunNotFound, RunSettled, utc_text
 from moorage.core.ids import MIN_PREFIX
 from moorage.core.inbox import Item
+from moorage.core.problem import Problem
 from moorage.core.query import MAX_LIMIT
 from moorage.core.run import Join, Mode, Run, RunState, check_mode
+from moorage.core.status import Reason
 from moorage.doors.cli.app import App, command, pass_app
 from moorage.doors.cli.arguments import DURATION, FOLDER, OBJECT, SESSION, STDIN, one_of, read_stdin, session_argument
 from moorage.doors.cli.edge import UsageProblem
+from moorage.doors.cli.leaving import Departure, SignalQueue, stop_on_exit_option
 from moorage.doors.cli.output import complain, fields, hint, is_terminal, note, page_of, printable, say, table
+from moorage.doors.cli.patience import cancelled_by_signals, queued_signals
 from moorage.doors.cli.verdicts import NO
+from moorage.executor import Interaction
 from moorage.service.runs import RunReply
 
 if TYPE_CHECKING:
@@ -54,12 +63,14 @@ MAX_SHOWN = 5
 @click.option("--project-dir", type=FOLDER, metavar="FOLDER", help="Where the agent works.")
 @click.option("--no-session", is_flag=True, help="Keep nothing.")
 @click.option("--timeout", type=click.FloatRange(0), metavar="SECONDS", help="Stop the run if it takes longer.")
+@stop_on_exit_option
 @click.pass_context
 def run(ctx: click.Context, /, agent: str, prompt: str | None, **options: Any) -> None:
     """Ask an agent for something and print its answer; on a terminal without a prompt, chat with it.
 
-    Without a launcher running, this command is one until it ends; Ctrl-C stops the run. Exit code 1
-    if the run did not complete.
+    Leaving is not stopping. On a server the run goes on after Ctrl-C, Ctrl-D or a hang-up, and `attach`
+    comes back to it; a second Ctrl-C within two seconds stops it. Without a server this command is the
+    launcher, so leaving suspends the session. Exit code 1 if the run did not complete.
     """
     app = ctx.ensure_object(App)
     options = {name: value for name, value in options.items() if value is not None}
@@ -69,7 +80,7 @@ def run(ctx: click.Context, /, agent: str, prompt: str | None, **options: Any) -
         if options.get(name) is not None:
             options[name] = app.id_of(options[name])
     if prompt is None:
-        _chat(app, agent, options)
+        start_chat(app, agent, options)
         return
     said = read_stdin("prompt").removesuffix("\n") if prompt == STDIN else prompt
     ctx.exit(ask_and_show(app, agent, said, options))
@@ -83,12 +94,33 @@ def _keep_nothing(app: App, options: dict[str, Any]) -> None:
     app.url, options["parent"] = "memory://", None
 
 
-def _chat(app: App, agent: str, options: dict[str, Any]) -> None:
-    if not (sys.stdin.isatty() and is_terminal()) or app.as_json:
+def on_terminal(app: App) -> bool:
+    """Whether a person reads and types."""
+    return sys.stdin.isatty() and is_terminal() and not app.as_json
+
+
+def start_chat(app: App, agent: str | None, options: dict[str, Any]) -> None:
+    """Talk with an agent until the person at the terminal leaves."""
+    if not on_terminal(app):
         raise UsageProblem("say what to ask: a prompt, or - to read it from standard input")
     from moorage.doors.cli.chat import chat
 
     asyncio.run(chat(app.url, agent, options))
+
+
+@command("attach", examples=("moorage attach plan-prod", "moorage attach plan-prod --url http://127.0.0.1:8765"))
+@session_argument()
+@stop_on_exit_option
+@pass_app
+def attach(app: App, session: str, stop_on_exit: bool) -> None:
+    """Follow a session live, and talk in it; a suspended one goes on.
+
+    It shows what was asked last and what was said since, then what is being said. Type to talk; /help
+    lists the commands. Leaving is as for `run`.
+    """
+    if not on_terminal(app):
+        raise UsageProblem("attach talks at a terminal; a program follows with `moorage watch`, and says with `send`")
+    start_chat(app, None, {"session": app.id_of(session), "stop_on_exit": stop_on_exit})
 
 
 # One answer -------------------------------------------------------------------------------------
@@ -104,32 +136,61 @@ def ask_and_show(app: App, agent: str, prompt: str, options: dict[str, Any]) -> 
 
 async def _ask(app: App, agent: str, prompt: str, options: dict[str, Any], stream: Stream | None) -> RunReply:
     from moorage import connect
-    from moorage.doors.cli.patience import cancelled_by_signals
 
     moor, seen = connect(app.url, interface="cli"), stream or Stream(silent=True)
+    departure = Departure(app.url, stops=options.pop("stop_on_exit", False))
     try:
-        with cancelled_by_signals():
-            return await _answered(moor, agent, prompt, options, seen)
+        reply = await _answered_or_left(moor, agent, prompt, options, seen, departure)
+        await _tell_problems(moor, reply.run)
+        return reply
     finally:
         with cancelled_by_signals():  # from here on, Ctrl-C is about agents that nobody waits for
             await _close(moor, seen)
 
 
+async def _answered_or_left(
+    moor: Moorage, agent: str, prompt: str, options: dict[str, Any], seen: Stream, departure: Departure
+) -> RunReply:
+    """The answer. Raises KeyboardInterrupt once somebody has left."""
+    with queued_signals() as signals:
+        answer = asyncio.create_task(_answered(moor, agent, prompt, options, seen))
+        pressed = asyncio.create_task(signals.get())
+        await asyncio.wait([answer, pressed], return_when=asyncio.FIRST_COMPLETED)
+        if answer.done():
+            pressed.cancel()
+            return answer.result()
+        answer.cancel()
+        await asyncio.wait([answer])
+        if seen.run_id is not None:
+            await _leave(moor, seen, departure, pressed.result(), signals)
+    raise KeyboardInterrupt
+
+
+async def _leave(moor: Moorage, seen: Stream, departure: Departure, by: Signals, signals: SignalQueue) -> None:
+    moor.drains = False  # agents at work are ended, and their turns given back
+    with suppress(OSError):
+        seen.end(None)
+    async with Interaction(moor, partial(moor.get, seen.session_id)) as talk:
+        await departure.leave(talk, "interrupted", by, signals)
+
+
 async def _answered(moor: Moorage, agent: str, prompt: str, options: dict[str, Any], seen: Stream) -> RunReply:
     mode, limit = check_mode(options.get("mode", Mode.SYNC)), options.pop("timeout", None)
-    moor.launches, moor.one_family = mode is Mode.SYNC, True
-    if await _would_wait_for_a_person(moor, options.get("session")):
-        return await moor.run(agent, prompt, on_event=seen.see, timeout=0, **options)
-    try:
-        reply = await moor.run(agent, prompt, on_event=seen.see, timeout=limit, **options)
-        if mode is not Mode.SYNC or reply.run.is_settled:
-            return reply
-        return await _stopped(moor, reply.run.run_id)
-    except asyncio.CancelledError:
-        if seen.run_id is not None:
-            over = await _stopped(moor, seen.run_id)
-            complain(f"run {over.run.run_id} is {over.status}; its session is {over.session.session_id}")
-        raise KeyboardInterrupt from None
+    moor.launches, moor.one_family = mode is Mode.SYNC and moor.launches, True
+    reply = await moor.run(agent, prompt, on_event=seen.see, timeout=limit, **options)
+    if mode is not Mode.SYNC or reply.run.is_settled or reply.run.needs_a_person:
+        return reply
+    return await _stopped(moor, reply.run.run_id)
+
+
+async def _tell_problems(moor: Moorage, run: Run) -> None:
+    """Print what the agent said wrongly, on standard error."""
+    if run.problems:
+        page = await moor.log(run.session_id, after=run.asked_entry or 0, kinds=(Kind.PROBLEM.value,))
+        for entry in page.items:
+            complain(f"problem in {convert(entry.data, Problem)}")
+        if more := run.problems - len(page.items):
+            complain(f"{more:,} more problems")
 
 
 async def _close(moor: Moorage, seen: Stream) -> None:
@@ -143,14 +204,9 @@ async def _close(moor: Moorage, seen: Stream) -> None:
 def _hint_at_others(moor: Moorage, session_id: str) -> None:
     """Say why the command does not end, if agents are at work that nobody waits for."""
     others = len(getattr(moor, "_at_work", set()) - {session_id})  # a server's launchers go on by themselves
-    if others:
+    if others and moor.drains:
         agents = "1 agent is" if others == 1 else f"{others} agents are"
         hint(f"{agents} still at work for it, and may end. Ctrl-C leaves what they do to the next launcher.")
-
-
-async def _would_wait_for_a_person(moor: Moorage, session: str | None) -> bool:
-    """Whether nothing runs in that session before somebody resumes it."""
-    return session is not None and (await moor.get(session)).state == "suspended"
 
 
 async def _stopped(moor: Moorage, run_id: str) -> RunReply:
@@ -194,8 +250,8 @@ def _show_reply(app: App, reply: RunReply, stream: Stream | None) -> None:
     session_id, run_id = reply.session.session_id, reply.run.run_id
     if not reply.run.is_settled:
         say(run_id)
-        if reply.session.state == "suspended":
-            hint(f"Session {session_id} is suspended; the run waits until it goes on: moorage resume {session_id}")
+        if reply.run.needs_a_person:
+            hint(_why(reply.run))
         else:
             note(f"Session {session_id}. Next: moorage result {run_id} --wait")
             if reply.run.mode is Mode.ASYNC_CALLBACK and not reply.run.calls_back:
@@ -263,12 +319,12 @@ def result(ctx: click.Context, /, run_id: str, wait: Any) -> None:
     """Print what a run came to: exit code 0 if it completed, 1 if it did not, or not yet."""
     app = ctx.ensure_object(App)
     seconds = wait.total_seconds() if isinstance(wait, timedelta) else wait
-    found = app.moor.result(_run_id(app, run_id), wait=seconds)
-    app.show(found, lambda: _show_result(app, found))
+    found = app.moor.result(run_id_of(app, run_id), wait=seconds)
+    app.show(found, lambda: show_result(app, found))
     ctx.exit(0 if found.state is RunState.COMPLETED else NO)
 
 
-def _run_id(app: App, given: str) -> str:
+def run_id_of(app: App, given: str) -> str:
     """The run that is meant by its id, or by the beginning of it, if that is one of the newest."""
     try:
         return str(app.moor.get_run(given).run_id)
@@ -283,7 +339,7 @@ def _run_id(app: App, given: str) -> str:
     return fitting[0]
 
 
-def _show_result(app: App, run: Run) -> None:
+def show_result(app: App, run: Run) -> None:
     if run.result:
         say(run.result)
     _say_if_cut(run)
@@ -291,10 +347,24 @@ def _show_result(app: App, run: Run) -> None:
         complain(run.error)
     if not run.is_settled:
         complain(f"run {run.run_id} is {run.state.value}")
-        if run.state is RunState.QUEUED:
+        if run.needs_a_person:
+            hint(_why(run))
+        elif run.state is RunState.QUEUED:
             _hint_at_launcher(app)
     elif run.state is not RunState.COMPLETED and not run.error:
         complain(f"run {run.run_id} is {run.state.value}" + (f" ({run.reason})" if run.reason else ""))
+
+
+def _why(run: Run) -> str:
+    """Return why a run does not start, and the command that changes it."""
+    because, session = run.because, run.session_id
+    assert because is not None
+    if because.reason is Reason.HELD:
+        until = "" if because.until is None else f" until {utc_text(because.until)}"
+        return f"The run waits: {because.by} holds the session{until}. Free it: moorage release {session}"
+    if because.reason is Reason.SUSPENDED:
+        return f"The run waits: the session is suspended. Let it go on: moorage agent resume {session}"
+    return f"The run waits for an approval: moorage approve {because.approval_id}"
 
 
 def _say_if_cut(run: Run) -> None:
@@ -312,7 +382,7 @@ def stop(app: App, session: str | None, run_id: str | None, no_tree: bool) -> No
     if (session is None) is (run_id is None):
         raise UsageProblem("say what to stop: a session, or --run RUN")
     if run_id is not None:
-        one = app.moor.stop_run(_run_id(app, run_id))
+        one = app.moor.stop_run(run_id_of(app, run_id))
         app.show(one, lambda: say(fields(one.run_id, one.state.value)))
         return
     told = app.moor.stop(app.id_of(str(session)), tree=not no_tree)

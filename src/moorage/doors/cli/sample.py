@@ -24,11 +24,13 @@ def sample(name: str, host: str, port: int) -> None:
 
     An endpoint to try a router with: `kind = "grpc"` and `endpoint = "127.0.0.1:50052"` in an agent's file.
     """
-    import uvloop
+    import asyncio
 
     from moorage.agents.router import load_grpc
+    from moorage.doors import logs
 
     load_grpc()
+    logs.set_up("text", "info")
     from moorage.doors.grpc.sample import serve_sample
 
-    uvloop.run(serve_sample(name, host, port))
+    asyncio.run(serve_sample(name, host, port))

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from msgspec import Struct
+
 from moorage.core.errors import Forbidden
 from moorage.core.key import Scope
 from moorage.core.session import Session
@@ -23,12 +25,20 @@ def at_this_door(exchange: Exchange) -> None:
     exchange.headers.setdefault(b"x-moorage-interface", b"graphql")
 
 
+class Wanted(Struct, frozen=True):
+    """The events of a session after one of them."""
+
+    ref: str
+    after: int | None  # None is the end
+
+
 class Asking:
     """One operation of one visitor: what resolvers are given."""
 
     def __init__(self, moor: Visit, visitor: Visitor) -> None:
         self.moor, self.visitor = moor, visitor
         self.loaders = Loaders(moor, visitor.caller)
+        self.wanted: Wanted | None = None  # of a subscription, once it was looked at
 
     async def call(self, name: str, /, **arguments: Any) -> Any:
         """Call a method, if its operation is for this visitor. Raises Forbidden, OutOfReach."""
@@ -40,6 +50,13 @@ class Asking:
         if operation.scope is not Scope.READ:
             self.loaders = Loaders(self.moor, visitor.caller)  # what was read before may have changed
         return value
+
+    async def start(self, agent: str | None, message: str, **wanted: Any) -> Session:
+        """Make a session and say the first thing in it, if this visitor may."""
+        self.check(Scope.WRITE)
+        if self.visitor.session_id is not None:
+            await check_reach(self.moor, self.visitor, _BY_NAME["create"], wanted)
+        return (await self.moor.executor.start(agent, message, **wanted)).session
 
     async def session_with_history(self, ref: str, last: int) -> Session:
         """A session, read together with so many of its last messages."""

@@ -67,7 +67,7 @@ class Loaders:
     """What hangs on sessions, for one operation of one caller."""
 
     def __init__(self, moor: Moorage, caller: Caller) -> None:
-        self._hf, self._caller = moor, caller
+        self._moor, self._caller = moor, caller
         self.session: Loader[str, Session | None] = Loader(self._sessions)
         self.page: Loader[SessionQuery, Page[Session]] = Loader(self._pages)
         self._histories: dict[tuple[int, int | None], Loader[str, Page[Entry]]] = {}
@@ -75,7 +75,7 @@ class Loaders:
 
     async def session_with_history(self, ref: str, last: int) -> Session:
         """A session whose history will be asked for next: one read instead of two."""
-        deps = await self._hf._ready()
+        deps = await self._moor._ready()
         session, page = await conversation.session_and_window(deps, self._caller, ref, WindowSize(last=last))
         self._history(last, None).know(session.session_id, page)
         return session
@@ -90,7 +90,7 @@ class Loaders:
             size = WindowSize(last=last)
 
             async def windows(session_ids: list[str]) -> list[Page[Entry]]:
-                deps = await self._hf._ready()
+                deps = await self._moor._ready()
                 return await conversation.windows_of(deps, self._caller, session_ids, size, before=before)
 
             loader = self._histories[last, before] = Loader(windows)
@@ -102,7 +102,7 @@ class Loaders:
         if loader is None:
 
             async def asked(session_ids: list[str]) -> list[list[Approval]]:
-                deps = await self._hf._ready()
+                deps = await self._moor._ready()
                 return await gathering.approvals_of(
                     deps, self._caller, session_ids, pending_only=pending_only, limit=limit
                 )
@@ -111,7 +111,7 @@ class Loaders:
         return loader(session_id)
 
     async def _sessions(self, session_ids: list[str]) -> list[Session | None]:
-        return await gathering.sessions_of(await self._hf._ready(), self._caller, session_ids)
+        return await gathering.sessions_of(await self._moor._ready(), self._caller, session_ids)
 
     async def _pages(self, queries: list[SessionQuery]) -> list[Page[Session]]:
-        return await gathering.pages_of(await self._hf._ready(), self._caller, queries)
+        return await gathering.pages_of(await self._moor._ready(), self._caller, queries)

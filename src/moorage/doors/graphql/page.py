@@ -21,7 +21,6 @@ POLICY = (
 )  # the editor styles its elements itself; scripts are files of ours and nothing else
 SAFE: Headers = [
     (b"content-security-policy", POLICY),
-    (b"x-content-type-options", b"nosniff"),
     (b"referrer-policy", b"no-referrer"),
 ]
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable
+from collections.abc import AsyncGenerator, Awaitable
 from typing import Any
 
 from ariadne import EnumType, MutationType, ObjectType, QueryType, ScalarType, SubscriptionType
@@ -25,9 +25,10 @@ from moorage.core.family import Deletion
 from moorage.core.key import Scope
 from moorage.core.query import MAX_LIMIT, STATUSES, Page, SessionQuery, check_limit
 from moorage.core.render import to_json
-from moorage.core.run import Join, Mode, RunState
+from moorage.core.run import Join, Mode, Run, RunState
 from moorage.core.session import OUTCOMES, Hold, Phase, Session, State
-from moorage.doors.graphql.asking import Asking
+from moorage.core.status import Reason
+from moorage.doors.graphql.asking import Asking, Wanted
 from moorage.doors.http.visit import Posted
 from moorage.service.sessions import ResumePacket
 
@@ -182,16 +183,14 @@ async def create(
     if initial_message is not None:
         check_message(initial_message, "initial_message")  # before anything is made
     named = [given.pop(name) for name in ("parent_session_id", "parent_session_name") if name in given]
-    parent = {"parent": named[0]} if named else {}
+    above = [name for name in named if name != ""]
+    parent = {"parent": above[0]} if above else {}
     ask = asking(info)
-    made: Session = await ask.call(
-        "create", agent=agent_name, name=session_name, ttl=ttl_seconds, **_without_nulls(given), **parent
-    )
-    if initial_message is None:
-        return made
-    await ask.say(made.session_id, content=initial_message, client_key=given.get("idempotency_key"))
-    said: Session = await ask.moor.get(made.session_id)
-    return said
+    wanted = {"name": session_name, "ttl": ttl_seconds, **_without_nulls(given), **parent}
+    if initial_message is not None:
+        return await ask.start(agent_name, initial_message, **wanted)
+    made: Session = await ask.call("create", agent=agent_name, **wanted)
+    return made
 
 
 @mutation.field("sendMessageToSession")
@@ -212,10 +211,22 @@ async def resume(_: Any, info: Info, session_id: str, **given: Any) -> ResumePac
     return packet
 
 
+@mutation.field("releaseSession")
+async def release(_: Any, info: Info, session_id: str, **given: Any) -> Session:
+    released: Session = await asking(info).call("release", ref=session_id, **given)
+    return released
+
+
 @mutation.field("completeSession")
 async def complete(_: Any, info: Info, session_id: str, **given: Any) -> Session:
     closed: Session = await asking(info).call("finalize", ref=session_id, **given)
     return closed
+
+
+@mutation.field("retryRun")
+async def retry_run(_: Any, info: Info, run_id: str) -> Run:
+    run: Run = await asking(info).call("retry", run_id=run_id)
+    return run
 
 
 @mutation.field("forkSession")
@@ -286,9 +297,17 @@ def _without_nulls(given: dict[str, Any]) -> dict[str, Any]:
 # Events -----------------------------------------------------------------------------------------
 
 
-async def wanted(_: Any, info: Info, session_id: str, after: str) -> Wanted:
+async def events_of(_: Any, info: Info, session_id: str, after: str) -> AsyncGenerator[Event]:
     await asking(info).may_follow(session_id)
-    return Wanted(session_id, _event_id(after))
+    asking(info).wanted = Wanted(session_id, _event_id(after))
+    return _no_events()
+
+
+async def _no_events() -> AsyncGenerator[Event]:
+    """An empty stream for graphql-core; `streams` follows what is wanted."""
+    events: tuple[Event, ...] = ()
+    for each in events:
+        yield each
 
 
 @subscription.field("agentSessionEvents")
@@ -297,17 +316,7 @@ def event(event: Event, _: Info, **__: Any) -> Event:
     return event
 
 
-subscription.set_source("agentSessionEvents", wanted)  # type: ignore[arg-type]  # it is followed by `streams`, not read
-
-
-class Wanted:
-    """The events of a session after one of them: what `streams` follows."""
-
-    def __init__(self, ref: str, after: int | None) -> None:
-        self.ref, self.after = ref, after
-
-    def __aiter__(self) -> Wanted:
-        return self  # graphql-core takes only what looks like a stream
+subscription.set_source("agentSessionEvents", events_of)  # type: ignore[arg-type]  # a coroutine is awaited
 
 
 def _event_id(after: str) -> int | None:
@@ -357,6 +366,7 @@ ENUMS = [
     EnumType("RunState", RunState),
     EnumType("RunMode", Mode),
     EnumType("RunJoin", Join),
+    EnumType("BecauseReason", Reason),
     _words("SessionStatus", STATUSES),
     _words("SessionOutcome", OUTCOMES),
     _words("Role", ROLES),

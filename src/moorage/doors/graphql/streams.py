@@ -9,14 +9,12 @@ from __future__ import annotations
 from inspect import isawaitable
 from typing import Any
 
-from graphql import ExecutionResult, GraphQLSchema, create_source_event_stream
-from graphql.execution import Executor
+from graphql import ExecutionResult, execute, subscribe
 
 from moorage.core.event import Event
-from moorage.doors.graphql.asking import Asking
+from moorage.doors.graphql.asking import Asking, Wanted
 from moorage.doors.graphql.documents import Operation, Refused
-from moorage.doors.graphql.executing import QuickExecutor, Request, answer_of, encoded
-from moorage.doors.graphql.resolvers import Wanted
+from moorage.doors.graphql.executing import Request, answer_of, encoded
 
 COMPLETE = b"event: complete\ndata: \n\n"
 
@@ -24,12 +22,19 @@ COMPLETE = b"event: complete\ndata: \n\n"
 class Rendering:
     """Events in the words of one subscription."""
 
-    def __init__(self, executor: Executor[Any]) -> None:
-        self._executor = executor
+    def __init__(self, operation: Operation, variables: dict[str, Any] | None, asking: Asking | None) -> None:
+        self._operation, self._variables, self._asking = operation, variables, asking
 
     def answer(self, event: Event) -> bytes:
         """What a subscription says of an event."""
-        result = self._executor.build_per_event_executor(event).execute_operation(False)
+        result = execute(
+            self._operation.quick_schema,
+            self._operation.quick_document,
+            root_value=event,
+            context_value=self._asking,
+            variable_values=self._variables,
+            operation_name=self._operation.name,
+        )
         assert isinstance(result, ExecutionResult), "an event is resolved without waiting"
         return encoded(answer_of(result))
 
@@ -45,30 +50,27 @@ class Followed:
         self.ref, self.after, self.rendering = wanted.ref, wanted.after, rendering
 
 
-async def followed(schema: GraphQLSchema, operation: Operation, request: Request, asking: Asking) -> Followed:
+async def followed(operation: Operation, request: Request, asking: Asking) -> Followed:
     """What a subscription is about. Raises Refused."""
-    executor = QuickExecutor.build(
-        schema,
+    stream: Any = subscribe(
+        operation.schema,
         operation.document,
         context_value=asking,
-        raw_variable_values=request.variables,
+        variable_values=request.variables,
         operation_name=operation.name,
     )
-    if isinstance(executor, list):
-        raise Refused([*executor])
-    source = create_source_event_stream(executor)
-    source = await source if isawaitable(source) else source
-    if not isinstance(source, Wanted):
-        raise Refused([*(source.errors or ())] if isinstance(source, ExecutionResult) else [])
-    return Followed(source, _rendering(operation, executor))
+    stream = await stream if isawaitable(stream) else stream
+    if isinstance(stream, ExecutionResult):
+        raise Refused([*(stream.errors or ())])
+    assert asking.wanted is not None, "the source of a subscription says what is wanted"
+    return Followed(asking.wanted, _rendering(operation, request, asking))
 
 
-def _rendering(operation: Operation, executor: Executor[Any]) -> Rendering:
+def _rendering(operation: Operation, request: Request, asking: Asking) -> Rendering:
     if not operation.is_same_for_all:
-        return Rendering(executor)
+        return Rendering(operation, request.variables, asking)
     if operation.rendering is None:
-        executor.context_value = None  # no visitor's
-        operation.rendering = Rendering(executor)
+        operation.rendering = Rendering(operation, request.variables, None)  # no visitor's
     rendering: Rendering = operation.rendering
     return rendering
 

@@ -6,8 +6,12 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
+from msgspec import to_builtins
+
+from moorage.core.codec import encode_text
 from moorage.core.errors import IdTaken, OutOfReach, SessionNotFound
 from moorage.core.key import Scope
+from moorage.core.run import Run
 from moorage.doors.http.app import NAMED_BY_HEADERS, is_filled_in
 from moorage.doors.http.reach import check_one
 from moorage.doors.http.standing import Standing
@@ -53,6 +57,13 @@ class Call:
         self.moor = Visit(deps, visitor, session=session, run=asking.header(b"x-agent-run-id"))
         self.parent = session or visitor.session_id
         self.desk = TaskDesk(self.moor, alone=alone)
+
+    def tell_why(self, run: Run) -> None:
+        """Say in the trailing metadata why a run has not started."""
+        if run.because is not None:
+            facts = {name: value for name, value in to_builtins(run.because).items() if value is not None}
+            told = (("moorage-because", run.because.reason.value), ("moorage-because-facts", encode_text(facts)))
+            self._context.set_trailing_metadata(told)
 
     @property
     def timeout(self) -> float | None:

@@ -113,7 +113,6 @@ class Platform:
         memory = _memory(request) if request.HasField("memory") else None
         if session is not None and memory is None:
             await call.check_session(session)
-            log.debug("task %s for %s in session %s", request.task_id or "without an id", request.agent_id, session)
         return Task(
             agent=request.agent_id,
             input=request.input,

@@ -16,6 +16,7 @@ from moorage.core.event import SESSION_DELETED, Event
 from moorage.core.family import Deletion
 from moorage.core.key import Scope
 from moorage.core.query import Page
+from moorage.core.run import Run
 from moorage.core.session import Session
 from moorage.doors.grpc.calls import Call, Rpc
 from moorage.doors.grpc.door import Rpcs
@@ -98,13 +99,21 @@ async def _stored(call: Call, request: pb.WatchSessionRequest) -> AsyncIterator[
 async def _send(call: Call, request: pb.SendMessageRequest) -> pb.SendMessageResponse:
     """Say something; with `wait_seconds`, the answer if it comes in time. What was said stays said."""
     await call.open_session(request.session)
-    reply = await call.moor.send(request.session, request.content, client_key=request.client_key or None)
+    reply = await call.moor.send(
+        request.session,
+        request.content,
+        client_key=request.client_key or None,
+        queue=request.queue,
+        wake=not request.no_wake,
+    )
     response = pb.SendMessageResponse(session_id=reply.session_id, number=reply.message.number)
     if reply.run_id is not None:
         wait = min(max(0.0, request.wait_seconds), LONGEST_WAIT)
         run = await call.moor.result(reply.run_id, wait=wait)
         response.run_id, response.status = run.run_id, run.state.value
         response.result, response.error = run.result or "", run.error or ""
+        response.problems = run.problems
+        call.tell_why(run)
     return response
 
 
@@ -167,6 +176,7 @@ def _create(request: pb.CreateSessionRequest) -> Arguments:
 def _list(request: pb.ListSessionsRequest) -> Arguments:
     return _given(
         state=request.state,
+        status=request.status,
         agent=request.agent_name,
         task_id=request.task_id,
         parent=request.parent,
@@ -178,6 +188,11 @@ def _list(request: pb.ListSessionsRequest) -> Arguments:
 def _suspend(request: pb.SuspendSessionRequest) -> Arguments:
     checkpoint = _json("checkpoint", request.checkpoint)
     return {"ref": request.session, **_given(reason=request.reason, token=request.token, checkpoint=checkpoint)}
+
+
+def _resume(asked: pb.ResumeSessionRequest) -> Arguments:
+    hold = {"hold": asked.hold} if asked.HasField("hold") else {}
+    return {**_of_session(asked), **_given(holder=asked.holder), **hold}
 
 
 def _finalize(request: pb.FinalizeSessionRequest) -> Arguments:
@@ -251,7 +266,31 @@ def _session(session: Session) -> pb.Session:
     if session.hold is not None:
         told.holder = session.hold.holder
         _set_time(told, "held_until", session.hold.until)
+    for name in ("waiting_for", "because", "last_run"):
+        if (part := getattr(session, name)) is not None:
+            _fill(getattr(told, name), part)
     return told
+
+
+_RUN = tuple(pb.Run.DESCRIPTOR.fields_by_name)
+
+
+def _run(run: Run) -> pb.Run:
+    told = pb.Run()
+    _fill(told, run, _RUN)
+    return told
+
+
+def _fill(message: Any, value: msgspec.Struct, names: tuple[str, ...] | None = None) -> None:
+    """Set the fields of a message as those of a value that has the same names."""
+    for name in names or value.__struct_fields__:
+        part = getattr(value, name)
+        if isinstance(part, msgspec.Struct):
+            _fill(getattr(message, name), part)
+        elif isinstance(part, datetime):
+            _set_time(message, name, part)
+        elif part is not None:
+            setattr(message, name, part)
 
 
 def _set_time(message: Any, name: str, at: datetime | None) -> None:
@@ -266,13 +305,13 @@ def _sessions(page: Page[Session]) -> pb.ListSessionsResponse:
 def _resumed(packet: ResumePacket) -> pb.ResumeSessionResponse:
     told = pb.ResumeSessionResponse(
         session=_session(packet.session),
-        holder=packet.hold.holder,
-        token=str(packet.hold.token),
         checkpoint="" if packet.checkpoint is None else encode_text(packet.checkpoint),
         context=encode_text(packet.context),
         messages=encode_text([_said(entry) for entry in packet.messages]),
     )
-    told.until.FromDatetime(packet.hold.until)
+    if packet.hold is not None:
+        told.holder, told.token = packet.hold.holder, str(packet.hold.token)
+        told.until.FromDatetime(packet.hold.until)
     return told
 
 
@@ -331,8 +370,10 @@ METHODS: dict[str, tuple[str, Reading, Rendering]] = {
     "CreateSession": ("create", _create, _session),
     "GetSession": ("get", _of_session, _session),
     "ListSessions": ("list", _list, _sessions),
+    "RetryRun": ("retry", lambda asked: {"run_id": asked.run_id}, _run),
     "SuspendSession": ("suspend", _suspend, _session),
-    "ResumeSession": ("resume", lambda asked: {**_of_session(asked), **_given(holder=asked.holder)}, _resumed),
+    "ResumeSession": ("resume", _resume, _resumed),
+    "ReleaseSession": ("release", lambda asked: {**_of_session(asked), **_given(token=asked.token)}, _session),
     "FinalizeSession": ("finalize", _finalize, _session),
     "DeleteSession": ("delete", _delete, _deletion),
     "ListChildren": (

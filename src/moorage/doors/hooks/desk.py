@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 from msgspec import Struct, json, to_builtins
 
 from moorage import config
+from moorage.clocks import SystemClock
 from moorage.core.delegation import Delegation
 from moorage.core.errors import MoorageError, StoreError
 from moorage.doors.hooks.spool import Spool
@@ -33,7 +34,7 @@ class Answer(Struct, frozen=True):
         return json.encode(self.body) + b"\n"
 
 
-class ClockAt:
+class ClockAt(SystemClock):
     """A clock that shows when something happened."""
 
     def __init__(self, at: datetime) -> None:

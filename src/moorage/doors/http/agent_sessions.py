@@ -7,6 +7,7 @@ may read it line by line without knowing server-sent events; `data.content` is a
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import Annotated, Any
 
 from msgspec import UNSET, Meta, Struct, UnsetType
@@ -21,9 +22,9 @@ from moorage.core.session import Session
 from moorage.doors.http.app import Door, Endpoint, Route
 from moorage.doors.http.described import Described
 from moorage.doors.http.exchange import Exchange
-from moorage.doors.http.messages import end_of
+from moorage.doors.http.messages import end_of, why_it_waits
 from moorage.doors.http.reach import check_one
-from moorage.doors.http.reading import read_body, wanted_version
+from moorage.doors.http.reading import read_body
 from moorage.doors.http.streams import SSE, LiveStreams
 from moorage.doors.http.visit import USUAL_WAIT, Posted, Visit, Visitor
 
@@ -64,6 +65,9 @@ class SendMessage(Struct, kw_only=True, forbid_unknown_fields=True):
     content: str | None = None
     stream: bool = False
     wait: Annotated[float, Meta(ge=0, le=60)] = USUAL_WAIT
+    token: str | None = None
+    queue: bool = False
+    wake: bool = True
 
 
 class Suspend(Struct, kw_only=True, forbid_unknown_fields=True):
@@ -74,8 +78,9 @@ class Suspend(Struct, kw_only=True, forbid_unknown_fields=True):
 
 
 class Resume(Struct, kw_only=True, forbid_unknown_fields=True):
-    """Who goes on."""
+    """Who goes on: the session's agent, or with `hold` whoever asks."""
 
+    hold: bool = False
     holder: str | None = None
 
 
@@ -121,14 +126,11 @@ def add_to(door: Door, live: LiveStreams) -> None:
 
 
 def _guarded(door: Door, endpoint: Endpoint) -> Endpoint:
-    """The same for sessions within a token's reach, and at the version that If-Match names."""
+    """The same for sessions within a token's reach."""
 
     async def guarded(exchange: Exchange, visitor: Visitor) -> None:
-        if (ref := exchange.params.get("ref")) is not None:
-            moor = door.visit(exchange, visitor)
-            if visitor.session_id is not None:
-                await check_one(moor, visitor, "ref", ref)
-            await moor.check_version(ref, wanted_version(exchange))
+        if visitor.session_id is not None and (ref := exchange.params.get("ref")) is not None:
+            await check_one(door.visit(exchange, visitor), visitor, "ref", ref)
         await endpoint(exchange, visitor)
 
     return guarded
@@ -157,7 +159,6 @@ class Routes:
             session_id=asked.session_id,
             project_dir=asked.project_dir,
             idempotency_key=key,
-            client_key=key,
         )
         session = started.session
         told = {name: getattr(session, name) for name in ("session_id", "session_name", "task_id", "agent_name")}
@@ -191,11 +192,15 @@ class Routes:
         asked = read_body(await exchange.body(), SendMessage)
         if (asked.message is None) == (asked.content is None):
             raise InvalidField("message", "or content: give one of the two")
-        moor = self._door.visit(exchange, visitor)
+        moor = await self._door.visit_to_change(exchange, visitor)
         posted = await moor.post(
             exchange.params["ref"],
             content=asked.content if asked.message is None else asked.message,
             client_key=exchange.header(b"idempotency-key"),
+            run=True,
+            token=asked.token,
+            queue=asked.queue,
+            wake=asked.wake,
             wait=0.0 if asked.stream else asked.wait,
         )
         if asked.stream:
@@ -205,6 +210,13 @@ class Routes:
 
     async def _stream(self, exchange: Exchange, visitor: Visitor, posted: Posted) -> None:
         """What the agent says, line by line, until it has done."""
+        because, first = why_it_waits(posted), b""
+        if because is not None:
+            data = {"run_id": posted.run_id, "because": because, "content": because.reason.value}
+            first = _line("queued", data, self._door.deps.clock.now())
+        if because is not None and because.needs_a_person:
+            await self._live.say_once(exchange, visitor, first)
+            return
         hub, said = self._live.hub(visitor), posted.entries[-1].number
         after = said if posted.run_id is not None else said - 1
         await self._live.follow(
@@ -215,38 +227,39 @@ class Routes:
             until=end_of(posted),
             refusing=self._refusal,
             is_bare=True,
+            first=first,
         )
 
     def _refusal(self, error: MoorageError) -> bytes:
         data, now = {**error.to_dict(), "content": error.message}, self._door.deps.clock.now()
-        return b"data: %s\n" % encode({"type": "error", "data": data, "timestamp": now})
+        return _line("error", data, now)
 
     async def suspend(self, exchange: Exchange, visitor: Visitor) -> None:
         """Pause a session."""
         asked = read_body(await exchange.body(), Suspend)
-        moor, ref = self._door.visit(exchange, visitor), exchange.params["ref"]
+        moor, ref = await self._door.visit_to_change(exchange, visitor), exchange.params["ref"]
         await _answer_state(exchange, await moor.suspend(ref, checkpoint=asked.checkpoint, reason=asked.reason))
 
     async def resume(self, exchange: Exchange, visitor: Visitor) -> None:
-        """Go on with a session: what it was doing, what was said, and the right to drive it."""
+        """Let a session's agent go on, or drive it: what it was doing, and what was said."""
         asked = read_body(await exchange.body(), Resume)
-        moor = self._door.visit(exchange, visitor)
-        packet = to_json(await moor.resume(exchange.params["ref"], holder=asked.holder))
+        moor = await self._door.visit_to_change(exchange, visitor)
+        packet = to_json(await moor.resume(exchange.params["ref"], hold=asked.hold, holder=asked.holder))
         session = packet["session"]
         await exchange.answer(encode({"session_id": session["session_id"], "state": session["state"], **packet}))
 
     async def complete(self, exchange: Exchange, visitor: Visitor) -> None:
         """Close a session that came to a good end."""
         asked = read_body(await exchange.body(), Complete)
-        moor = self._door.visit(exchange, visitor)
+        moor = await self._door.visit_to_change(exchange, visitor)
         session = await moor.finalize(exchange.params["ref"], "completed", summary=asked.summary)
         await _answer_state(exchange, session)
 
 
 async def _parent(moor: Visit, visitor: Visitor, asked: CreateSession) -> str | None:
     """Whose child it becomes: a session that is named, else the one that asks. A token makes no sessions elsewhere."""
-    named = asked.parent_session_name if asked.parent_session_id is UNSET else asked.parent_session_id
-    parent = moor._surrounding_session() if named is UNSET else named
+    named = [name for name in (asked.parent_session_id, asked.parent_session_name) if name not in (UNSET, "")]
+    parent = named[0] if named else moor._surrounding_session()
     if visitor.session_id is not None:
         if parent is None:
             raise OutOfReach(visitor.session_id)
@@ -279,7 +292,11 @@ async def _answered(moor: Visit, posted: Posted) -> Answered:
 def as_line(event: Event) -> bytes:
     """An event as that API tells it."""
     data = {**event.data, "content": _content(event)}
-    return b"data: %s\n" % encode({"type": event.type, "data": data, "timestamp": event.timestamp})
+    return _line(event.type, data, event.timestamp)
+
+
+def _line(kind: str, data: dict[str, Any], at: datetime) -> bytes:
+    return b"data: %s\n" % encode({"type": kind, "data": data, "timestamp": at})
 
 
 def _content(event: Event) -> str:

@@ -207,6 +207,8 @@ class Launching:
             await desk.say(owner, turn, told.messages)
         if told.update is not None:
             reported = replace(reported, session=await desk.update(owner, turn, **_fields(told.update)))
+        if told.problem is not None:
+            await desk.misspoken(owner, turn, told.problem)
         if told.checkpoint is not None:
             kept = await desk.checkpoint(owner, turn, told.checkpoint.state, since=told.checkpoint.since)
             reported = replace(reported, session=kept)
@@ -240,6 +242,8 @@ class Launching:
             error=told.error,
             reason=told.reason,
             usage=told.usage,
+            problems=told.problems,
+            cut_off=told.cut_off,
         )
         owner, turn = await self._turn(visitor, exchange.params["turn_id"], told.epoch, told.owner)
         async with self._reports.enter(f"{owner} {turn.turn_id}"):

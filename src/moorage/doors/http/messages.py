@@ -10,11 +10,12 @@ from moorage.core.codec import encode
 from moorage.core.entry import Kind
 from moorage.core.errors import NotFound
 from moorage.core.key import Scope
+from moorage.core.status import Because, Reason
 from moorage.doors.http.app import Door, Route
 from moorage.doors.http.described import Described
 from moorage.doors.http.exchange import Exchange
 from moorage.doors.http.reach import check_one
-from moorage.doors.http.reading import read_body, wanted_version
+from moorage.doors.http.reading import read_body
 from moorage.doors.http.streams import SSE, LiveStreams
 from moorage.doors.http.visit import Posted, Visit, Visitor
 from moorage.service.about import learn
@@ -31,7 +32,9 @@ class PostMessages(Struct, kw_only=True, forbid_unknown_fields=True):
     role: str = "user"
     client_key: str | None = None
     token: str | None = None
-    run: bool = True
+    run: bool | None = None
+    queue: bool = False
+    wake: bool = True
     wait: Annotated[float, Meta(ge=0, le=60)] = 0.0
     stream: bool = False
 
@@ -41,10 +44,9 @@ def add_to(door: Door, live: LiveStreams) -> None:
 
     async def post(exchange: Exchange, visitor: Visitor) -> None:
         asked = read_body(await exchange.body(), PostMessages)
-        moor = door.visit(exchange, visitor)
         if visitor.session_id is not None:
-            await check_one(moor, visitor, "ref", exchange.params["ref"])
-        await moor.check_version(exchange.params["ref"], wanted_version(exchange))
+            await check_one(door.visit(exchange, visitor), visitor, "ref", exchange.params["ref"])
+        moor = await door.visit_to_change(exchange, visitor)
         posted = await said(moor, exchange, asked)
         learn(session=posted.session_id, task=posted.entries[0].task_id, run=posted.run_id)
         if asked.stream:
@@ -75,6 +77,8 @@ async def said(moor: Visit, exchange: Exchange, asked: PostMessages) -> Posted:
         client_key=key,
         token=asked.token,
         run=asked.run,
+        queue=asked.queue,
+        wake=asked.wake,
         wait=0.0 if asked.stream else asked.wait,
     )
 
@@ -88,6 +92,11 @@ async def stream_answer(live: LiveStreams, exchange: Exchange, visitor: Visitor,
         except NotFound:  # deleted meanwhile, and its run with it
             return b"event: done\ndata: %s\n\n" % encode(posted)
 
+    because = why_it_waits(posted)
+    first = b"" if because is None else b"event: queued\ndata: %s\n\n" % encode(because)
+    if because is not None and because.needs_a_person:
+        await live.say_once(exchange, visitor, first + await done())
+        return
     hub, after = live.hub(visitor), posted.entries[0].number - 1
     await live.follow(
         exchange,
@@ -95,7 +104,14 @@ async def stream_answer(live: LiveStreams, exchange: Exchange, visitor: Visitor,
         lambda: hub.session(visitor.caller, posted.session_id, after),
         until=end_of(posted),
         ending=done,
+        first=first,
     )
+
+
+def why_it_waits(posted: Posted) -> Because | None:
+    """Return why an ask has not started; None if a launcher is there that takes it as soon as it can."""
+    because = None if posted.run is None else posted.run.because
+    return None if because is None or because.reason is Reason.LAUNCHER_BUSY else because
 
 
 def end_of(posted: Posted) -> Wants:

@@ -15,6 +15,7 @@ from moorage.core.key import Scope
 from moorage.core.query import SORTS, STATUSES, Page
 from moorage.core.run import RunState
 from moorage.core.session import FINAL_STATES, PUBLIC_FIELDS, WORKING_PHASES, Phase, Session, State
+from moorage.core.status import Child
 from moorage.doors.http.described import Described
 from moorage.remote.operations import OPERATIONS, Operation, variants
 
@@ -121,10 +122,21 @@ _PROBLEM = {
 }
 
 
+_WAITING_FOR = {
+    "type": "object",
+    "properties": {
+        "approval_id": {"anyOf": [{"type": "string"}, {"type": "null"}]},
+        "child": {"anyOf": [{"type": "null"}, {"$ref": REF.format(name=Child.__name__)}]},
+    },
+    "required": ["approval_id", "child"],
+}
+
+
 def _session_schema(schema: dict[str, Any]) -> dict[str, Any]:
     """A session as it is shown: without what only the rules need, with its status."""
     shown = {name: each for name, each in schema["properties"].items() if name in PUBLIC_FIELDS}
-    shown["status"] = {"type": "string"}
+    shown["status"] = {"enum": list(STATUSES)}
+    shown["waiting_for"] = {"anyOf": [{"type": "null"}, _WAITING_FOR]}
     shown["redacted"] = {"type": "array", "items": {"type": "string"}}
     shown["messages"] = {"type": "array", "items": {"$ref": REF.format(name=Entry.__name__)}}
     return {**schema, "properties": shown, "required": list(PUBLIC_FIELDS)}
@@ -197,8 +209,8 @@ def _in_query(name: str, schema: dict[str, Any], *, required: bool) -> dict[str,
 
 def _headers(operation: Operation) -> list[dict[str, Any]]:
     wanted = []
-    if "version" in operation.parameters:
-        wanted.append(("If-Match", "The version this change is for, as its ETag says"))
+    if operation.verb != "GET" and "ref" in operation.in_path:
+        wanted.append(("If-Match", "The version of the session this change is for, as its ETag says"))
     if _KEYED in operation.parameters:
         wanted.append(("Idempotency-Key", "A repeated request with the same key is answered, not done again"))
     return [

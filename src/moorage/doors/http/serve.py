@@ -13,9 +13,10 @@ import logging
 import os
 import socket
 import sys
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from contextlib import AsyncExitStack, suppress
 from functools import partial
+from importlib.util import find_spec
 from types import FrameType
 from typing import Any
 
@@ -25,6 +26,7 @@ from msgspec import Struct
 from moorage import config
 from moorage.agents.router import close_router
 from moorage.core.errors import InvalidField, StoreError, StoreUnavailable
+from moorage.core.extras import missing
 from moorage.doors.graphql import door as graphql
 from moorage.doors.http import (
     agent_sessions,
@@ -41,8 +43,9 @@ from moorage.doors.http import (
     words,
 )
 from moorage.doors.http.app import Door
-from moorage.doors.http.exchange import MAX_BODY
+from moorage.doors.http.exchange import MAX_BODY, App
 from moorage.doors.http.gate import LOCAL, Gate
+from moorage.doors.http.greeting import greeting
 from moorage.doors.http.health import Heart
 from moorage.doors.http.limits import Rates
 from moorage.doors.http.metrics import Meter
@@ -78,6 +81,7 @@ class Options(Struct, frozen=True, kw_only=True):
     port: int = PORT
     launches: bool = True
     name: str = "serve"  # of its launcher
+    greets: bool = False  # whether a person at a terminal reads its log
     open_to_all: bool = False  # to whoever can reach it, without any key
     fd: int | None = None  # a socket that listens already; `workers` shares one
     slots: int = standalone.SLOTS
@@ -135,7 +139,10 @@ async def serve(options: Options) -> None:
         _leave_alone_what_stays()
         config.tell_of_server(config.pick_url(options.url), address)
         stack.callback(config.forget_server, config.pick_url(options.url))
-        _tell(options, address)
+        if not options.greets:
+            log.warning("Moorage serves %s at %s", _store_name(options), address)
+        elif options.fd is None:  # the process that starts several workers greets for them
+            server.greet = partial(greet, options, listening, grpc_server.port if grpc_server else None)
         await server.serve([listening])
         if server.failure is not None:
             raise server.failure
@@ -202,7 +209,7 @@ async def _grpc(
     door: Door, gate: Gate, options: Options, *, heart: Heart, places: Places, watch: tuple[Meter, Traces | None]
 ) -> GrpcServer | None:
     """The gRPC door, if it is wanted and can be had; listening."""
-    if options.grpc_port is None or not _has_grpc():
+    if options.grpc_port is None or not _has_grpc(options):
         return None
     from moorage.doors.grpc.server import GrpcServer
     from moorage.doors.grpc.watching import Watch
@@ -224,18 +231,20 @@ async def _grpc(
             raise
         log.warning("gRPC is off: %s", error)
         return None
-    log.warning("gRPC%s at %s port %d", "" if tls is None else " (TLS)", options.host, port)
+    if not options.greets:
+        log.warning("gRPC%s at %s port %d", "" if tls is None else " (TLS)", options.host, port)
     return server
 
 
-def _has_grpc() -> bool:
-    try:
-        import grpc_health
-        import grpc_reflection  # noqa: F401
-    except ImportError:
-        log.warning("gRPC is off: it is not installed; run: pip install 'moorage[grpc]'")
-        return False
-    return grpc_health is not None
+def _has_grpc(options: Options) -> bool:
+    """Tell whether gRPC is installed. Raises Unsupported if it is not, and its port was asked for."""
+    if all(map(find_spec, ("grpc", "grpc_health", "grpc_reflection"))):
+        return True
+    error = missing("grpc", "gRPC")
+    if options.grpc_given:
+        raise error
+    log.warning("gRPC is off: %s", error)
+    return False
 
 
 def _tls(options: Options) -> Tls | None:
@@ -250,7 +259,7 @@ def _tls(options: Options) -> Tls | None:
 
 def grpc_place(options: Options) -> socket.socket | None:
     """The port that all workers listen at by gRPC, kept for them; None if they do not."""
-    if options.grpc_port is None or not _has_grpc():
+    if options.grpc_port is None or not _has_grpc(options):
         return None
     from moorage.doors.grpc.server import shared_port
 
@@ -293,6 +302,12 @@ class _Server(uvicorn.Server):
         super().__init__(settings)
         self._stop = stop
         self.failure: BaseException | None = None  # of what works beside the door
+        self.greet: Callable[[], None] | None = None  # called once it answers and hears signals
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        if self.greet is not None:
+            self.greet()
 
     def notice(self, task: asyncio.Task[None]) -> None:
         """Something that works beside the door has ended. A failure ends the server: without it, it is half of one."""
@@ -314,7 +329,7 @@ class _Server(uvicorn.Server):
 
 def _configured(door: Door) -> uvicorn.Config:
     return uvicorn.Config(
-        door,
+        with_cors(door, door.deps.settings.server.allowed_origins),
         http=BoundedProtocol,
         loop="uvloop",
         lifespan="off",
@@ -324,8 +339,21 @@ def _configured(door: Door) -> uvicorn.Config:
         timeout_keep_alive=KEEP_ALIVE,
         timeout_graceful_shutdown=FINISH_WITHIN,
         backlog=4096,
+        ws="websockets-sansio",  # the older way, which some versions choose, warns of its own end
         ws_max_size=MAX_BODY,
         ws_per_message_deflate=False,  # a thousand readers of one event would have it packed a thousand times
+    )
+
+
+def with_cors(door: Door, origins: frozenset[str]) -> App:
+    """Return the door, which lets pages of these origins read its answers; as it is where there are none."""
+    if not origins:
+        return door
+    from starlette.middleware.cors import CORSMiddleware
+
+    verbs = ("GET", "POST", "PUT", "PATCH", "DELETE")
+    return CORSMiddleware(
+        door, allow_origins=sorted(origins), allow_methods=verbs, allow_headers=("*",), expose_headers=("etag",)
     )
 
 
@@ -380,15 +408,12 @@ async def _ended(tasks: list[asyncio.Task[None]], stop: asyncio.Event) -> None:
         await asyncio.gather(*tasks, return_exceptions=True)
 
 
-def _tell(options: Options, address: str) -> None:
-    """Where the server is, and what to try next: for the log, and for the person at the terminal."""
-    store = config.without_password(config.pick_url(options.url))
-    log.warning("Moorage serves %s at %s", store, address)
-    if sys.stderr.isatty():
-        program = os.path.join(os.path.dirname(sys.executable), "moorage")
-        print(
-            f"\n  {address}  shows the sessions in a browser, {address}/docs the REST interface.\n"
-            "  In another terminal, try:\n\n"
-            f"  {program} --url {address} run echo-agent hello\n\n  Ctrl-C ends the server; sessions stay.\n",
-            file=sys.stderr,
-        )
+def greet(options: Options, listening: socket.socket, grpc_port: int | None) -> None:
+    """Tell the person at the terminal where the server is, and what to try next."""
+    address = _address(options.host, listening)
+    grpc = None if grpc_port is None else f"{address.removeprefix('http://').rpartition(':')[0]}:{grpc_port}"
+    print(greeting(address, _store_name(options), grpc=grpc), file=sys.stderr)
+
+
+def _store_name(options: Options) -> str:
+    return config.without_password(config.pick_url(options.url))

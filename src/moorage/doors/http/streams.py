@@ -193,21 +193,31 @@ class LiveStreams:
         ending: Callable[[], Awaitable[bytes]] | None = None,
         refusing: Callable[[MoorageError], bytes] = as_refusal,
         is_bare: bool = False,
+        first: bytes = b"",
     ) -> None:
         """Send a stream until it ends, an event is the last one, or nobody reads any more, or may.
 
-        `ending` is what is said last, `refusing` what is said instead to whoever may read no longer. A bare stream has
-        events only: no greeting, no signs of life.
+        `first` is said before all else, `ending` last, `refusing` what is said instead to whoever may read no longer.
+        A bare stream has events only: no greeting, no signs of life.
         """
         async with self.joined(visitor, join) as stream:
             await exchange.begin(HEADERS)
             try:
+                if first:
+                    await self._write(exchange, [first])
                 if exchange.verb != "HEAD":
                     await self._send(exchange, stream, _Teller(render, until, is_bare))
                 if ending is not None and not self.is_closing:
                     await self._write(exchange, [await ending()])
             except AccessError as error:
                 await self._write(exchange, [refusing(error)])
+        await exchange.more(b"", is_last=True)
+
+    async def say_once(self, exchange: Exchange, visitor: Visitor, words: bytes) -> None:
+        """Send a stream that has nothing to wait for."""
+        with self.places.place_for(visitor):
+            await exchange.begin(HEADERS)
+            await self._write(exchange, [words])
         await exchange.more(b"", is_last=True)
 
     async def relay(

@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from moorage import config
+from moorage.core.extras import missing
 from moorage.doors.http.exchange import Exchange
 from moorage.service.about import about
 
@@ -74,7 +75,7 @@ def open_traces() -> Traces | None:
         from opentelemetry.sdk.trace import TracerProvider
         from opentelemetry.sdk.trace.export import BatchSpanProcessor
     except ImportError:
-        log.warning("no traces: they need one more package, pip install 'moorage[otel]'")
+        log.warning("traces are off: %s", missing("otel", "OpenTelemetry"))
         return None
     name = config.environment("OTEL_SERVICE_NAME") or "moorage"
     provider = TracerProvider(resource=Resource.create({SERVICE_NAME: name}))

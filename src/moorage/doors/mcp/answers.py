@@ -9,6 +9,7 @@ from msgspec import UNSET, Meta, Struct, UnsetType, field
 
 from moorage.core.run import Run
 from moorage.core.session import Session
+from moorage.core.status import Because, LastRun, WaitingFor
 
 MAX_TEXT = 40_000  # characters of a text in one answer
 MAX_SHORT = 4_000  # of each, where there are many
@@ -25,9 +26,12 @@ class Brief(Struct, frozen=True, kw_only=True):
     task_id: str
     state: str
     status: str
+    waiting_for: WaitingFor | None
+    because: Because | None
     phase: str
     purpose: str | None
     parent_session_id: str | None
+    parent_session_name: str | None
     root_session_id: str
     depth: int
     last_entry: int
@@ -38,6 +42,7 @@ class Brief(Struct, frozen=True, kw_only=True):
     last_activity_at: datetime
     finalized_at: datetime | None
     summary: str | None
+    last_run: LastRun | None
 
     @classmethod
     def of(cls, session: Session) -> Brief:
@@ -59,6 +64,8 @@ class Work(Struct, frozen=True, kw_only=True):
     next_offset: NextOffset | UnsetType = UNSET
     error: str | None = None
     reason: str | None = None
+    because: Because | None = None
+    problems: int = 0  # lines of the agent that did not validate
     correlation: Any = None
     parent_session_id: str | None = None
     created_at: datetime
@@ -80,6 +87,8 @@ class Work(Struct, frozen=True, kw_only=True):
             next_offset=next_offset(whole, offset, limit),
             error=run.error,
             reason=run.reason,
+            because=run.because,
+            problems=run.problems,
             correlation=run.correlation,
             parent_session_id=run.parent_session_id,
             created_at=run.created_at,

@@ -142,6 +142,8 @@ class Call:
             if left <= 0:
                 return run
             run = await self.moor.result(run.run_id, wait=min(left, LOOK_EVERY if self.is_heard else WAIT_AT_ONCE))
+            if run.needs_a_person:
+                return run
             if self.is_heard and not run.is_settled:
                 seen = await self._tell_of(run, seen)
         return run

@@ -8,13 +8,14 @@ a server.
 from __future__ import annotations
 
 import asyncio
-from contextlib import suppress
+from contextlib import AbstractContextManager, nullcontext, suppress
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
 
-from moorage.core.errors import AccessError, StoreUnavailable, Unsupported
+from moorage.core.errors import AccessError, StoreUnavailable
+from moorage.core.extras import missing
 from moorage.doors.http.app import Door, Route
 from moorage.doors.http.exchange import MAX_BODY, Exchange
 from moorage.doors.http.streams import LiveStreams
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from moorage.doors.mcp.changes import TellingServer
 
 PATH = "/mcp"
+IDLE_SESSION = 1800.0  # seconds; the library's own default from 2.2 on
 GUEST = "moorage.guest"  # where a request's scope has who it comes from
 
 
@@ -52,12 +54,12 @@ class Mcp:
     async def answer(self, exchange: Exchange, visitor: Visitor) -> None:
         """Whatever comes to /mcp."""
         if find_spec("mcp") is None:
-            raise Unsupported("MCP is not installed here; run: pip install 'moorage[mcp]'", extra="mcp")
+            raise missing("mcp", "MCP")
         if exchange.verb == "HEAD":
             await exchange.answer(b"")
             return
         manager = await self._started()
-        with self._live.places.place_for(visitor):
+        with self._live.places.place_for(visitor), self._hearing(exchange):
             exchange.scope[GUEST] = self._guest(exchange, visitor)
             exchange.scope["user"] = _principal(visitor)
             await self._while_admitted(exchange, asyncio.ensure_future(exchange.pass_to(manager.handle_request)))
@@ -76,6 +78,11 @@ class Mcp:
                 await asyncio.wait([answering])
         if not answering.cancelled():
             answering.result()
+
+    def _hearing(self, exchange: Exchange) -> AbstractContextManager[None]:
+        """Note that a client of the older era hears of changes, while its stream is open."""
+        client = exchange.header(b"mcp-session-id")
+        return self._server.stream_of(client) if self._server and client and exchange.verb == "GET" else nullcontext()
 
     def _guest(self, exchange: Exchange, visitor: Visitor) -> Any:
         from moorage.doors.mcp.calls import Guest
@@ -109,15 +116,16 @@ class Mcp:
     def _load(self) -> StreamableHTTPSessionManager:
         from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
 
+        from moorage.doors.mcp.changes import supported
         from moorage.doors.mcp.server import make_server
 
         limits = self._door.deps.settings.server
         self._server = make_server(_guest_of, is_stateless=self._stateless)
+        bounds = supported(StreamableHTTPSessionManager, max_sessions=limits.streams)
+        if not bounds and not self._stateless:  # before 2.2, only time ends sessions that their clients have left
+            bounds = {"session_idle_timeout": IDLE_SESSION}
         return StreamableHTTPSessionManager(
-            self._server,
-            stateless=self._stateless,
-            max_request_body_size=MAX_BODY,
-            max_sessions=limits.streams,
+            self._server, stateless=self._stateless, max_request_body_size=MAX_BODY, **bounds
         )
 
     async def close(self) -> None:
@@ -140,8 +148,7 @@ def _holder(exchange: Exchange, visitor: Visitor) -> str:
     session = exchange.header(b"mcp-session-id")
     if exchange.header(b"x-moorage-holder") is not None or not session or not session.isalnum():
         return visitor.caller.holder
-    whose = visitor.key_id or visitor.session_id
-    return f"mcp-{session[:64]}" if whose is None else f"{whose}:mcp-{session[:64]}"
+    return visitor.caller.held_as(f"mcp-{session[:64]}")
 
 
 def _principal(visitor: Visitor) -> Any:

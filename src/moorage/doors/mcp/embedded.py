@@ -16,6 +16,7 @@ from mcp.shared.message import SessionMessage
 from moorage import config
 from moorage.client import connect
 from moorage.doors.mcp.calls import Guest
+from moorage.doors.mcp.changes import STDIO
 from moorage.doors.mcp.server import make_server
 from moorage.doors.mcp.stdio import GOODBYE_WITHIN
 
@@ -31,7 +32,9 @@ async def serve(url: str) -> None:
             write, answered = anyio.create_memory_object_stream[SessionMessage]()
             group.start_soon(waiting.carry_in, reading, asked)
             group.start_soon(waiting.carry_out, answered, writing)
-            await server.run(read, write, server.create_initialization_options())
+            with server.stream_of(STDIO):
+                await server.run(read, write, server.create_initialization_options())
+            server.end_streams()
 
 
 class Waiting:

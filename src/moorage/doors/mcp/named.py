@@ -18,11 +18,11 @@ from moorage.core.agent import AgentDefinition
 from moorage.core.codec import encode_text
 from moorage.core.errors import AgentUnreachable, InvalidField, ToolNotFound
 from moorage.core.key import Scope
-from moorage.core.tool import Tool, ToolOperation
+from moorage.core.tool import NUMBERS, Tool
 from moorage.doors.http.reading import read_fields
 from moorage.doors.mcp.answers import MAX_TEXT
 from moorage.doors.mcp.calls import Call
-from moorage.doors.mcp.table import Answer, Document, Schema, schema_of
+from moorage.doors.mcp.table import Answer, Document, Schema, schema_of, without_empty
 from moorage.tasks import Answer as TaskAnswer
 from moorage.tasks import Task
 
@@ -30,7 +30,6 @@ SESSION = {
     "type": "string",
     "description": "A session that remembers this: what was said in it before is known. Optional; made if not known",
 }
-NUMBERS = ("integer", "number")
 
 
 class AgentRequest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -79,7 +78,7 @@ def described(agent: AgentDefinition) -> str:
 async def ask_agent(call: Call, name: str, arguments: Document) -> Answer:
     """Ask an agent or a worker."""
     call.check_scope(Scope.WRITE)
-    asks = read_fields(arguments, AgentRequest)
+    asks = read_fields(without_empty(arguments), AgentRequest)
     if asks.session_id is not None:
         await call.check_first_use(asks.session_id)
     task = Task(agent=name, input=asks.input, parameters=asks.parameters, session=asks.session_id, parent=call.parent)
@@ -172,15 +171,13 @@ def _widened(schema: Any) -> Any:
 async def call_tool(call: Call, name: str, arguments: Document) -> Answer:
     """Call a tool."""
     call.check_scope(Scope.WRITE)
-    tool = await call.desk.tool(name)
-    if tool is None:
+    if await call.desk.tool(name) is None:
         raise ToolNotFound(name)
     given = dict(arguments)
     session, operation = _taken(given, "session_id"), _taken(given, "operation")
     if session is not None:
         await call.check_first_use(session)
-    wanted = operation or _fitting(tool, given)
-    answer = await call.desk.call_tool(name, wanted, _numbers(tool, wanted, given), session=session, parent=call.parent)
+    answer = await call.desk.call_tool(name, operation, given, session=session, parent=call.parent)
     told = ToolResult(
         success=answer.success,
         operation=answer.operation,
@@ -198,32 +195,6 @@ def _taken(given: Document, name: str) -> str | None:
     if value is not None and not isinstance(value, str):
         raise InvalidField(name, "must be text")
     return value or None
-
-
-def _fitting(tool: Tool, given: Document) -> str | None:
-    """The first operation that takes all that is given, and is given all that it needs."""
-    for name, operation in tool.operations.items():
-        properties, needed = operation.parameters.get("properties", {}), operation.parameters.get("required", ())
-        if given.keys() <= properties.keys() and set(needed) <= given.keys():
-            return name
-    return None
-
-
-def _numbers(tool: Tool, operation: str | None, given: Document) -> Document:
-    """What is given, with numbers where they came as texts."""
-    known: ToolOperation | None = tool.operations.get(operation or next(iter(tool.operations), ""))
-    properties = {} if known is None else known.parameters.get("properties", {})
-    return {name: _number(value, properties.get(name)) for name, value in given.items()}
-
-
-def _number(value: Any, schema: Any) -> Any:
-    kind = schema.get("type") if isinstance(schema, Mapping) else None
-    if not isinstance(value, str) or kind not in NUMBERS:
-        return value
-    try:
-        return int(value) if kind == "integer" else float(value)
-    except ValueError:
-        return value  # the tool says what it thinks of it
 
 
 def _shown(result: Any) -> str:

@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 
 import mcp_types as types
 from mcp.server.context import ServerRequestContext
+from mcp.server.lowlevel.server import Server
 from mcp.server.subscriptions import ListenHandler
 from mcp.shared.exceptions import MCPError
 
@@ -23,7 +24,7 @@ from moorage.core.session import Session
 from moorage.doors.http.refusals import Unexpected
 from moorage.doors.mcp import changes, named, resources
 from moorage.doors.mcp.calls import Call, Guest
-from moorage.doors.mcp.changes import TellingServer
+from moorage.doors.mcp.changes import OlderClients, TellingServer
 from moorage.doors.mcp.table import Answer, Document
 from moorage.doors.mcp.tools import TOOLS
 
@@ -46,16 +47,16 @@ _running: set[asyncio.Task[Any]] = set()  # calls at work; the loop itself would
 
 def make_server(guests: Guests, *, is_stateless: bool = False) -> TellingServer:
     """The server; `guests` says who a request comes from. A stateless one forgets clients of the older era."""
-    desk = Desk(guests)
+    desk = Desk(guests, None if is_stateless else OlderClients())
     return TellingServer(
         "moorage",
-        tells=not is_stateless,
+        older=desk.older,
         open_streams=desk.open_streams,
         version=__version__,
         title="Moorage",
         description="Durable sessions for AI agents",
         instructions=INSTRUCTIONS,
-        get_tool_input_schema=lambda _: None,  # none of our arguments travels in a header
+        **changes.supported(Server.__init__, get_tool_input_schema=lambda _: None),  # no argument travels in a header
         on_list_tools=desk.list_tools,
         on_call_tool=desk.call_tool,
         on_list_resources=desk.list_resources,
@@ -72,8 +73,8 @@ class NoSuchTool(ToolNotFound):
 class Desk:
     """Answers the protocol's requests."""
 
-    def __init__(self, guests: Guests) -> None:
-        self._guests = guests
+    def __init__(self, guests: Guests, older: OlderClients | None) -> None:
+        self._guests, self.older = guests, older
         self.open_streams: set[ListenHandler] = set()
 
     async def list_tools(self, ctx: Context, params: types.PaginatedRequestParams | None) -> types.ListToolsResult:
@@ -81,7 +82,8 @@ class Desk:
         call = Call(self._guests(ctx))
         by_name = await _named_tools(call)
         every = _every_tool(by_name)
-        changes.watch_for_older(ctx, call, _named_tools, by_name)
+        if self.older is not None:
+            self.older.watch(ctx, call, _named_tools, by_name)
         first = _position(every, None if params is None else params.cursor)
         page = every[first : first + PAGE]
         more = first + PAGE < len(every)

@@ -11,7 +11,6 @@ import signal
 import sys
 
 from moorage import config
-from moorage.core.errors import Unsupported
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -92,13 +91,14 @@ def _is_filled_in(name: str, value: str) -> bool:
 
 def _embedded(url: str) -> int:
     """Without a server: the store, and a launcher, in this process."""
-    try:
-        import mcp  # noqa: F401
-    except ImportError:
-        raise Unsupported("MCP needs one more package: pip install 'moorage[mcp]'", extra="mcp") from None
     import asyncio
 
-    from moorage.doors.mcp.embedded import serve
+    from moorage.core.extras import provided_by
+    from moorage.doors import logs
+
+    logs.set_up("text", "info")
+    with provided_by("mcp", "MCP"):
+        from moorage.doors.mcp.embedded import serve
 
     asyncio.run(serve(url))
     return 0

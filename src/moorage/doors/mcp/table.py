@@ -68,8 +68,13 @@ class Tool:
     async def __call__(self, call: Call, arguments: Document) -> Answer:
         """Ask it. Raises MoorageError."""
         call.check_scope(self.scope)
-        value = await self._call(call, read_fields(arguments, self.request))
+        value = await self._call(call, read_fields(without_empty(arguments), self.request))
         return Answer(document=to_json(value), failed=bool(getattr(value, "failed", False)))
+
+
+def without_empty(arguments: Document) -> Document:
+    """Return the arguments without sessions whose name is empty: models fill in every field they know."""
+    return {name: value for name, value in arguments.items() if value != "" or name not in ("session_id", "parent")}
 
 
 def schema_of(kind: type[Struct]) -> Schema:

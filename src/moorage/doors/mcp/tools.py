@@ -8,7 +8,7 @@ from __future__ import annotations
 from time import monotonic
 from typing import Annotated, Any, Literal
 
-from msgspec import Meta, Struct, to_builtins
+from msgspec import UNSET, Meta, Struct, to_builtins
 
 from moorage.core.codec import encode_text
 from moorage.core.errors import InvalidField
@@ -28,6 +28,9 @@ Mode = Annotated[
 Join = Annotated[Literal["each", "all"], Meta(description="Callbacks as they come, or all together with the last")]
 Correlation = Annotated[str | None, Meta(description="A value of yours that comes back with the callback")]
 Wait = Annotated[float, Meta(ge=0, le=3600, description="Seconds to wait for it to be over")]
+Token = Annotated[str | None, Meta(description="Of the hold that resume_agent_session gave you")]
+Queue = Annotated[bool, Meta(description="Wait even while somebody else holds the session")]
+Wake = Annotated[bool, Meta(description="false: leave a suspended session as it is; the message waits in it")]
 Limit = Annotated[int, Meta(ge=1, le=200)]
 Cursor = Annotated[str | None, Meta(description="`next` of the page before")]
 Offset = Annotated[int, Meta(ge=0, description="`next_offset` of the answer before")]
@@ -109,8 +112,9 @@ async def _waited(call: Call, run: Run, mode: str, wait: float | None) -> Run:
 
 
 class ResumeAgentSession(Asks, frozen=True):
-    """Go on with a session. With a prompt, its agent is asked for more; without one, you take it over: the answer has
-    the hold, the checkpoint, the context and the newest messages. Without a session, it says what could be resumed."""
+    """Go on with a session: a suspended one becomes active. With a prompt, its agent is asked for more; without one the
+    answer has its checkpoint, context and newest messages, and with hold you drive it. Without a session, it says what
+    could be resumed."""
 
     session_id: Annotated[str | None, Meta(description="By id or name; without it, suggestions")] = None
     prompt: str | None = None
@@ -118,6 +122,10 @@ class ResumeAgentSession(Asks, frozen=True):
     join: Join = "each"
     correlation: Correlation = None
     wait_seconds: Wait | None = None
+    hold: Annotated[bool, Meta(description="Drive the session yourself, until release_session")] = False
+    token: Token = None
+    queue: Queue = False
+    wake: Wake = True
     agent: Annotated[str | None, Meta(description="Suggest only sessions of this agent")] = None
 
 
@@ -128,7 +136,7 @@ async def resume_agent_session(call: Call, asks: ResumeAgentSession) -> answers.
         return answers.ResumeAnswer(suggestions=[Brief.of(each) for each in found])
     ref = await call.session(asks.session_id)
     if asks.prompt is None:
-        return await _taken_over(call, ref)
+        return await _resumed(call, ref, hold=asks.hold)
     await call.check_parent()
     reply = await call.moor.run(
         None,
@@ -138,6 +146,9 @@ async def resume_agent_session(call: Call, asks: ResumeAgentSession) -> answers.
         join=asks.join,
         correlation=asks.correlation,
         parent=await call.other_than(ref),
+        token=asks.token,
+        queue=asks.queue,
+        wake=asks.wake,
         timeout=0,
     )
     run = await _waited(call, reply.run, asks.mode, asks.wait_seconds)
@@ -145,12 +156,12 @@ async def resume_agent_session(call: Call, asks: ResumeAgentSession) -> answers.
     return answers.ResumeAnswer(session_id=session.session_id, session=Brief.of(session), run=Work.of(run))
 
 
-async def _taken_over(call: Call, ref: str) -> answers.ResumeAnswer:
-    packet = await call.moor.resume(ref)
+async def _resumed(call: Call, ref: str, *, hold: bool) -> answers.ResumeAnswer:
+    packet = await call.moor.resume(ref, hold=hold)
     return answers.ResumeAnswer(
         session_id=packet.session.session_id,
         session=Brief.of(packet.session),
-        hold=to_builtins(packet.hold),
+        hold=UNSET if packet.hold is None else to_builtins(packet.hold),
         checkpoint=packet.checkpoint,
         context=packet.context,
         messages=[{"number": each.number, "role": each.role, "content": each.content} for each in packet.messages],
@@ -165,11 +176,13 @@ class SendMessage(Asks, frozen=True):
     session_id: Ref = None
     wait_seconds: Wait = 0.0
     client_key: Annotated[str | None, Meta(description="Sent twice with one key, it is said once")] = None
+    queue: Queue = False
+    wake: Wake = True
 
 
 async def send_message(call: Call, asks: SendMessage) -> answers.SentAnswer:
     ref = await call.opened(asks.session_id)
-    reply = await call.moor.send(ref, asks.message, client_key=asks.client_key)
+    reply = await call.moor.send(ref, asks.message, client_key=asks.client_key, queue=asks.queue, wake=asks.wake)
     run = None
     if reply.run_id is not None:
         run = await call.settled(await call.moor.get_run(reply.run_id), asks.wait_seconds)
@@ -348,12 +361,24 @@ class SuspendSession(Asks, frozen=True):
     session_id: Ref = None
     reason: str | None = None
     checkpoint: dict[str, Any] | None = None
-    token: Annotated[str | None, Meta(description="Of the hold that resume_agent_session gave you")] = None
+    token: Token = None
 
 
 async def suspend_session(call: Call, asks: SuspendSession) -> answers.SessionAnswer:
     ref = await call.session(asks.session_id)
     session = await call.moor.suspend(ref, checkpoint=asks.checkpoint, reason=asks.reason, token=asks.token)
+    return answers.SessionAnswer(session_id=session.session_id, session=Brief.of(session))
+
+
+class ReleaseSession(Asks, frozen=True):
+    """Give your hold on a session up, so that its agent goes on or others may resume it."""
+
+    session_id: Ref = None
+    token: Token = None
+
+
+async def release_session(call: Call, asks: ReleaseSession) -> answers.SessionAnswer:
+    session = await call.moor.release(await call.session(asks.session_id), token=asks.token)
     return answers.SessionAnswer(session_id=session.session_id, session=Brief.of(session))
 
 
@@ -513,6 +538,7 @@ TOOLS = {
         Tool("list_children", "List children", ListChildren, answers.SessionsAnswer, list_children, _R),
         Tool("wait_for_children", "Wait for children", WaitForChildren, answers.ChildrenAnswer, wait_for_children, _R),
         Tool("suspend_session", "Pause a session", SuspendSession, answers.SessionAnswer, suspend_session),
+        Tool("release_session", "Give a hold up", ReleaseSession, answers.SessionAnswer, release_session),
         Tool("request_approval", "Ask a person", RequestApproval, answers.ApprovalAnswer, request_approval),
         Tool(
             "stop_agent_session",

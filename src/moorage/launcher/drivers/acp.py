@@ -15,7 +15,7 @@ import json
 import os
 import sys
 
-from moorage.launcher.drivers.base import Driver, Exit, Lines, read_object, shown
+from moorage.launcher.drivers.base import Driver, Exit, Lines, read_object
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -30,7 +30,6 @@ AUTH_REQUIRED, METHOD_NOT_FOUND, INVALID_PARAMS = -32000, -32601, -32602
 CHECKPOINT = "acp_session_id"
 MAX_HISTORY = 200_000  # characters of what came before, for an agent that cannot load its session
 MAX_OPTIONS = 20
-SHOWN = 20
 CUT_SHORT = {"max_tokens": "its model's output was full", "max_turn_requests": "it had asked its model too often"}
 
 
@@ -50,7 +49,7 @@ class AcpDriver(Driver):
         self._message_id: object = None
         self._calls: dict[str, Event] = {}  # tool calls that have not ended
         self._questions: dict[str, Question] = {}
-        self._asked = self._unclear = 0
+        self._asked = 0
         self._ending: Event | None = None
 
     # From the supervisor
@@ -87,7 +86,7 @@ class AcpDriver(Driver):
         self._settle_calls()
         errors = self.line.errors()
         why = f"{exit} before it had answered"
-        return self.account.failing("agent_failed", f"{why}: {errors}" if errors else why)
+        return self.account.failing("agent_failed", f"{why}: {errors}" if errors else why, cut_off=True)
 
     def last_words(self) -> None:
         self._settle_calls()
@@ -136,7 +135,7 @@ class AcpDriver(Driver):
             return
         self._session = session
         checkpoint = {**(self.job.get("checkpoint") or {}), CHECKPOINT: session}
-        self.line.emit({"type": "checkpoint", "checkpoint": checkpoint})
+        self.emit({"type": "checkpoint", "checkpoint": checkpoint})
         self._prompt(self._preface())
 
     def _setting(self) -> Event:
@@ -168,7 +167,7 @@ class AcpDriver(Driver):
         self._settle_calls()
         self.account.end_message()
         if usage := _tokens(result.get("usage")):
-            self.line.emit({"type": "usage", **usage})
+            self.emit({"type": "usage", **usage})
         reason = result.get("stopReason")
         if reason == "refusal":
             self._end(self.account.failing("refused", "it refused to go on"))
@@ -185,8 +184,6 @@ class AcpDriver(Driver):
         self._end(self.account.failing(reason, error))
 
     def _end(self, ending: Event) -> None:
-        if self._unclear:
-            ending["unclear_lines"] = self._unclear
         self._ending, self.is_done = ending, True
 
     def _refused(self, method: str, error: Event) -> None:
@@ -223,6 +220,7 @@ class AcpDriver(Driver):
         self.line.send(json.dumps({"jsonrpc": "2.0", **message}).encode() + b"\n")
 
     def _take(self, line: bytes, length: int) -> None:
+        self.line_number = (self.line_number or 0) + 1
         if not line.strip() or self.is_done:
             return
         message = read_object(line) if length == len(line) else None
@@ -237,9 +235,8 @@ class AcpDriver(Driver):
             self._update(_table(message.get("params")))
 
     def _puzzle(self, line: bytes, length: int) -> None:
-        self._unclear += 1
-        if self._unclear <= SHOWN:
-            self._note(f"a line of {length:,} bytes that makes no sense here: {shown(line)}")
+        too_long = f"a line of at most {MAX_LINE:,} bytes; this one has {length:,}"
+        self.account.problem(line, "a message of the Agent Client Protocol" if length == len(line) else too_long)
 
     def _serve(self, request_id: object, method: str, params: Event) -> None:
         if method == "session/request_permission":
@@ -262,10 +259,10 @@ class AcpDriver(Driver):
         elif kind == "tool_call_update":
             self._progress(update)
         elif kind == "plan":
-            self.line.emit({"type": "note", "note": "its plan", "data": {"plan": update.get("entries")}})
+            self.emit({"type": "note", "note": "its plan", "data": {"plan": update.get("entries")}})
         elif kind == "usage_update":
             known = {key: update[key] for key in ("used", "size") if _is_int(update.get(key))}
-            self.line.emit({"type": "usage", **known})
+            self.emit({"type": "usage", **known})
 
     def _hear_words(self, update: Event) -> None:
         if update.get("messageId") != self._message_id:
@@ -318,7 +315,7 @@ class AcpDriver(Driver):
         self._asked += 1
         question_id, call = f"permission-{self._asked}", _table(params.get("toolCall"))
         question = self._questions[question_id] = Question(request_id, options[:MAX_OPTIONS])
-        self.line.emit(
+        self.emit(
             {
                 "type": "approval",
                 "id": question_id,
@@ -330,7 +327,7 @@ class AcpDriver(Driver):
         )
 
     def _note(self, note: str) -> None:
-        self.line.emit({"type": "note", "note": note})
+        self.emit({"type": "note", "note": note})
 
 
 def _version() -> str:

@@ -6,6 +6,7 @@ import json
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from typing import Any, Protocol
 
     Event = dict[str, Any]
@@ -28,6 +29,8 @@ if TYPE_CHECKING:
 
 
 MAX_MESSAGE_BYTES = 1024 * 1024  # of one message in the log
+REFUSABLE = ("message", "phase", "metadata", "error", "checkpoint", "approval", "problem")
+KEPT_PROBLEMS = 20  # of a turn that are told one by one; the others are counted
 PIECE = 512 * 1024  # bytes; an answer above the limit is kept in messages of this size
 PART_TEXT = 32 * 1024  # characters of a text that stay when a message of parts is too large
 
@@ -57,7 +60,13 @@ class Driver:
 
     def __init__(self, job: Job, line: Line) -> None:
         self.job, self.line = job, line
-        self.account = Account(line)
+        self.account = Account(self.emit)
+        self.line_number: int | None = None  # of the line that is being read, where the agent prints lines
+
+    def emit(self, event: Event) -> None:
+        """Report an event; one that may be refused has the number of its line."""
+        has_line = self.line_number is not None and event["type"] in REFUSABLE
+        self.line.emit({**event, "line": self.line_number} if has_line else event)
 
     def argv(self) -> list[str]:
         """The program and its arguments."""
@@ -94,8 +103,9 @@ class Driver:
 class Account:
     """What an agent has said, and how much of it is in the log."""
 
-    def __init__(self, line: Line) -> None:
-        self._emit = line.emit
+    def __init__(self, emit: Callable[[Event], None]) -> None:
+        self._emit = emit
+        self.problems = 0  # lines that did not validate
         self._unsaid: list[str] = []  # pieces of a message that is not finished
         self._last = ""  # the last whole message of its own
         self.has_spoken = False
@@ -116,6 +126,12 @@ class Account:
             self._unsaid = []
             self._last = words_of(content) or self._last
 
+    def problem(self, text: bytes, expected: str, field: str | None = None) -> None:
+        """Report a line that does not validate. Of a flood of them only the first are told; all are counted."""
+        self.problems += 1
+        if self.problems <= KEPT_PROBLEMS:
+            self._emit({"type": "problem", "field": field, "expected": expected, "text": shown(text)})
+
     def end_message(self) -> None:
         """The pieces so far are a message."""
         if text := "".join(self._unsaid):
@@ -135,11 +151,12 @@ class Account:
             self.message("assistant", text)
             is_said = True
         facts = {key: value for key, value in more.items() if value is not None}
+        facts |= {"problems": self.problems} if self.problems else {}
         return {"type": "result", "outcome": outcome, "text": text, "said": is_said, **facts}
 
-    def failing(self, reason: str, error: str, text: str | None = None) -> Event:
-        """The last event of an agent that failed, with what it said so far."""
-        return self.ending("failed", text, reason=reason, error=error)
+    def failing(self, reason: str, error: str, text: str | None = None, *, cut_off: bool | None = None) -> Event:
+        """The last event of an agent that failed, with what it said so far; `cut_off` if it died without a report."""
+        return self.ending("failed", text, reason=reason, error=error, cut_off=cut_off or None)
 
 
 def words_of(content: str | list[Event]) -> str:
@@ -226,5 +243,5 @@ def _no_number(word: str) -> None:
 
 def shown(line: bytes, limit: int = 200) -> str:
     """The beginning of a line, for people."""
-    text = line[: limit * 4].decode("utf-8", "replace").strip()
+    text = line[: limit * 4].decode("utf-8", "replace").replace("\0", "\ufffd").strip()
     return text if len(text) <= limit else f"{text[:limit]}…"

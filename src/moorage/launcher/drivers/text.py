@@ -33,7 +33,8 @@ class TextDriver(Driver):
         text = self.last_words()
         if not exit.is_clean:
             errors = self.line.errors()
-            return self.account.failing("agent_failed", f"{exit}: {errors}" if errors else str(exit), text)
+            why, was_killed = f"{exit}: {errors}" if errors else str(exit), exit.signal_name is not None
+            return self.account.failing("agent_failed", why, text, cut_off=was_killed)
         if not text.strip():
             return self.account.failing("no_answer", "it ended without a word on its standard output", "")
         return self.account.ending("completed", text)

@@ -59,7 +59,7 @@ def _stones(shelf: Shelf) -> Numbered:
 
 def _sessions(shelf: Shelf) -> Numbered:
     for record in shelf.records.values():
-        yield (record.serial,), SessionRecord(record.serial, record.head, record.parts[:-1])
+        yield (record.serial,), SessionRecord(record.serial, record.head.as_kept(), record.parts[:-1])
 
 
 def _entries(shelf: Shelf) -> Numbered:

@@ -41,7 +41,6 @@ from moorage.core.errors import (
     ParentNotFound,
     SessionGone,
     SessionNotFound,
-    VersionConflict,
 )
 from moorage.core.event import Event, Hit, deletion_event, event_of, search_words, snippet_of
 from moorage.core.fact import Backlog, CallbackCounts, Fate, SessionFact, Size, callback_counts, tokens_of
@@ -54,7 +53,7 @@ from moorage.core.query import MAX_POSITION, Page, SessionQuery, make_cursor, re
 from moorage.core.record import KeyRecord, LauncherRecord, Record, SecretRecord, SessionRecord
 from moorage.core.registration import Registration
 from moorage.core.run import Run, RunQuery, RunState
-from moorage.core.session import Birth, Callback, Change, Session, Stamp, State, View
+from moorage.core.session import Asker, Birth, Callback, Change, Session, Stamp, State, View
 from moorage.core.token import SigningSecret
 from moorage.core.turn import FORGOTTEN_AFTER, Launcher, Turn, TurnState
 from moorage.core.work import DELIVERED, Claim, callbacks_of_deleted, claim, deliver, fate_with
@@ -127,10 +126,12 @@ class MemoryStore(OneByOne):
 
     # Sessions -----------------------------------------------------------------------------------
 
-    async def create(self, owner: str, decide: BirthDecision, *, parent: str | None = None) -> Session:
+    async def create(
+        self, owner: str, decide: BirthDecision, *, parent: str | None = None, asker: Asker | None = None
+    ) -> Session:
         """Create what `decide` makes of the parent."""
         with self._opened(owner) as shelf:
-            change = decide(shelf.birth_under(parent))
+            change = decide(shelf.birth_under(parent, asker))
             shelf.check_once(change)
             shelf.check_free(change.session)
             shelf.desk.check(change)
@@ -139,9 +140,12 @@ class MemoryStore(OneByOne):
             shelf.note_once(change)
             return record.head
 
-    async def fork(self, owner: str, ref: str, at: int | None, decide: ForkDecision) -> Session:
+    async def fork(
+        self, owner: str, ref: str, at: int | None, decide: ForkDecision, *, expected: int | None = None
+    ) -> Session:
         """Create what `decide` makes of a session up to an entry, sharing what came before."""
         with self._opened(owner) as shelf:
+            shelf.find(ref).head.check_version(expected)
             return shelf.fork(shelf.find(ref), at, decide).head
 
     async def get(self, owner: str, ref: str) -> Session:
@@ -172,18 +176,22 @@ class MemoryStore(OneByOne):
         approval: str | None = None,
         turn: str | None = None,
         item: str | None = None,
+        run: str | None = None,
+        asker: Asker | None = None,
     ) -> Change:
         """Load the head, let `decide` choose, and commit its whole change or nothing."""
         with self._opened(owner) as shelf:
             record = shelf.find(ref)
-            head, name = record.head, record.session_id
-            if expected is not None and expected != head.version:
-                raise VersionConflict(head.session_id, expected, head.version)
+            record.head.check_version(expected)
+            name = record.session_id
             view = replace(
                 shelf.view_of(record, with_work=True),
                 approval=None if approval is None else record.approval(approval),
                 turn=None if turn is None else shelf.desk.turn(turn, name),
                 item=None if item is None else shelf.desk.item(item, name),
+                run=None if run is None else shelf.desk.run_of(name, run),
+                dead_letters=() if run is None else shelf.desk.dead_letters(name, run),
+                asker=shelf.desk.asker(asker),
             )
             return shelf.commit(record, decide(view))
 
@@ -207,10 +215,18 @@ class MemoryStore(OneByOne):
     # The log ------------------------------------------------------------------------------------
 
     async def append(
-        self, owner: str, ref: str, messages: list[Message], stamp: Stamp, *, token: str | None = None
+        self,
+        owner: str,
+        ref: str,
+        messages: list[Message],
+        stamp: Stamp,
+        *,
+        token: str | None = None,
+        expected: int | None = None,
     ) -> list[Entry]:
         """Add messages; those whose client key was seen come back as the entries they became."""
         with self._opened(owner) as shelf:
+            shelf.find(ref).head.check_version(expected)
             return shelf.append(shelf.find(ref), messages, stamp, token)
 
     async def log(
@@ -270,10 +286,19 @@ class MemoryStore(OneByOne):
             return len(shelf.find(ref).children)
 
     async def delete_tree(
-        self, owner: str, ref: str, decide: DeletionDecision, stamp: Stamp, *, reason: str, dry_run: bool = False
+        self,
+        owner: str,
+        ref: str,
+        decide: DeletionDecision,
+        stamp: Stamp,
+        *,
+        reason: str,
+        dry_run: bool = False,
+        expected: int | None = None,
     ) -> Deletion:
         """Delete a session with its descendants unless `decide` refuses; deepest first, then newest first."""
         with self._opened(owner) as shelf:
+            shelf.find(ref).head.check_version(expected)
             tree = shelf.find(ref).tree()
             decide([record.as_member() for record in reversed(tree)])
             deletion = shelf.deletion_of(tree, dry_run)
@@ -329,11 +354,19 @@ class MemoryStore(OneByOne):
             return shelf.find(ref).remembered(at, key)
 
     async def write_context(
-        self, owner: str, ref: str, decide: ContextDecision, at: datetime, key: str | None = None
+        self,
+        owner: str,
+        ref: str,
+        decide: ContextDecision,
+        at: datetime,
+        key: str | None = None,
+        *,
+        expected: int | None = None,
     ) -> ContextChange:
         """Load the head and the context (or one key), let `decide` choose, and commit."""
         with self._opened(owner) as shelf:
             record = shelf.find(ref)
+            record.head.check_version(expected)
             change = decide(record.head, record.remembered(at, key))
             if change.session != record.head or change.put or change.drop:
                 kept = {name: item for name, item in record.remembered(at).items() if name not in change.drop}
@@ -519,7 +552,7 @@ class MemoryStore(OneByOne):
     async def extend_leases(self, at: datetime, by: timedelta) -> int:
         """Let every running turn have until then, and its session's hold."""
         with self._lock:
-            helped = sum(shelf.extend_leases(at + by) for shelf in self._shelves.values())
+            helped = sum(shelf.extend_leases(at, at + by) for shelf in self._shelves.values())
             if helped:
                 self._tell()
             return helped
@@ -777,8 +810,11 @@ def _running_loop() -> asyncio.AbstractEventLoop | None:
 class _Record:
     """One session as it is kept, and what hangs on it."""
 
-    def __init__(self, serial: int, head: Session, inherited: tuple[Part, ...], parent: _Record | None) -> None:
-        self.serial = serial
+    def __init__(
+        self, serial: int, head: Session, inherited: tuple[Part, ...], parent: _Record | None, desk: Desk
+    ) -> None:
+        self.serial, self._desk = serial, desk
+        self.approvals: dict[str, bytes] = {}
         self.session_id, self.name, self.depth = head.session_id, head.session_name, head.depth
         self.head = head
         self.parts = (*inherited, (serial, _ALL))
@@ -786,17 +822,21 @@ class _Record:
         self.children: list[_Record] = []
         self.keys: dict[str, int] = {}  # client keys, and the number of the newest entry with each
         self.context: dict[str, bytes] = {}
-        self.approvals: dict[str, bytes] = {}
         self.cursors: list[int] = []  # where the feed tells of it
 
     @property
     def head(self) -> Session:
-        """The head, read back anew."""
-        return _read_session(self._head)
+        """The head, read back anew, with what it waits for."""
+        head, pending = _read_session(self._head), self.pending()
+        return replace(
+            head,
+            awaited_approval=pending[0].approval_id if pending else None,
+            awaited_child=None if head.is_final else self._desk.awaited_child(self.session_id),
+        )
 
     @head.setter
     def head(self, head: Session) -> None:
-        self._head = encode(replace(head, redacted=(), messages=None))
+        self._head = encode(head.as_kept())
 
     def parts_upto(self, at: int) -> tuple[Part, ...]:
         """Where the entries up to a number are."""
@@ -944,17 +984,21 @@ class Shelf:
 
     # Creating -----------------------------------------------------------------------------------
 
-    def birth_under(self, parent: str | None) -> Birth:
+    def birth_under(self, parent: str | None, asker: Asker | None = None) -> Birth:
         """What a new session is told of its parent. Raises ParentNotFound."""
         if parent is None:
-            return Birth()
+            return Birth(asker=self.desk.asker(asker))
         try:
             record = self.find(parent)
         except (SessionNotFound, SessionGone):
             raise ParentNotFound(parent) from None
         root = [record, *record.ancestors()][-1]
         below = [member for member in root.tree() if member is not root]
-        return Birth(parent=record.head, open_descendants=sum(not member.head.is_final for member in below))
+        return Birth(
+            parent=record.head,
+            open_descendants=sum(not member.head.is_final for member in below),
+            asker=self.desk.asker(asker, record.session_id),
+        )
 
     def check_free(self, head: Session) -> None:
         """Raise IdTaken or NameTaken if a new session may not be called so."""
@@ -976,7 +1020,7 @@ class Shelf:
         """Put a session in its place, without its entries."""
         self.serials.reach(serial)
         parent = None if head.parent_session_id is None else self.by_id[head.parent_session_id]
-        record = _Record(serial, head, inherited, parent)
+        record = _Record(serial, head, inherited, parent, self.desk)
         self.records[record.serial] = self.by_id[record.session_id] = record
         self.segments[record.serial] = {}
         if record.name is not None:
@@ -1077,12 +1121,12 @@ class Shelf:
         given = [item for _, item in self.desk.items(record.session_id) if item.state is ItemState.GIVEN]
         return Claimed(self.owner, record.head, change.turns[0], tuple(given), change.runs)
 
-    def extend_leases(self, until: datetime) -> int:
+    def extend_leases(self, at: datetime, until: datetime) -> int:
         """Let every running turn have until then; how many it helped."""
         helped = 0
         for _, turn in self.desk.turns(TurnState.RUNNING):
             record = self.by_id[turn.session_id]
-            head, extended = record.head, turn.extended(until)
+            head, extended = record.head, turn.extended(at, until)
             if extended != turn:
                 self.desk.write(turn.session_id, Change(session=head, turns=(extended,)))
                 helped += 1

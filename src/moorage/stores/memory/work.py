@@ -15,9 +15,10 @@ from msgspec.structs import replace
 
 from moorage.core.codec import encode
 from moorage.core.errors import ItemNotFound, KeyReused, RunNotFound, TurnNotFound
-from moorage.core.inbox import OPEN_ITEMS, Item
+from moorage.core.inbox import OPEN_ITEMS, Item, ItemState
 from moorage.core.run import Join, Mode, Run, RunState
-from moorage.core.session import Change, Work
+from moorage.core.session import Asker, AskerView, Change, Work
+from moorage.core.status import Child
 from moorage.core.turn import Turn, TurnState
 
 T = TypeVar("T")
@@ -78,6 +79,7 @@ class Desk:
         self._live: dict[str, None] = {}  # turns that are queued or running
         self._open: dict[str, None] = {}  # runs that are not settled
         self._children: dict[str, dict[str, Join]] = {}  # by parent's run: who still has to call back
+        self._out: dict[str, dict[str, None]] = {}  # by parent: the runs that still have to call back, oldest first
 
     # Reading ------------------------------------------------------------------------------------
 
@@ -101,6 +103,14 @@ class Desk:
             joined={run_id: len(joins) for run_id, joins in joined.items() if joins},
         )
 
+    def awaited_child(self, session_id: str) -> Child | None:
+        """The oldest child that still has to call back; a callback to a run that was stopped wakes nobody."""
+        for run in map(self.run, self._out.get(session_id, ())):
+            asking = self.over(run.parent_run_id)
+            if asking is None or asking.state is not RunState.STOPPED:
+                return Child(run.session_id, run.run_id)
+        return None
+
     def turn(self, turn_id: str, session_id: str | None = None) -> Turn:
         """A turn, of that session if one is named. Raises TurnNotFound."""
         of = self._turn_sessions.get(turn_id)
@@ -123,10 +133,31 @@ class Desk:
             raise RunNotFound(run_id)
         return run
 
+    def run_of(self, session_id: str, run_id: str) -> Run:
+        """A run of that session. Raises RunNotFound."""
+        run = self.case(session_id).runs.get(run_id)
+        if run is None:
+            raise RunNotFound(run_id)
+        return run
+
+    def dead_letters(self, session_id: str, run_id: str) -> tuple[Item, ...]:
+        """The items of a run that were set aside, oldest first."""
+        every = [item for _, item in self.items(session_id)]
+        return tuple(item for item in every if item.run_id == run_id and item.state is ItemState.SET_ASIDE)
+
     def over(self, run_id: str | None) -> Run | None:
         """A run, if there is one and it is settled."""
         run = self.case(self._run_sessions.get(run_id or "", "")).runs.get(run_id or "")
         return run if run is not None and run.is_settled else None
+
+    def asker(self, asker: Asker | None, session_id: str | None = None) -> AskerView:
+        """Who asks for something new; `session_id` is whose turn it is if nothing else is named."""
+        if asker is None:
+            return AskerView()
+        of = self._run_sessions.get(asker.run_id or "")
+        run = None if of is None else self.case(of).runs.get(asker.run_id or "")
+        turns = self.case(of or asker.session_id or session_id or "").turns.all()
+        return AskerView(run, next((turn for _, turn in turns if turn.state is TurnState.RUNNING), None))
 
     def run_by_key(self, key: str) -> Run | None:
         """The run that was asked for with that idempotency key."""
@@ -214,6 +245,8 @@ class Desk:
 
     def _note(self, run: Run) -> None:
         _keep(self._open, run.run_id, not run.is_settled)
+        if run.calls_back:
+            _keep(self._out.setdefault(str(run.parent_session_id), {}), run.run_id, not run.is_settled)
         if run.idempotency_key is not None:
             self._keys[run.idempotency_key] = run.run_id
         if run.parent_run_id is not None and run.mode is Mode.ASYNC_CALLBACK:

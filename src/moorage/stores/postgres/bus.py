@@ -47,7 +47,7 @@ class Bus:
         self._hears: asyncio.Future[None] | None = None  # done as soon as somebody listens
         self._has_news = False
         self._name = os.urandom(6).hex()  # by which it knows what it told itself
-        self.offset = 0.0  # seconds that the database's clock is ahead of ours
+        self.offset = time.time() - time.monotonic()  # how far the database's clock is ahead of it
 
     # The pulse ----------------------------------------------------------------------------------
 
@@ -160,10 +160,10 @@ class Bus:
 
     async def set_clock(self, db: Connection) -> str:
         """Measure how far the database's clock is ahead of ours; which transactions have ended, besides."""
-        asked = time.time()
+        asked = time.monotonic()
         row = await db.one(_LOOK)
         assert row is not None
-        took = time.time() - asked
+        took = time.monotonic() - asked
         offset = row[1] - asked - took / 2
         if abs(offset - self.offset) > took / 2 + CLOCK_STEP:  # else it is as good as it was
             self.offset = offset

@@ -30,8 +30,8 @@ if TYPE_CHECKING:
     from moorage.stores.postgres.options import Options
     from moorage.stores.sealing import Sealer
 
-REFUSED_PLAIN = "MG006"  # what the triggers of a sealed store say
-STALE = "MG001"
+REFUSED_PLAIN = "MR006"  # what the triggers of a sealed store say
+STALE = "MR001"
 _AGAIN = frozenset({"40001", "40P01", "23505", "23503", STALE})  # somebody was faster: look again, then decide anew
 _RULES = frozenset({"23505", "23503"})  # two at once; or what is wanted breaks a rule of the database, whenever
 _GOING = ("57P", "08", "25P03", "25P04")  # the server shuts down, or starts, or cut us off for being slow
@@ -54,7 +54,7 @@ class LostConnection(Exception):
 class Stale(Exception):
     """Somebody else changed what a decision was made on; nothing was written."""
 
-    def __init__(self, why: str, code: str = "MG001") -> None:
+    def __init__(self, why: str, code: str = "MR001") -> None:
         super().__init__(why)
         self.is_rule = code in _RULES
 
@@ -239,7 +239,7 @@ def translated(error: asyncpg.PostgresError, where: str) -> BaseException:
     code = error.sqlstate or ""
     if code == REFUSED_PLAIN:
         return EncryptionKeyMissing(None)
-    if code.startswith("MOOR"):
+    if code.startswith("MR"):
         return Refused(code, getattr(error, "detail", None) or "")
     if code in _BUSY:
         return StoreBusy(where)

@@ -33,10 +33,17 @@ async def _items_of(db: Connection, owner: str, pk: int, rows: list[Row]) -> dic
 
 
 async def write(
-    db: Connection, owner: str, ref: str, decide: ContextDecision, at: int, key: str | None
+    db: Connection,
+    owner: str,
+    ref: str,
+    decide: ContextDecision,
+    at: int,
+    key: str | None,
+    expected: int | None = None,
 ) -> ContextChange:
     """Load, decide, write. Whoever writes to a context changes its head, too: so the head's revision guards both."""
     pk, revision, session = await heads.load(db, owner, ref)
+    session.check_version(expected)
     change = decide(session, await items(db, owner, pk, at, key))
     if change.session == session:
         return change

@@ -5,15 +5,15 @@ from __future__ import annotations
 from datetime import datetime
 from typing import NamedTuple
 
-from moorage.core.errors import SessionCorrupt
+from moorage.core.errors import SessionCorrupt, VersionConflict
 from moorage.core.family import Deletion, Member, Tombstone, TombstoneQuery
 from moorage.core.query import MAX_POSITION, Page, make_cursor, read_cursor
 from moorage.core.session import Session, Stamp
 from moorage.ports import DeletionDecision, SweepDecision
 from moorage.stores.postgres import heads
 from moorage.stores.postgres.connection import Connection
+from moorage.stores.postgres.heads import HEAD_OF_S
 from moorage.stores.rows import (
-    HEAD_OF_S,
     TOMBSTONE,
     Row,
     instant_or_none,
@@ -28,7 +28,8 @@ _ANCESTORS = f"""
 WITH RECURSIVE line (pk, step) AS (
     SELECT parent, 1 FROM moor.sessions WHERE owner = ?1 AND pk = ?2
     UNION ALL
-    SELECT s.parent, step + 1 FROM line JOIN moor.sessions s ON s.owner = ?1 AND s.pk = line.pk WHERE s.parent IS NOT NULL
+    SELECT s.parent, step + 1 FROM line JOIN moor.sessions s ON s.owner = ?1 AND s.pk = line.pk
+    WHERE s.parent IS NOT NULL
 )
 SELECT {HEAD_OF_S} FROM line JOIN moor.sessions s ON s.owner = ?1 AND s.pk = line.pk ORDER BY step
 """
@@ -70,12 +71,23 @@ async def count_children(db: Connection, owner: str, ref: str) -> int:
 
 
 async def delete_tree(
-    db: Connection, owner: str, ref: str, decide: DeletionDecision, stamp: Stamp, reason: str, dry_run: bool
+    db: Connection,
+    owner: str,
+    ref: str,
+    decide: DeletionDecision,
+    stamp: Stamp,
+    reason: str,
+    dry_run: bool,
+    expected: int | None = None,
 ) -> Deletion:
     """Delete a tree unless the decision refuses."""
     pk, root_id = (await heads.key_of(db, owner, ref))[:2]
     if not dry_run:
         await _lock(db, owner, pk)
+    if expected is not None:
+        row = await db.one("SELECT version FROM moor.sessions WHERE owner = ? AND pk = ?", (owner, pk))
+        if row is not None and row[0] != expected:
+            raise VersionConflict(root_id, expected, row[0])
     members = await db.all(_TREE_MEMBERS, (owner, pk))
     decide([Member(row[1], row[2], bool(row[3])) for row in members])
     counts = await _counts(db, owner, [row[0] for row in members])

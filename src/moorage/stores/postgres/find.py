@@ -12,16 +12,23 @@ from moorage.core.errors import SessionCorrupt
 from moorage.core.query import MAX_POSITION, Page, SessionQuery
 from moorage.core.session import FINAL_STATES, Session, State
 from moorage.stores.postgres.connection import Connection
-from moorage.stores.rows import HEAD_WITH_PK, Row, json_text, micros, session_of
+from moorage.stores.postgres.heads import HEAD_OF_S, HEAD_WITH_PK
+from moorage.stores.rows import Row, json_text, micros, session_of, status_conditions
 
-_WAITING = "state NOT IN ('created', 'completed', 'failed', 'abandoned') AND pending_approvals > 0"
-# An index of heads would say it, too, and cost every turn a dozen index entries, twice: there are few running turns.
-_AT_WORK = "pk = ANY(ARRAY(SELECT session FROM moor.turns t WHERE t.owner = ? AND t.state = 'running'))"
+# Where the few sessions of a status are found. An index of heads would tell who is queued and who runs, and cost every
+# turn a dozen index entries, twice: there are few such turns.
+_PLACES = {
+    "waiting": """
+        SELECT pk FROM moor.sessions WHERE owner = ? AND pending_approvals > 0 UNION
+        SELECT s.pk FROM moor.runs r JOIN moor.sessions s ON s.owner = r.owner AND s.id = r.parent
+        WHERE r.owner = ? AND r.state IN ('queued', 'running') AND r.mode = 'async_callback'
+    """,
+    "running": "SELECT session FROM moor.turns t WHERE t.owner = ? AND t.state = 'running'",
+    "queued": "SELECT session FROM moor.turns t WHERE t.owner = ? AND t.state = 'queued'",
+}
 _STATUS = {
-    "waiting": _WAITING,
-    "running": f"state IN ('active', 'suspended') AND pending_approvals = 0 AND live_turn IS NOT NULL AND {_AT_WORK}",
-    "idle": "state = 'active' AND pending_approvals = 0 AND live_turn IS NULL",
-    "suspended": "state = 'suspended' AND pending_approvals = 0 AND live_turn IS NULL",
+    status: f"{condition} AND pk = ANY(ARRAY({_PLACES[status]}))" if status in _PLACES else condition
+    for status, condition in status_conditions("moor.").items()
 }
 _EQUAL = ("project_dir", "agent", "task", "phase", "interface")
 _TIMES = (
@@ -66,7 +73,7 @@ async def _find_by_update(db: Connection, owner: str, query: SessionQuery, where
     after = position if position is not None and not query.newest_first else 0
     before = position if position is not None and query.newest_first else MAX_POSITION
     conditions = " AND ".join(where.conditions)
-    sql = _BY_UPDATE.format(head=HEAD_WITH_PK, order=order, walk=WALK, conditions=conditions, limit=query.limit + 1)
+    sql = _BY_UPDATE.format(head=HEAD_OF_S, order=order, walk=WALK, conditions=conditions, limit=query.limit + 1)
     rows = await db.all(sql, (owner, after, before, *where.values))
     is_full = len(rows) > query.limit
     walked = None if is_full else await db.one(_WALKED.format(order=order, last=WALK - 1), (owner, after, before))

@@ -19,14 +19,13 @@ from moorage.core.errors import (
     SessionCorrupt,
     SessionGone,
     SessionNotFound,
-    VersionConflict,
 )
 from moorage.core.ids import looks_like_ref
-from moorage.core.session import Birth, Change, Session, View
+from moorage.core.session import Asker, Birth, Change, Session, View
 from moorage.ports import BirthDecision, Decision, ForkDecision
 from moorage.stores.postgres import writes
 from moorage.stores.postgres.connection import Connection
-from moorage.stores.rows import HEAD_WITH_PK, RARE, Row, approval_of, instant, session_of
+from moorage.stores.rows import RARE, Row, approval_of, head_columns, instant, session_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -36,6 +35,7 @@ Segment = tuple[int, int, int, int]  # root, segment, and the numbers of it that
 
 # Finding ----------------------------------------------------------------------------------------
 
+HEAD_WITH_PK, HEAD_OF_S = head_columns(schema="moor."), head_columns("s", "moor.")
 _HEAD = f"SELECT revision, {HEAD_WITH_PK} FROM moor.sessions"
 KEY = "SELECT pk, id, task, shared_upto, has_pins, coalesce(root, pk) FROM moor.sessions"
 _TO_READ = f"SELECT coalesce(root, pk), shared_upto, has_pins, {HEAD_WITH_PK} FROM moor.sessions"
@@ -132,12 +132,21 @@ async def match(db: Connection, owner: str, prefix: str, limit: int) -> list[str
 # Creating ---------------------------------------------------------------------------------------
 
 
-async def create(db: Connection, owner: str, decide: BirthDecision, parent: str | None) -> Session:
+async def create(
+    db: Connection, owner: str, decide: BirthDecision, parent: str | None, asker: Asker | None = None
+) -> Session:
     """A new session with its first entries."""
     family, birth = await _family_of(db, owner, parent)
+    guard = None
+    if asker is not None:
+        from moorage.stores.postgres import work
+
+        found, guard = await work.asker_of(db, owner, asker, family.parent)
+        birth = replace(birth, asker=found)
     change = decide(birth)
     written = writes.made(db, change.session, family=family) | writes.came_with(db, View(change.session), change)
-    await writes.commit(db, owner, [writes.with_pins(written)], change.once, room=_room(db, family, change))
+    room = _room(db, family, change)
+    await writes.commit(db, owner, [writes.with_pins(written)], change.once, room=room, guard=guard)
     return change.session
 
 
@@ -173,9 +182,16 @@ async def _family_of(db: Connection, owner: str, parent: str | None) -> tuple[Fa
     return Family(key.pk, key.root), Birth(parent=head, open_descendants=count[0])
 
 
-async def fork(db: Connection, owner: str, ref: str, at: int | None, decide: ForkDecision) -> Session:
+async def fork(
+    db: Connection, owner: str, ref: str, at: int | None, decide: ForkDecision, expected: int | None = None
+) -> Session:
     """A new root that shares the source's entries up to `at`."""
+    guard = None
+    if expected is not None:
+        pk, revision, _ = await load(db, owner, ref)
+        guard = pk, revision
     source, key = await load_to_read(db, owner, ref)
+    source.check_version(expected)
     upto = source.last_entry if at is None else at
     if not 1 <= upto <= source.last_entry:
         raise EntryNotFound(source.session_id, upto, source.last_entry)
@@ -187,7 +203,7 @@ async def fork(db: Connection, owner: str, ref: str, at: int | None, decide: For
     written["lineage"] = [{"segment_root": root, "segment": segment, "upto": end} for root, segment, _, end in segments]
     written |= await _copied_context(db, owner, key.pk)
     written |= writes.came_with(db, View(change.session), change)
-    await writes.commit(db, owner, [written], change.once)
+    await writes.commit(db, owner, [written], change.once, guard=guard)
     return change.session
 
 
@@ -248,14 +264,15 @@ async def apply(
     approval: str | None,
     turn: str | None,
     item: str | None,
+    run: str | None = None,
+    asker: Asker | None = None,
 ) -> Change:
     """Load, decide, write."""
     from moorage.stores.postgres import work
 
     seen = await work.load_view(db, owner, ref)
     session = seen.view.session
-    if expected is not None and session.version != expected:
-        raise VersionConflict(session.session_id, expected, session.version)
+    session.check_version(expected)
     view = seen.view
     if approval is not None:
         view = replace(view, approval=await _named(db, owner, seen.pk, approval))
@@ -263,7 +280,15 @@ async def apply(
         view = replace(view, turn=await work.turn_named(db, owner, seen.pk, session.session_id, turn, view.work))
     if item is not None:
         view = replace(view, item=await work.item_named(db, owner, seen.pk, session.session_id, item))
-    return await work.save(db, owner, seen._replace(view=view), decide(view))
+    if run is not None:
+        named = await work.run_named(db, owner, seen.pk, session.session_id, run)
+        letters = await work.dead_letters(db, owner, seen.pk, session.session_id, run)
+        view = replace(view, run=named, dead_letters=letters)
+    guard = None
+    if asker is not None:
+        found, guard = await work.asker_of(db, owner, asker, None)
+        view = replace(view, asker=found)
+    return await work.save(db, owner, seen._replace(view=view), decide(view), guard)
 
 
 _ONE_APPROVAL = "SELECT body, id FROM moor.approvals WHERE owner = ? AND id = ?"

@@ -135,10 +135,17 @@ def _rows(db: Connection, one: Appending) -> list[Row]:
 
 
 async def append(
-    db: Connection, owner: str, ref: str, messages: list[Message], stamp: Stamp, token: str | None
+    db: Connection,
+    owner: str,
+    ref: str,
+    messages: list[Message],
+    stamp: Stamp,
+    token: str | None,
+    expected: int | None = None,
 ) -> list[Entry]:
     """Add messages; those whose client key was seen come back as the entries they became."""
     pk, revision, session = await heads.load(db, owner, ref)
+    session.check_version(expected)
     if session.state in FINAL_STATES:
         raise SessionClosed(session.session_id, session.state.value)
     if token is not None and (session.hold is None or session.hold.token != token):

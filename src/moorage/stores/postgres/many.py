@@ -12,8 +12,8 @@ from moorage.core.session import Session
 from moorage.ports import Tail
 from moorage.stores.postgres import find, heads, log
 from moorage.stores.postgres.connection import Connection
-from moorage.stores.postgres.heads import Key
-from moorage.stores.rows import ENTRY, HEAD_WITH_PK, Row, approval_of, entries_of, session_of, stored_kinds
+from moorage.stores.postgres.heads import HEAD_WITH_PK, Key
+from moorage.stores.rows import ENTRY, Row, approval_of, entries_of, session_of, stored_kinds
 
 
 async def get_many(db: Connection, owner: str, session_ids: list[str]) -> list[Session | None]:

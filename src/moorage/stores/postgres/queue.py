@@ -167,7 +167,8 @@ async def _claim(db: Connection, row: Row, wish: Claim, stamp: Stamp) -> Claimed
 
 _OF_SESSION = "JOIN moor.sessions s ON s.owner = t.owner AND s.pk = t.session"
 _SILENT = f"""
-SELECT s.owner, s.id FROM moor.turns t {_OF_SESSION} WHERE t.state = 'running' AND t.due_at <= ? ORDER BY t.due_at LIMIT ?
+SELECT s.owner, s.id FROM moor.turns t {_OF_SESSION} WHERE t.state = 'running' AND t.due_at <= ?
+ORDER BY t.due_at LIMIT ?
 """
 _UNTAKEN = f"""
 SELECT s.owner, s.id FROM moor.runs t {_OF_SESSION}
@@ -197,8 +198,10 @@ async def waiting_turns(db: Connection, launcher_id: str) -> list[str]:
 
 _ONE = f"SELECT t.body, t.id, s.id FROM moor.turns t {_OF_SESSION}"
 _COUNTS = """
-SELECT (SELECT count(*) FROM moor.turns WHERE state = 'queued'), (SELECT count(*) FROM moor.turns WHERE state = 'running'),
-    (SELECT count(*) FROM moor.inbox WHERE (state <> 'consumed') IS TRUE AND state <> 'set_aside' AND kind = 'callback'),
+SELECT (SELECT count(*) FROM moor.turns WHERE state = 'queued'),
+    (SELECT count(*) FROM moor.turns WHERE state = 'running'),
+    (SELECT count(*) FROM moor.inbox
+     WHERE (state <> 'consumed') IS TRUE AND state <> 'set_aside' AND kind = 'callback'),
     (SELECT count(*) FROM moor.inbox WHERE (state <> 'consumed') IS TRUE AND state = 'set_aside')
 """
 

@@ -37,10 +37,10 @@ from moorage.core.token import SigningSecret
 from moorage.stores.places import DELEGATION, delegation_of
 from moorage.stores.postgres import keys, log, work, writes
 from moorage.stores.postgres.connection import Connection
+from moorage.stores.postgres.heads import HEAD_OF_S
 from moorage.stores.postgres.queue import launcher_of
 from moorage.stores.rows import (
     ENTRY,
-    HEAD_OF_S,
     TOMBSTONE,
     Row,
     approval_of,
@@ -90,7 +90,8 @@ async def dump(db: Connection, kind: str, limit: int, cursor: str | None) -> Pag
 def _session(db: Connection, row: Row) -> Record:
     *head, lineage = row
     parts = msgspec.json.decode(lineage) if lineage else ()
-    return SessionRecord(head[-1], session_of(tuple(head), db.opener), tuple((part[0], part[1]) for part in parts))
+    session = session_of(tuple(head), db.opener).as_kept()
+    return SessionRecord(head[-1], session, tuple((part[0], part[1]) for part in parts))
 
 
 def _entry(db: Connection, row: Row) -> Record:

@@ -15,7 +15,8 @@ from moorage.stores.rows import Row
 from moorage.stores.work_rows import ITEM, item_of, run_of
 
 _ONE = """
-SELECT r.body, r.id, s.id FROM moor.runs r JOIN moor.sessions s ON s.owner = r.owner AND s.pk = r.session WHERE r.owner = ?
+SELECT r.body, r.id, s.id FROM moor.runs r JOIN moor.sessions s ON s.owner = r.owner AND s.pk = r.session
+WHERE r.owner = ?
 """
 
 
@@ -99,7 +100,8 @@ async def inbox(
 
 
 _WITH_IDS = f"""
-SELECT {ITEM}, body, (SELECT s.id FROM moor.sessions s WHERE s.owner = i.owner AND s.pk = i.session), n FROM moor.inbox i
+SELECT {ITEM}, body, (SELECT s.id FROM moor.sessions s WHERE s.owner = i.owner AND s.pk = i.session), n
+FROM moor.inbox i
 """
 
 

@@ -71,14 +71,14 @@ WHERE owner = ?2 AND pk = ?3
 """
 
 
-async def extend_leases(db: Connection, until: datetime) -> int:
+async def extend_leases(db: Connection, at: datetime, until: datetime) -> int:
     """Let every running turn have until then; how many it helped. One that does not read back whole is passed by."""
     helped = 0
     await db.all(_LOCK)
     for owner, n, pk, *columns in await db.all(_RUNNING):
         with suppress(SessionCorrupt):
             turn = turn_of(db, columns)
-            if (extended := turn.extended(until)) != turn:
+            if (extended := turn.extended(at, until)) != turn:
                 body = kept(db.sealer, json_text(extended), "turn", turn.turn_id)
                 await db.run(_EXTEND, (due_at(extended), body, owner, n))
                 helped += 1

@@ -23,7 +23,8 @@ AFTER = (50, 1_000, 20_000)  # changes of this process
 YOUNG = 20_000  # rows of a table that the database knows of
 
 _KNOWN = "SELECT max(reltuples) FROM pg_class WHERE oid IN ('moor.sessions'::regclass, 'moor.entries'::regclass)"
-_COUNT = "ANALYZE (SKIP_LOCKED) moor.sessions, moor.entries, moor.arrivals, moor.runs, moor.turns, moor.inbox, moor.context, moor.approvals"
+_TABLES = ("sessions", "entries", "arrivals", "runs", "turns", "inbox", "context", "approvals")
+_COUNT = f"ANALYZE (SKIP_LOCKED) {', '.join(f'moor.{table}' for table in _TABLES)}"
 
 
 class Statistics:

@@ -14,6 +14,7 @@ from functools import partial
 
 from msgspec.structs import replace
 
+from moorage.clocks import SystemClock
 from moorage.core.approval import Approval
 from moorage.core.bundle import Bundle
 from moorage.core.context import ContextChange, ContextItem
@@ -22,7 +23,7 @@ from moorage.core.entry import Entry, Message
 from moorage.core.event import Event, Hit, search_words
 from moorage.core.family import EVERY_TOMBSTONE, Deletion, Tombstone, TombstoneQuery
 from moorage.core.query import Page, SessionQuery
-from moorage.core.session import Change, Session, Stamp
+from moorage.core.session import Asker, Change, Session, Stamp
 from moorage.ports import (
     BirthDecision,
     Capability,
@@ -63,18 +64,18 @@ if TYPE_CHECKING:
     from moorage.stores.sealing import Sealer
 
 
-class DatabaseClock:
+class DatabaseClock(SystemClock):
     """The database's clock, as far as this machine knows it: so leases mean the same on every machine.
 
-    Times still come in with the call. How far the two clocks are apart is measured whenever
-    the store looks for others' writes, every second.
+    Times still come in with the call. How far it is ahead of this machine's monotonic clock is measured
+    whenever the store looks for others' writes, every second: a step of this machine's own clock moves nothing.
     """
 
     def __init__(self, bus: Bus) -> None:
         self._bus = bus
 
     def now(self) -> datetime:
-        return datetime.now(UTC) + timedelta(seconds=self._bus.offset)
+        return datetime.fromtimestamp(self.monotonic() + self._bus.offset, UTC)
 
 
 class PostgresStore:
@@ -97,11 +98,15 @@ class PostgresStore:
 
     # Sessions -----------------------------------------------------------------------------------
 
-    async def create(self, owner: str, decide: BirthDecision, *, parent: str | None = None) -> Session:
-        return await self._access.write(lambda db: heads.create(db, owner, decide, parent))
+    async def create(
+        self, owner: str, decide: BirthDecision, *, parent: str | None = None, asker: Asker | None = None
+    ) -> Session:
+        return await self._access.write(lambda db: heads.create(db, owner, decide, parent, asker))
 
-    async def fork(self, owner: str, ref: str, at: int | None, decide: ForkDecision) -> Session:
-        return await self._access.write(lambda db: heads.fork(db, owner, ref, at, decide))
+    async def fork(
+        self, owner: str, ref: str, at: int | None, decide: ForkDecision, *, expected: int | None = None
+    ) -> Session:
+        return await self._access.write(lambda db: heads.fork(db, owner, ref, at, decide, expected))
 
     async def get(self, owner: str, ref: str) -> Session:
         async def job(db: Connection) -> Session:
@@ -127,10 +132,12 @@ class PostgresStore:
         approval: str | None = None,
         turn: str | None = None,
         item: str | None = None,
+        run: str | None = None,
+        asker: Asker | None = None,
     ) -> Change:
         async with self._in_turn(owner, ref):
             return await self._access.write(
-                lambda db: heads.apply(db, owner, ref, decide, expected, approval, turn, item)
+                lambda db: heads.apply(db, owner, ref, decide, expected, approval, turn, item, run, asker)
             )
 
     async def once(self, owner: str, operation: str, key: str, at: datetime) -> Once | None:
@@ -146,12 +153,20 @@ class PostgresStore:
     # The log ------------------------------------------------------------------------------------
 
     async def append(
-        self, owner: str, ref: str, messages: list[Message], stamp: Stamp, *, token: str | None = None
+        self,
+        owner: str,
+        ref: str,
+        messages: list[Message],
+        stamp: Stamp,
+        *,
+        token: str | None = None,
+        expected: int | None = None,
     ) -> list[Entry]:
         one = log.Appending(owner, ref, messages, stamp, token)
-        if messages and not self._is_sealed and one.is_plain and (done := await self._groups.append(one)) is not None:
+        is_plain = messages and expected is None and not self._is_sealed and one.is_plain
+        if is_plain and (done := await self._groups.append(one)) is not None:
             return done
-        return await self._access.write(lambda db: log.append(db, owner, ref, messages, stamp, token))
+        return await self._access.write(lambda db: log.append(db, owner, ref, messages, stamp, token, expected))
 
     async def log(
         self,
@@ -220,10 +235,25 @@ class PostgresStore:
         return await self._snapshot(lambda db: family.count_children(db, owner, ref))
 
     async def delete_tree(
-        self, owner: str, ref: str, decide: DeletionDecision, stamp: Stamp, *, reason: str, dry_run: bool = False
+        self,
+        owner: str,
+        ref: str,
+        decide: DeletionDecision,
+        stamp: Stamp,
+        *,
+        reason: str,
+        dry_run: bool = False,
+        expected: int | None = None,
     ) -> Deletion:
         job = partial(
-            family.delete_tree, owner=owner, ref=ref, decide=decide, stamp=stamp, reason=reason, dry_run=dry_run
+            family.delete_tree,
+            owner=owner,
+            ref=ref,
+            decide=decide,
+            stamp=stamp,
+            reason=reason,
+            dry_run=dry_run,
+            expected=expected,
         )
         return await (self._snapshot(job) if dry_run else self._access.transact(job))
 
@@ -265,10 +295,17 @@ class PostgresStore:
         return await self._snapshot(job)
 
     async def write_context(
-        self, owner: str, ref: str, decide: ContextDecision, at: datetime, key: str | None = None
+        self,
+        owner: str,
+        ref: str,
+        decide: ContextDecision,
+        at: datetime,
+        key: str | None = None,
+        *,
+        expected: int | None = None,
     ) -> ContextChange:
         async with self._in_turn(owner, ref):
-            return await self._access.write(lambda db: context.write(db, owner, ref, decide, micros(at), key))
+            return await self._access.write(lambda db: context.write(db, owner, ref, decide, micros(at), key, expected))
 
     async def approval(self, owner: str, approval_id: str) -> Approval:
         return await self._access.read(lambda db: heads.approval(db, owner, approval_id))
@@ -406,7 +443,7 @@ class PostgresStore:
     async def extend_leases(self, at: datetime, by: timedelta) -> int:
         from moorage.stores.postgres import servers
 
-        return await self._access.transact(lambda db: servers.extend_leases(db, at + by))
+        return await self._access.transact(lambda db: servers.extend_leases(db, at, at + by))
 
     async def save_registration(self, registration: Registration, at: datetime) -> None:
         from moorage.stores.postgres import registrations

@@ -6,8 +6,9 @@ from moorage.core.bundle import Bundle, as_restored
 from moorage.core.errors import IdTaken, MoorageError, ParentNotFound
 from moorage.stores.postgres import heads, writes
 from moorage.stores.postgres.connection import Connection
+from moorage.stores.postgres.heads import HEAD_WITH_PK
 from moorage.stores.postgres.migrate import edited_migrations
-from moorage.stores.rows import HEAD_WITH_PK, session_of
+from moorage.stores.rows import session_of
 
 _FAMILY = "SELECT pk, coalesce(root, pk) FROM moor.sessions WHERE owner = ? AND id = ?"
 
@@ -93,6 +94,10 @@ _CONTRADICTIONS = {
     "session {} says its live turn is {}, and {} is": (
         f"SELECT s.id, coalesce(s.live_turn, 'none'), coalesce({_RUNNING}, 'none') FROM moor.sessions s "
         f"WHERE s.live_turn IS DISTINCT FROM {_RUNNING} LIMIT 20"
+    ),
+    "session {} says wrongly whether something waits for a turn of it": (
+        "SELECT s.id FROM moor.sessions s WHERE s.waits <> (s.launched AND EXISTS (SELECT 1 FROM moor.inbox t "
+        "WHERE t.owner = s.owner AND t.session = s.pk AND t.state = 'waiting' AND t.state <> 'consumed')) LIMIT 20"
     ),
     "turn {} has an epoch that its session has not reached": (
         f"SELECT t.id FROM moor.turns t {_OF_SESSION} WHERE ({_SAYS.format('epoch')})::bigint > s.epoch LIMIT 20"

@@ -14,17 +14,18 @@ import msgspec
 from msgspec.structs import replace
 
 from moorage.core.approval import Approval
-from moorage.core.errors import ItemNotFound, MoorageError, SessionCorrupt, TurnNotFound
+from moorage.core.errors import ItemNotFound, MoorageError, RunNotFound, SessionCorrupt, TurnNotFound
 from moorage.core.inbox import Item
 from moorage.core.run import Join, Run, RunState
-from moorage.core.session import Callback, Change, Stamp, View, Work
+from moorage.core.session import Asker, AskerView, Callback, Change, Stamp, View, Work
 from moorage.core.turn import Turn, TurnState
 from moorage.core.work import DELIVERED, callbacks_of_deleted, deliver, fate_with
 from moorage.stores import SEALED
 from moorage.stores.postgres import heads, writes
 from moorage.stores.postgres.connection import Connection, Stale
-from moorage.stores.postgres.writes import Written
-from moorage.stores.rows import HEAD_OF_S, Row, approval_of, json_text, kept, micros, micros_or_none, session_of
+from moorage.stores.postgres.heads import HEAD_OF_S
+from moorage.stores.postgres.writes import Guard, Written
+from moorage.stores.rows import Row, approval_of, json_text, kept, micros, micros_or_none, session_of
 from moorage.stores.work_rows import ITEM, OPEN, PARENT_CORRUPT, due_at, item_of, run_of, turn_of
 
 
@@ -64,7 +65,8 @@ def _view_sql(items: str, settled: str = "") -> str:
     return f"""
     SELECT s.revision, {HEAD_OF_S},
         CASE WHEN s.pending_approvals > 0 THEN (
-            SELECT json_agg(json_build_array(body, id) ORDER BY n) FROM moor.approvals WHERE {_OURS} AND state = 'pending'
+            SELECT json_agg(json_build_array(body, id) ORDER BY n) FROM moor.approvals
+            WHERE {_OURS} AND state = 'pending'
         ) END,
         CASE WHEN {_BUSY} THEN (
             SELECT json_agg(json_build_array(body, id) ORDER BY n) FROM moor.runs WHERE {_OURS} AND {OPEN}
@@ -151,6 +153,35 @@ async def turn_named(db: Connection, owner: str, pk: int, session_id: str, turn_
     return turn_of(db, (*row, session_id))
 
 
+_ASKER = f"""
+SELECT s.pk, s.revision, s.id, (SELECT json_build_array(body, id) FROM moor.runs r WHERE r.owner = ?1 AND r.id = ?2),
+    (SELECT json_build_array(body, id) FROM moor.turns WHERE {_OURS} AND state = 'running')
+FROM moor.sessions s WHERE s.owner = ?1 AND s.pk = coalesce(
+    (SELECT session FROM moor.runs r WHERE r.owner = ?1 AND r.id = ?2),
+    (SELECT pk FROM moor.sessions named WHERE named.owner = ?1 AND named.id = ?3), ?4::bigint
+)
+"""
+
+
+async def asker_of(db: Connection, owner: str, asker: Asker, pk: int | None) -> tuple[AskerView, Guard | None]:
+    """Who asks for something new, and what must not change before that is committed.
+
+    `pk` is the session whose turn it is if nothing else is named.
+    """
+    names = [name if name is not None and heads.may_be_ref(name) else None for name in (asker.run_id, asker.session_id)]
+    row = await db.one(_ASKER, (owner, *names, pk))
+    if row is not None and db.is_locking:  # first the lock, then the look
+        await db.all("SELECT FROM moor.sessions WHERE owner = ? AND pk = ? FOR SHARE", (owner, row[0]))
+        row = await db.one(_ASKER, (owner, *names, pk))
+    if row is None:
+        return AskerView(), None
+    key, revision, session_id, run, turn = row
+    return AskerView(
+        None if run is None else run_of(db, (*_decode(run), session_id)),
+        None if turn is None else turn_of(db, (*_decode(turn), session_id)),
+    ), (key, revision)
+
+
 async def item_named(db: Connection, owner: str, pk: int, session_id: str, item_id: str) -> Item:
     """An item of this session, whatever became of it."""
     row = await db.one(_ITEM_OF, (owner, pk, item_id)) if heads.may_be_ref(item_id) else None
@@ -159,15 +190,36 @@ async def item_named(db: Connection, owner: str, pk: int, session_id: str, item_
     return item_of(db, row, session_id)
 
 
+_RUN = "SELECT body, id FROM moor.runs WHERE owner = ? AND id = ? AND session = ?"
+_DEAD_LETTERS = f"""
+SELECT {ITEM} FROM moor.inbox
+WHERE owner = ? AND session = ? AND state = 'set_aside' AND state <> 'consumed' AND run = ? ORDER BY n
+"""
+
+
+async def run_named(db: Connection, owner: str, pk: int, session_id: str, run_id: str) -> Run:
+    """A run of this session, whatever became of it."""
+    row = await db.one(_RUN, (owner, run_id, pk)) if heads.may_be_ref(run_id) else None
+    if row is None:
+        raise RunNotFound(run_id)
+    return run_of(db, (*row, session_id))
+
+
+async def dead_letters(db: Connection, owner: str, pk: int, session_id: str, run_id: str) -> tuple[Item, ...]:
+    """The items of a run that were set aside, oldest first."""
+    return tuple(item_of(db, row, session_id) for row in await db.all(_DEAD_LETTERS, (owner, pk, run_id)))
+
+
 # Writing ----------------------------------------------------------------------------------------
 
 
-async def save(db: Connection, owner: str, seen: Seen, change: Change) -> Change:
+async def save(db: Connection, owner: str, seen: Seen, change: Change, guard: Guard | None = None) -> Change:
     """Write a whole change; the change with what became of its callbacks."""
     if change.callbacks:
         return await _save_with_callbacks(db, owner, seen, change)
     if change != Change(session=seen.view.session):
-        await writes.commit(db, owner, [_written(db, seen, change)], change.once)
+        guard = None if guard is not None and guard[0] == seen.pk else guard  # its own revision is compared in any case
+        await writes.commit(db, owner, [_written(db, seen, change)], change.once, guard=guard)
     return change
 
 
@@ -179,7 +231,8 @@ def written(db: Connection, view: View, change: Change) -> dict[str, list[dict[s
     """The runs, turns and items of a change. What the decision has seen is known, everything else is new."""
     known_runs = {run.run_id for run in view.work.runs}
     known_turns = {turn.turn_id for turn in (view.work.queued, view.work.running, view.turn) if turn is not None}
-    known_items = {item.item_id for item in view.work.items} | ({view.item.item_id} if view.item else set())
+    seen_items = (*view.work.items, *view.dead_letters, *([] if view.item is None else [view.item]))
+    known_items = {item.item_id for item in seen_items}
     parts = {
         "runs": [_run(db, run, run.run_id in known_runs) for run in change.runs],
         "turns": [_turn(db, turn, turn.turn_id in known_turns) for turn in change.turns],
@@ -280,7 +333,8 @@ async def _deliver(db: Connection, owner: str, callback: Callback) -> None:
 
 _CALLING = f"""
 SELECT r.body, r.id, s.id FROM unnest(?2::bigint[]) WITH ORDINALITY doomed (pk, place)
-JOIN moor.runs r ON r.owner = ?1 AND r.session = doomed.pk JOIN moor.sessions s ON s.owner = r.owner AND s.pk = r.session
+JOIN moor.runs r ON r.owner = ?1 AND r.session = doomed.pk
+JOIN moor.sessions s ON s.owner = r.owner AND s.pk = r.session
 WHERE r.{OPEN} AND r.mode = 'async_callback' AND r.parent IS NOT NULL ORDER BY doomed.place, r.n
 """
 _IDS = "SELECT id FROM moor.sessions WHERE owner = ? AND pk = ANY(?::bigint[])"

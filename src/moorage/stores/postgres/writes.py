@@ -12,7 +12,7 @@ from moorage.core.context import ContextItem
 from moorage.core.entry import Entry
 from moorage.core.errors import IdTaken, KeyReused, NameTaken
 from moorage.core.session import Change, Session, View
-from moorage.stores.postgres.connection import Connection, Refused
+from moorage.stores.postgres.connection import Connection, Refused, Stale
 from moorage.stores.rows import (
     ENTRY,
     Row,
@@ -22,6 +22,7 @@ from moorage.stores.rows import (
     instant,
     json_text,
     kept,
+    last_run_columns,
     metadata_text,
     micros,
     micros_or_none,
@@ -39,12 +40,28 @@ _encode = msgspec.json.Encoder().encode
 Written = dict[str, Any]  # one session's part of a commit
 
 
+Guard = tuple[int, int]  # the key and the revision of a session that must not change before the commit
+
+_WRITE = "SELECT moor.write_3(?1)"
+# The lock waits for whoever is changing the session, and finds no row if they do.
+_GUARDED = f"""
+{_WRITE} FROM (SELECT FROM moor.sessions WHERE owner = ?2 AND pk = ?3 AND revision = ?4 FOR SHARE) unchanged
+"""
+
+
 async def commit(
-    db: Connection, owner: str, changes: list[Written], once: Once | None = None, *, room: Written | None = None
+    db: Connection,
+    owner: str,
+    changes: list[Written],
+    once: Once | None = None,
+    *,
+    room: Written | None = None,
+    guard: Guard | None = None,
 ) -> int:
     """Commit all of it or nothing; the key of the first session.
 
-    Raises Stale if somebody was faster, or if there might not be `room` for another session in a family.
+    Raises Stale if somebody was faster, if the session of `guard` has changed, or if there might not be `room` for
+    another session in a family.
     """
     payload: dict[str, Any] = {"owner": owner, "changes": changes}
     if room is not None:
@@ -52,21 +69,26 @@ async def commit(
     if once is not None:
         payload["once"] = _once(once)
     try:
-        [(pk,)] = await db.commit_one("SELECT moor.write_3(?)", (_encode(payload).decode(),))
+        body = _encode(payload).decode()
+        rows = await (
+            db.commit_one(_WRITE, (body,)) if guard is None else db.commit_one(_GUARDED, (body, owner, *guard))
+        )
     except Refused as refusal:
         raise _refusal(refusal, changes, once) from refusal
-    return int(pk)
+    if not rows:
+        raise Stale("the session that asks has changed")
+    return int(rows[0][0])
 
 
 def _refusal(refusal: Refused, changes: list[Written], once: Once | None) -> Exception:
     new: dict[str, Any] = changes[0].get("new", {})
-    if refusal.code == "MG003":
+    if refusal.code == "MR003":
         return IdTaken(new["id"], spent=refusal.detail == "spent")
-    if refusal.code == "MG004":
+    if refusal.code == "MR004":
         return NameTaken(new["name"], refusal.detail)
-    if refusal.code == "MG005":
+    if refusal.code == "MR005":
         return KeyReused(refusal.detail)
-    assert refusal.code == "MG002"
+    assert refusal.code == "MR002"
     assert once is not None
     return _repeated(refusal.detail, once)
 
@@ -129,7 +151,7 @@ def made(
 
 def _moving(db: Connection, new: Session) -> dict[str, Any]:
     _, last_error, summary = head_texts(new, db.sealer)
-    hold = new.hold
+    hold, (run_failed, last_run) = new.hold, last_run_columns(new)
     return {
         "state": new.state.value, "phase": new.phase.value, "resume_ready": new.resume_ready, "version": new.version,
         "last_entry": new.last_entry, "error_count": new.error_count, "last_error": last_error,
@@ -140,7 +162,8 @@ def _moving(db: Connection, new: Session) -> dict[str, Any]:
         "hold_token": None if hold is None else str(hold.token), "pending_approvals": new.pending_approvals,
         "suspended_by": new.suspended_by, "phase_before": new.phase_before, "last_checkpoint": new.last_checkpoint,
         "context_version": new.context_version, "launched": new.launched, "live_turn": new.live_turn,
-        "turns": new.turns, "epoch": new.epoch, "has_pins": False,
+        "turns": new.turns, "epoch": new.epoch, "waits": new.waits, "run_failed": run_failed,
+        "last_run": last_run, "has_pins": False,
     }  # fmt: skip
 
 

@@ -32,9 +32,18 @@ def _items_of(db: Connection, pk: int, rows: list[Row]) -> dict[str, ContextItem
         raise SessionCorrupt(heads.id_of(db, pk), f"context: {error}") from error
 
 
-def write(db: Connection, owner: str, ref: str, decide: ContextDecision, at: int, key: str | None) -> ContextChange:
+def write(
+    db: Connection,
+    owner: str,
+    ref: str,
+    decide: ContextDecision,
+    at: int,
+    key: str | None,
+    expected: int | None = None,
+) -> ContextChange:
     """Load, decide, write."""
     pk, session = heads.load(db, owner, ref)
+    session.check_version(expected)
     change = decide(session, items(db, pk, at, key))
     if change.session == session:
         return change

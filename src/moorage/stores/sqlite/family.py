@@ -65,10 +65,18 @@ def count_children(db: Connection, owner: str, ref: str) -> int:
 
 
 def delete_tree(
-    db: Connection, owner: str, ref: str, decide: DeletionDecision, stamp: Stamp, reason: str, dry_run: bool
+    db: Connection,
+    owner: str,
+    ref: str,
+    decide: DeletionDecision,
+    stamp: Stamp,
+    reason: str,
+    dry_run: bool,
+    expected: int | None = None,
 ) -> Deletion:
     """Delete a tree unless the decision refuses."""
     pk, root_id = heads.key_of(db, owner, ref)[:2]
+    heads.check_version(db, pk, expected)
     members = db.all(_TREE_MEMBERS, (pk,))
     decide([Member(row[1], row[2], bool(row[3])) for row in members])
     counts = _counts(db, [row[0] for row in members])

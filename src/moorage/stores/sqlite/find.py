@@ -15,7 +15,7 @@ from typing import Any
 from moorage.core.errors import SessionCorrupt
 from moorage.core.query import Page, SessionQuery
 from moorage.core.session import FINAL_STATES, Session, State
-from moorage.stores.rows import HEAD_WITH_PK, Row, json_text, micros, session_of
+from moorage.stores.rows import HEAD_WITH_PK, Row, json_text, micros, session_of, status_conditions
 from moorage.stores.sqlite.connection import Connection
 from moorage.stores.sqlite.cursors import feed_base, feed_end_id
 
@@ -24,19 +24,21 @@ _INDEXES = (
     ("project_dir", "project_dir", "sessions_by_project"),
     ("agent", "agent", "sessions_by_agent"),
 )
-_WAITING = "state NOT IN ('created', 'completed', 'failed', 'abandoned') AND pending_approvals > 0"
-_STATUS = {
-    "waiting": _WAITING,
-    "running": "state IN ('active', 'suspended') AND pending_approvals = 0 AND live_turn IS NOT NULL",
-    "idle": "state = 'active' AND pending_approvals = 0 AND live_turn IS NULL",
-    "suspended": "state = 'suspended' AND pending_approvals = 0 AND live_turn IS NULL",
-}
+_STATUS = status_conditions(yes=" = 1")
+_STATUS_INDEXES = {"running": "sessions_running", "queued": "sessions_queued", "run_failed": "sessions_run_failed"}
+# Two indexes know who waits: for an approval, and for a child.
+_WAITING = """pk IN (
+    SELECT pk FROM sessions INDEXED BY sessions_waiting WHERE owner = ? AND pending_approvals > 0 UNION
+    SELECT s.pk FROM runs r INDEXED BY runs_calling_back CROSS JOIN sessions s ON s.owner = r.owner AND s.id = r.parent
+    WHERE r.owner = ? AND r.state IN ('queued', 'running') AND r.mode = 'async_callback'
+)"""
 _TIMES = (
     ("created_after", "created_at > ?"),
     ("created_before", "created_at < ?"),
     ("updated_after", "updated_at > ?"),
     ("updated_before", "updated_at < ?"),
 )
+BY_KEY = ""  # no index: a condition names the keys
 NARROW = 2000  # sessions of a time that are sorted rather than walked past
 WALK = 20_000  # rows of the feed that a page may cost: one with few sessions, or none, may have others behind it
 
@@ -45,6 +47,9 @@ def find(db: Connection, owner: str, query: SessionQuery) -> Page[Session]:
     """One page of sessions."""
     where = _Where(query)
     _add_family(db, owner, query, where)
+    if query.status == "waiting":
+        where.add(_WAITING, owner, owner)
+        where.index = where.index or BY_KEY
     if query.by_update:
         return _find_by_update(db, owner, query, where)
     if where.index is None and query.task is None and _is_narrow(db, owner, query):
@@ -135,10 +140,8 @@ class _Where:
             self.add(f"resume_ready = {int(query.resume_ready)}")
             if query.resume_ready:  # those are few, and asked for before every delegation
                 self.index = "sessions_ready_by_folder" if query.project_dir is not None else "sessions_ready"
-        if query.status == "waiting":
-            self.index = self.index or "sessions_waiting"
-        if query.status == "running":
-            self.index = self.index or "sessions_running"
+        if query.status in _STATUS_INDEXES:
+            self.index = self.index or _STATUS_INDEXES[query.status]
         if query.phase is not None:
             self.add("phase = ?", query.phase)
         if query.interface is not None:
@@ -165,7 +168,7 @@ class _Where:
 _OF_ROOT = (
     "pk IN (SELECT pk FROM sessions WHERE root = ? UNION ALL SELECT pk FROM sessions WHERE pk = ? AND root IS NULL)"
 )
-_FAMILY = (("parent", "parent = ?", "sessions_by_parent"), ("root", _OF_ROOT, ""))
+_FAMILY = (("parent", "parent = ?", "sessions_by_parent"), ("root", _OF_ROOT, BY_KEY))
 
 
 def _add_family(db: Connection, owner: str, query: SessionQuery, where: _Where) -> None:
@@ -202,7 +205,7 @@ def _statement(owner: str, query: SessionQuery, where: _Where) -> tuple[str, lis
     if query.task is not None:
         where.add("task = ?", query.task)
         where.index = where.index if where.is_family else "sessions_ready_by_task"
-    return _one(owner, where, f"INDEXED BY {where.index}" if where.index else "", order)
+    return _one(owner, where, f"INDEXED BY {where.index}" if where.index else "NOT INDEXED", order)
 
 
 def _states(query: SessionQuery) -> list[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from msgspec.structs import replace
 
@@ -21,7 +22,7 @@ from moorage.core.errors import (
     VersionConflict,
 )
 from moorage.core.ids import looks_like_ref
-from moorage.core.session import Birth, Change, Hold, Session, View
+from moorage.core.session import Asker, AskerView, Birth, Change, Hold, Session, View
 from moorage.ports import BirthDecision, Decision, ForkDecision
 from moorage.stores.rows import (
     ENTRY,
@@ -34,6 +35,7 @@ from moorage.stores.rows import (
     instant,
     json_text,
     kept,
+    last_run_columns,
     metadata_text,
     micros,
     micros_or_none,
@@ -122,6 +124,13 @@ def id_of(db: Connection, pk: int) -> str:
     return str(pk) if row is None else str(row[0])
 
 
+def check_version(db: Connection, pk: int, expected: int | None) -> None:
+    """Raise VersionConflict if a session is at another version than the one named."""
+    row = db.one("SELECT id, version FROM sessions WHERE pk = ?", (pk,))
+    if expected is not None and row is not None and row[1] != expected:
+        raise VersionConflict(row[0], expected, row[1])
+
+
 def match(db: Connection, owner: str, prefix: str, limit: int) -> list[str]:
     """Ids that begin with a prefix."""
     sql = "SELECT id FROM sessions WHERE owner = ? AND id >= ? AND id < ? ORDER BY id LIMIT ?"
@@ -136,17 +145,20 @@ INSERT INTO sessions (
     parent_id, parent_name, root_id, depth, forked_from, shared_upto, version, last_entry, error_count, last_error,
     metadata, created_at, updated_at, last_activity_at, expires_at, finalized_at, duration_seconds, summary, holder,
     hold_until, hold_token, pending_approvals, suspended_by, phase_before, last_checkpoint, context_version, launched,
-    turns
+    turns, waits, run_failed, last_run
 ) VALUES (
     (SELECT max(spent.pk, coalesce((SELECT max(pk) FROM sessions), 0)) + 1 FROM spent_keys spent),
-    ?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?
+    ?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?
 )
 """
 
 
-def create(db: Connection, owner: str, decide: BirthDecision, parent: str | None) -> Session:
+def create(
+    db: Connection, owner: str, decide: BirthDecision, parent: str | None, asker: Asker | None = None
+) -> Session:
     """A new session with its first entries."""
     family, birth = _family_of(db, owner, parent)
+    birth = replace(birth, asker=_asker(db, owner, asker, family[0])) if asker is not None else birth
     change = decide(birth)
     if change.once is not None:
         _check_once(db, owner, change.once)
@@ -213,15 +225,18 @@ def insert(
             metadata_text(new), micros(new.created_at), micros(new.updated_at), micros(new.last_activity_at),
             micros_or_none(new.expires_at), micros_or_none(new.finalized_at), new.duration_seconds, summary,
             *_hold_columns(new.hold), new.pending_approvals, new.suspended_by, new.phase_before, new.last_checkpoint,
-            new.context_version, int(new.launched), new.turns,
+            new.context_version, int(new.launched), new.turns, int(new.waits), *last_run_columns(new),
         ),
     )  # fmt: skip
     return db.raw.last_insert_rowid()
 
 
-def fork(db: Connection, owner: str, ref: str, at: int | None, decide: ForkDecision) -> Session:
+def fork(
+    db: Connection, owner: str, ref: str, at: int | None, decide: ForkDecision, expected: int | None = None
+) -> Session:
     """A new root that shares the source's entries up to `at`."""
     source_pk, source = load(db, owner, ref)
+    source.check_version(expected)
     upto = source.last_entry if at is None else at
     if not 1 <= upto <= source.last_entry:
         raise EntryNotFound(source.session_id, upto, source.last_entry)
@@ -285,7 +300,8 @@ phase = ?, resume_ready = ?, version = ?, last_entry = ?, error_count = ?, last_
 last_activity_at = ?, duration_seconds = ?, summary = ?, holder = ?, hold_until = ?, hold_token = ?,
 pending_approvals = ?, suspended_by = ?, phase_before = ?, last_checkpoint = ?, context_version = ?
 """
-_STATE, _TURNS = "state = ?, finalized_at = ?", "launched = ?, live_turn = ?, turns = ?, epoch = ?"
+_STATE = "state = ?, finalized_at = ?"
+_TURNS = "launched = ?, live_turn = ?, turns = ?, epoch = ?, waits = ?, run_failed = ?, last_run = ?"
 _UPDATES = {  # by whether the state, and whether its turns have changed
     (False, False): f"UPDATE sessions SET {_MOVING} WHERE pk = ?",
     (True, False): f"UPDATE sessions SET {_MOVING}, {_STATE} WHERE pk = ?",
@@ -305,15 +321,27 @@ def apply(
     approval: str | None,
     turn: str | None,
     item: str | None,
+    run: str | None = None,
+    asker: Asker | None = None,
 ) -> Change:
     """Load, decide, write."""
     pk, session = load(db, owner, ref)
-    if expected is not None and session.version != expected:
-        raise VersionConflict(session.session_id, expected, session.version)
+    session.check_version(expected)
     view = view_of(db, pk, session, None if approval is None else _named(db, owner, pk, approval))
     if session.launched or turn is not None or item is not None or db.one(_WAITED_FOR, (pk,)):
         view = _with_work(db, owner, pk, view, turn, item)
+    view = view if run is None else _with_run(db, pk, view, run)
+    view = replace(view, asker=_asker(db, owner, asker)) if asker is not None else view
     return save(db, owner, pk, view, decide(view))
+
+
+def _asker(db: Connection, owner: str, asker: Asker, pk: int | None = None) -> AskerView:
+    running = "SELECT 1 FROM turns WHERE session = ? AND state = 'running'"
+    if asker.run_id is asker.session_id is None and db.one(running, (pk,)) is None:
+        return AskerView()  # a host's hooks name no run, and start in milliseconds without what runs need
+    from moorage.stores.sqlite import work
+
+    return work.asker_of(db, owner, asker, pk)
 
 
 def view_of(db: Connection, pk: int, session: Session, approval: Approval | None = None) -> View:
@@ -336,6 +364,14 @@ def _with_work(db: Connection, owner: str, pk: int, view: View, turn: str | None
         turn=None if turn is None else work.turn_named(db, pk, session_id, turn, going_on),
         item=None if item is None else work.item_named(db, pk, session_id, item),
     )
+
+
+def _with_run(db: Connection, pk: int, view: View, run_id: str) -> View:
+    from moorage.stores.sqlite import work
+
+    session_id = view.session.session_id
+    run = work.run_named(db, pk, session_id, run_id)
+    return replace(view, run=run, dead_letters=work.dead_letters(db, pk, session_id, run_id))
 
 
 def save(db: Connection, owner: str, pk: int, view: View, change: Change) -> Change:
@@ -382,8 +418,7 @@ def _named(db: Connection, owner: str, pk: int, approval: str) -> Approval:
 def write_head(db: Connection, pk: int, old: Session, new: Session) -> None:
     """The head's changed columns; indexed ones only if they did change."""
     is_moved = new.state is not old.state or new.finalized_at != old.finalized_at
-    turns = (int(new.launched), new.live_turn, new.turns, new.epoch)
-    is_turned = turns != (int(old.launched), old.live_turn, old.turns, old.epoch)
+    turns, is_turned = _turn_columns(new), _turn_columns(new) != _turn_columns(old)
     _, last_error, summary = head_texts(new, db.sealer)
     db.execute(
         _UPDATES[is_moved, is_turned],
@@ -396,6 +431,11 @@ def write_head(db: Connection, pk: int, old: Session, new: Session) -> None:
             *(turns if is_turned else ()), pk,
         ),
     )  # fmt: skip
+
+
+def _turn_columns(head: Session) -> tuple[Any, ...]:
+    counts = (int(head.launched), head.live_turn, head.turns, head.epoch, int(head.waits))
+    return (*counts, *last_run_columns(head))
 
 
 def _hold_columns(hold: Hold | None) -> tuple[str | None, int | None, str | None]:

@@ -281,7 +281,7 @@ def _plan(db: Connection, table: _Table) -> None:
 _WANTED = ("session_id", "session_name", "created_at", "status", "parent_session_id", "parent_session_name")
 
 
-def _scanned(db: Connection, table: _Table) -> Iterator[tuple[object, ...]]:
+def _scanned(db: Connection, table: _Table) -> Iterator[tuple[Any, ...]]:
     """What the plan needs to know of each, in the order they were written."""
     columns = ", ".join(name if name in table.keys else "NULL" for name in _WANTED)
     last: int | None = None  # one without a time was made right after the one before it

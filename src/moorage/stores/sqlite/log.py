@@ -28,7 +28,13 @@ _ADVANCE = "UPDATE sessions SET last_entry = ?, last_activity_at = ?, updated_at
 
 
 def append(
-    db: Connection, owner: str, ref: str, messages: list[Message], stamp: Stamp, token: str | None
+    db: Connection,
+    owner: str,
+    ref: str,
+    messages: list[Message],
+    stamp: Stamp,
+    token: str | None,
+    expected: int | None = None,
 ) -> list[Entry]:
     """Add messages; those whose client key was seen come back as the entries they became."""
     row = db.one(_APPEND_HEAD, (owner, ref)) if heads.may_be_ref(ref) else None
@@ -36,6 +42,8 @@ def append(
         row = db.one(_APPEND_HEAD, (owner, heads.key_of(db, owner, ref)[1]))
         assert row is not None
     pk, session_id, task, state, last, hold_token = row
+    if expected is not None:
+        heads.check_version(db, pk, expected)
     if state in FINAL_STATES:
         raise SessionClosed(session_id, state)
     if token is not None and token != hold_token:
@@ -241,6 +249,7 @@ def _feed_event(db: Connection, row: Row, base: int) -> Event | None:
 
 def feed_end(db: Connection, owner: str) -> int:
     """The newest cursor."""
+    db.check_file()  # a server's health is asked by this
     number = db.owner_no(owner)
     if number is None:
         return 0

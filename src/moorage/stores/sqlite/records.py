@@ -81,7 +81,7 @@ def dump(db: Connection, kind: str, limit: int, cursor: str | None) -> Page[Reco
 
 def _session(db: Connection, row: Row) -> Record:
     lineage = db.all("SELECT segment, upto FROM lineage WHERE session = ? ORDER BY upto", (row[-1],))
-    return SessionRecord(row[-1], session_of(row, db.opener), tuple((segment, upto) for segment, upto in lineage))
+    return SessionRecord(row[-1], session_of(row, db.opener).as_kept(), tuple((one[0], one[1]) for one in lineage))
 
 
 _HEIR = "SELECT s.owner FROM lineage l CROSS JOIN sessions s ON s.pk = l.session WHERE l.segment = ? LIMIT 1"

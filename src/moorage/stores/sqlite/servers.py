@@ -43,13 +43,13 @@ WHERE t.state = 'running'
 """
 
 
-def extend_leases(db: Connection, until: datetime) -> int:
+def extend_leases(db: Connection, at: datetime, until: datetime) -> int:
     """Let every running turn have until then; how many it helped. One that does not read back whole is passed by."""
     helped = 0
     for n, pk, *columns in db.all(_RUNNING):
         with suppress(SessionCorrupt):
             turn = turn_of(db, columns)
-            if (extended := turn.extended(until)) != turn:
+            if (extended := turn.extended(at, until)) != turn:
                 body = kept(db.sealer, json_text(extended), "turn", turn.turn_id)
                 db.execute("UPDATE turns SET due_at = ?, body = ? WHERE n = ?", (due_at(extended), body, n))
                 helped += 1

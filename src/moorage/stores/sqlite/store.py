@@ -19,7 +19,7 @@ from moorage.core.entry import Entry, Message
 from moorage.core.event import Event, Hit, search_words
 from moorage.core.family import EVERY_TOMBSTONE, Deletion, Tombstone, TombstoneQuery
 from moorage.core.query import Page, SessionQuery
-from moorage.core.session import Change, Session, Stamp
+from moorage.core.session import Asker, Change, Session, Stamp
 from moorage.ports import (
     BirthDecision,
     Capability,
@@ -83,11 +83,15 @@ class SqliteStore:
 
     # Sessions -----------------------------------------------------------------------------------
 
-    async def create(self, owner: str, decide: BirthDecision, *, parent: str | None = None) -> Session:
-        return await self._access.write(lambda db: heads.create(db, owner, decide, parent))
+    async def create(
+        self, owner: str, decide: BirthDecision, *, parent: str | None = None, asker: Asker | None = None
+    ) -> Session:
+        return await self._access.write(lambda db: heads.create(db, owner, decide, parent, asker))
 
-    async def fork(self, owner: str, ref: str, at: int | None, decide: ForkDecision) -> Session:
-        return await self._access.write(lambda db: heads.fork(db, owner, ref, at, decide))
+    async def fork(
+        self, owner: str, ref: str, at: int | None, decide: ForkDecision, *, expected: int | None = None
+    ) -> Session:
+        return await self._access.write(lambda db: heads.fork(db, owner, ref, at, decide, expected))
 
     async def get(self, owner: str, ref: str) -> Session:
         def job(db: Connection) -> Session:
@@ -111,8 +115,12 @@ class SqliteStore:
         approval: str | None = None,
         turn: str | None = None,
         item: str | None = None,
+        run: str | None = None,
+        asker: Asker | None = None,
     ) -> Change:
-        return await self._access.write(lambda db: heads.apply(db, owner, ref, decide, expected, approval, turn, item))
+        return await self._access.write(
+            lambda db: heads.apply(db, owner, ref, decide, expected, approval, turn, item, run, asker)
+        )
 
     async def once(self, owner: str, operation: str, key: str, at: datetime) -> Once | None:
         from moorage.stores.sqlite import once  # few requests come under a key
@@ -127,10 +135,17 @@ class SqliteStore:
     # The log ------------------------------------------------------------------------------------
 
     async def append(
-        self, owner: str, ref: str, messages: list[Message], stamp: Stamp, *, token: str | None = None
+        self,
+        owner: str,
+        ref: str,
+        messages: list[Message],
+        stamp: Stamp,
+        *,
+        token: str | None = None,
+        expected: int | None = None,
     ) -> list[Entry]:
         weight = sum([message.size for message in messages])
-        return await self._access.write(lambda db: log.append(db, owner, ref, messages, stamp, token), weight)
+        return await self._access.write(lambda db: log.append(db, owner, ref, messages, stamp, token, expected), weight)
 
     async def log(
         self,
@@ -192,10 +207,25 @@ class SqliteStore:
         return await self._snapshot(lambda db: family.count_children(db, owner, ref))
 
     async def delete_tree(
-        self, owner: str, ref: str, decide: DeletionDecision, stamp: Stamp, *, reason: str, dry_run: bool = False
+        self,
+        owner: str,
+        ref: str,
+        decide: DeletionDecision,
+        stamp: Stamp,
+        *,
+        reason: str,
+        dry_run: bool = False,
+        expected: int | None = None,
     ) -> Deletion:
         job = partial(
-            family.delete_tree, owner=owner, ref=ref, decide=decide, stamp=stamp, reason=reason, dry_run=dry_run
+            family.delete_tree,
+            owner=owner,
+            ref=ref,
+            decide=decide,
+            stamp=stamp,
+            reason=reason,
+            dry_run=dry_run,
+            expected=expected,
         )
         return await (self._snapshot(job) if dry_run else self._access.write(job))
 
@@ -234,9 +264,16 @@ class SqliteStore:
         return await self._snapshot(lambda db: context.items(db, heads.key_of(db, owner, ref)[0], micros(at), key))
 
     async def write_context(
-        self, owner: str, ref: str, decide: ContextDecision, at: datetime, key: str | None = None
+        self,
+        owner: str,
+        ref: str,
+        decide: ContextDecision,
+        at: datetime,
+        key: str | None = None,
+        *,
+        expected: int | None = None,
     ) -> ContextChange:
-        return await self._access.write(lambda db: context.write(db, owner, ref, decide, micros(at), key))
+        return await self._access.write(lambda db: context.write(db, owner, ref, decide, micros(at), key, expected))
 
     async def approval(self, owner: str, approval_id: str) -> Approval:
         return await self._access.read(lambda db: heads.approval(db, owner, approval_id))
@@ -361,7 +398,7 @@ class SqliteStore:
     async def extend_leases(self, at: datetime, by: timedelta) -> int:
         from moorage.stores.sqlite import servers
 
-        return await self._access.write(lambda db: servers.extend_leases(db, at + by))
+        return await self._access.write(lambda db: servers.extend_leases(db, at, at + by))
 
     async def save_registration(self, registration: Registration, at: datetime) -> None:
         from moorage.stores.sqlite import registrations

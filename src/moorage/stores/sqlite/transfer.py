@@ -82,6 +82,10 @@ _CONTRADICTIONS = {
         f"SELECT s.id, coalesce(s.live_turn, 'none'), coalesce({_RUNNING}, 'none') FROM sessions s "
         f"WHERE s.live_turn IS NOT {_RUNNING} LIMIT 20"
     ),
+    "session {} says wrongly whether something waits for a turn of it": (
+        "SELECT s.id FROM sessions s WHERE s.waits <> (s.launched AND EXISTS (SELECT 1 FROM inbox i "
+        "WHERE i.session = s.pk AND i.state = 'waiting' AND i.state <> 'consumed')) LIMIT 20"
+    ),
     "turn {} has an epoch that its session has not reached": (
         "SELECT t.id FROM turns t JOIN sessions s ON s.pk = t.session "
         "WHERE CASE WHEN json_valid(t.body) THEN t.body ->> 'epoch' > s.epoch END LIMIT 20"

@@ -11,10 +11,10 @@ from collections.abc import Callable, Iterable
 
 from msgspec.structs import replace
 
-from moorage.core.errors import ItemNotFound, KeyReused, MoorageError, SessionCorrupt, TurnNotFound
+from moorage.core.errors import ItemNotFound, KeyReused, MoorageError, RunNotFound, SessionCorrupt, TurnNotFound
 from moorage.core.inbox import Item
 from moorage.core.run import Join, Run, RunState
-from moorage.core.session import Callback, Change, Session, Stamp, View, Work
+from moorage.core.session import Asker, AskerView, Callback, Change, Session, Stamp, View, Work
 from moorage.core.turn import Turn, TurnState
 from moorage.core.work import DELIVERED, callbacks_of_deleted, deliver, fate_with
 from moorage.stores import SEALED
@@ -77,6 +77,24 @@ def turn_named(db: Connection, pk: int, session_id: str, turn_id: str, work: Wor
     return turn_of(db, (*row, session_id))
 
 
+_ASKING_RUN = """
+SELECT r.body, r.id, s.id, s.pk FROM runs r CROSS JOIN sessions s ON s.pk = r.session WHERE r.owner = ? AND r.id = ?
+"""
+
+
+def asker_of(db: Connection, owner: str, asker: Asker, pk: int | None) -> AskerView:
+    """Who asks for something new; `pk` is the session whose turn it is if nothing else is named."""
+    run = None
+    if asker.run_id is not None and heads.may_be_ref(asker.run_id):
+        row = db.one(_ASKING_RUN, (owner, asker.run_id))
+        run, pk = (None, pk) if row is None else (run_of(db, row[:3]), row[3])
+    if run is None and asker.session_id is not None:
+        found = db.one("SELECT pk FROM sessions WHERE owner = ? AND id = ?", (owner, asker.session_id))
+        pk = None if found is None else found[0]
+    row = db.one("SELECT body, id FROM turns WHERE session = ? AND state = 'running'", (pk,))
+    return AskerView(run, None if row is None else turn_of(db, (*row, heads.id_of(db, pk or 0))))
+
+
 def item_named(db: Connection, pk: int, session_id: str, item_id: str) -> Item:
     """An item of this session, whatever became of it."""
     known = heads.may_be_ref(item_id)
@@ -84,6 +102,25 @@ def item_named(db: Connection, pk: int, session_id: str, item_id: str) -> Item:
     if row is None:
         raise ItemNotFound(item_id)
     return item_of(db, row, session_id)
+
+
+def run_named(db: Connection, pk: int, session_id: str, run_id: str) -> Run:
+    """A run of this session, whatever became of it."""
+    known = heads.may_be_ref(run_id)
+    row = db.one("SELECT body, id FROM runs WHERE session = ? AND id = ?", (pk, run_id)) if known else None
+    if row is None:
+        raise RunNotFound(run_id)
+    return run_of(db, (*row, session_id))
+
+
+_DEAD_LETTERS = f"""
+SELECT {ITEM} FROM inbox WHERE session = ? AND state = 'set_aside' AND state <> 'consumed' AND run = ? ORDER BY n
+"""
+
+
+def dead_letters(db: Connection, pk: int, session_id: str, run_id: str) -> tuple[Item, ...]:
+    """The items of a run that were set aside, oldest first."""
+    return tuple(item_of(db, row, session_id) for row in db.all(_DEAD_LETTERS, (pk, run_id)))
 
 
 # Writing ----------------------------------------------------------------------------------------
@@ -116,7 +153,7 @@ def _turns_in(view: View) -> list[Turn]:
 
 
 def _items_in(view: View) -> list[Item]:
-    return [*view.work.items, *([] if view.item is None else [view.item])]
+    return [*view.work.items, *view.dead_letters, *([] if view.item is None else [view.item])]
 
 
 # What a decision has seen is updated, everything else is new: an id that comes twice is refused by its index.

@@ -9,6 +9,7 @@ from moorage.testing.contract.callbacks import CallbackRules
 from moorage.testing.contract.changes import ChangeRules
 from moorage.testing.contract.context import ContextRules
 from moorage.testing.contract.counting import CountingRules
+from moorage.testing.contract.cut_off import CutOffRules
 from moorage.testing.contract.deletion import DeletionRules
 from moorage.testing.contract.families import FamilyRules
 from moorage.testing.contract.feed import FeedRules
@@ -25,6 +26,8 @@ from moorage.testing.contract.runs import RunRules
 from moorage.testing.contract.searching import SearchRules
 from moorage.testing.contract.servers import ServerRules
 from moorage.testing.contract.sessions import SessionRules
+from moorage.testing.contract.status import StatusRules
+from moorage.testing.contract.stopping import StopRules
 from moorage.testing.contract.sweeps import SweepRules
 from moorage.testing.contract.transfer import TransferRules
 from moorage.testing.contract.turns import TurnRules
@@ -49,6 +52,9 @@ class StoreContract(
     RecordRules,
     RunRules,
     TurnRules,
+    StopRules,
+    CutOffRules,
+    StatusRules,
     CallbackRules,
     OnceRules,
     KeyRules,

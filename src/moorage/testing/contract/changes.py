@@ -3,28 +3,50 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from datetime import timedelta
 
 import pytest
 from msgspec.structs import replace
 
-from moorage.core.entry import Kind
-from moorage.core.errors import HeldByAnother, SessionClosed, SessionNotFound, VersionConflict
+from moorage.core.entry import Kind, Message
+from moorage.core.errors import HeldByAnother, SessionClosed, SessionGone, SessionNotFound, VersionConflict
 from moorage.core.session import HOLD_FOR, Change, Phase, State, View
 from moorage.ports import Store
 from moorage.testing.builders import (
     NOON,
     OWNER,
     Refused,
+    a_fork,
     a_session,
     a_stamp,
     after,
     finalized,
+    may_delete,
     nothing_changes,
     refusing,
+    remembering,
+    said,
     updated,
     whole_log,
 )
+
+Writer = Callable[[Store, int], Awaitable[object]]
+
+WRITERS: dict[str, Writer] = {  # everything that may name a version
+    "apply": lambda store, version: store.apply(OWNER, "s-1", updated(error="no"), expected=version),
+    "append": lambda store, version: store.append(OWNER, "s-1", said("one"), a_stamp(), expected=version),
+    "append with a key": lambda store, version: store.append(
+        OWNER, "s-1", [Message("user", "one", "k")], a_stamp(), expected=version
+    ),
+    "fork": lambda store, version: store.fork(OWNER, "s-1", None, a_fork("s-2"), expected=version),
+    "context": lambda store, version: store.write_context(
+        OWNER, "s-1", remembering("key", 1), NOON, "key", expected=version
+    ),
+    "delete": lambda store, version: store.delete_tree(
+        OWNER, "s-1", may_delete("s-1"), a_stamp(), reason="deleted", expected=version
+    ),
+}
 
 
 class ChangeRules:
@@ -102,6 +124,37 @@ class ChangeRules:
 
         assert (await store.get(OWNER, "s-1")).error_count == 2
 
+    @pytest.mark.parametrize("name", WRITERS)
+    async def test_whatever_names_another_version_changes_nothing(self, store: Store, name: str) -> None:
+        await store.create(OWNER, a_session("s-1"))
+        await store.apply(OWNER, "s-1", updated(phase=Phase.PLANNING))
+
+        async with nothing_changes(store):
+            with pytest.raises(VersionConflict) as conflict:
+                await WRITERS[name](store, 1)
+        assert (conflict.value.session_id, conflict.value.expected, conflict.value.actual) == ("s-1", 1, 2)
+        await WRITERS[name](store, 2)
+
+    @pytest.mark.parametrize("name", WRITERS)
+    async def test_change_at_a_version_is_never_made_after_another(self, store: Store, name: str) -> None:
+        await store.create(OWNER, a_session("s-1"))
+        change = store.apply(OWNER, "s-1", updated(metadata={"late": True}))
+        changed, made = await asyncio.gather(change, WRITERS[name](store, 1), return_exceptions=True)
+
+        if name == "delete":
+            assert isinstance(changed, SessionGone) or isinstance(made, VersionConflict)
+        elif not isinstance(made, VersionConflict):
+            kinds = [entry.kind for entry in await store.log(OWNER, "s-1")]
+            assert name in ("context", "fork") or kinds[-1] == Kind.METADATA
+            assert name != "fork" or (await store.get(OWNER, "s-2")).metadata == {}
+
+    async def test_append_at_a_version_moves_none(self, store: Store) -> None:
+        await store.create(OWNER, a_session("s-1"))
+        for _ in range(2):
+            await store.append(OWNER, "s-1", said("one"), a_stamp(), expected=1)
+
+        assert (await store.get(OWNER, "s-1")).version == 1
+
     async def test_of_writers_with_one_version_one_wins(self, store: Store) -> None:
         await store.create(OWNER, a_session("s-1"))
         tries = [store.apply(OWNER, "s-1", updated(error=str(n)), expected=1) for n in range(8)]
@@ -174,7 +227,7 @@ class ChangeRules:
         assert hold is not None
         assert (hold.holder, hold.token, hold.until) == ("ann", "secret", NOON + HOLD_FOR)
 
-    async def test_renewed_hold_is_kept_without_an_entry(self, store: Store) -> None:
+    async def test_renewed_hold_is_kept_with_its_new_token_and_without_an_entry(self, store: Store) -> None:
         await store.create(OWNER, a_session("s-1"))
         await store.apply(OWNER, "s-1", lambda view: view.session.resume("ann", "secret", a_stamp()))
         before, end = await store.get(OWNER, "s-1"), await store.feed_end(OWNER)
@@ -183,7 +236,7 @@ class ChangeRules:
         session = await store.get(OWNER, "s-1")
 
         assert session.hold is not None
-        assert (session.hold.token, session.hold.until) == ("secret", NOON + HOLD_FOR + timedelta(minutes=1))
+        assert (session.hold.token, session.hold.until) == ("other", NOON + HOLD_FOR + timedelta(minutes=1))
         assert (session.version, session.last_entry) == (before.version, before.last_entry)
         assert await store.feed_end(OWNER) == end
 

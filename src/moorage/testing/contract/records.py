@@ -38,13 +38,14 @@ from moorage.testing.builders import (
     whole_log,
 )
 from moorage.testing.contract.keys import a_key
-from moorage.testing.work import a_child_run, carry, launch, renew, start, taken
+from moorage.testing.work import a_child_run, carry, launch, number_tokens_anew, renew, start, taken
 
 _SECRET = SigningSecret(secret_id="s1", value="00ff", created_at=NOON)
 
 
 async def a_full_store(store: Store) -> None:
     """Something of everything, of two owners; forks of sessions that are gone; turns that are queued and that run."""
+    number_tokens_anew()
     await _conversations(store)
     await _work(store)
     await store.create(OTHER, a_session("s-1", "theirs", owner=OTHER))

@@ -11,6 +11,7 @@ from msgspec.structs import replace
 
 from moorage.core import work
 from moorage.core.errors import (
+    HeldByAnother,
     IdTaken,
     InvalidCursor,
     ItemNotFound,
@@ -274,21 +275,10 @@ class RunRules:
         assert (await store.get(OWNER, "s-1")).state is State.ACTIVE
         await store.apply(OWNER, "s-1", answered("approve"), approval="a-1")
 
-        assert await inbox_of(store, "s-1") == {"message:run-1": "given"}
+        assert await inbox_of(store, "s-1") == {"message:run-1": "given", "decision:a-1": "given"}
         await finish(store, claimed)
         assert (await store.run(OWNER, "run-1")).state is RunState.COMPLETED
-
-    async def test_lost_turn_withdraws_what_it_asked(self, store: Store) -> None:
-        await launch(store, "s-1", "run-1")
-        claimed = await taken(store)
-        await start(store, claimed)
-        await store.apply(OWNER, "s-1", asked(an_approval("s-1", "a-1", waits=True)))
-        await expire(store, NOON + TOO_LATE)
-
-        assert (await store.approval(OWNER, "a-1")).state == "withdrawn"
-        session = await store.get(OWNER, "s-1")
-        assert (session.pending_approvals, session.phase) == (0, "initializing")
-        assert (await taken(store, at=NOON + TOO_LATE)).turn.cut_off
+        assert await inbox_of(store, "s-1") == {"message:run-1": "consumed", "decision:a-1": "consumed"}
 
     @pytest.mark.parametrize("outcome", ["completed", "failed", "stopped", "lost"])
     async def test_runs_that_waited_for_one_answer_all_settle(self, store: Store, outcome: str) -> None:
@@ -313,10 +303,39 @@ class RunRules:
         await launch(store, "s-1", "run-1")
         await carry(store)
         await store.apply(OWNER, "s-1", suspended())
-        await ask(store, "s-1", "run-2")
+        await ask(store, "s-1", "run-2", wakes=False)
 
         assert await states_of(store, "s-1") == ["completed"]
         assert await inbox_of(store, "s-1") == {"message:run-1": "consumed", "message:run-2": "waiting"}
+
+    async def test_ask_of_a_person_wakes_what_a_person_suspended(self, store: Store) -> None:
+        await launch(store, "s-1", "run-1")
+        await carry(store)
+        await store.apply(OWNER, "s-1", suspended())
+        await ask(store, "s-1", "run-2")
+
+        session = await store.get(OWNER, "s-1")
+        assert (session.state, session.suspended_by) == (State.ACTIVE, None)
+        assert (await taken(store)).turn.turn_id == "s-1:t2"
+
+    async def test_ask_of_the_holder_ends_its_hold_in_the_same_commit(self, store: Store) -> None:
+        await store.create(OWNER, a_session("s-1"))
+        await store.apply(OWNER, "s-1", resumed())
+        change = await ask(store, "s-1", "run-1", holder="ann", before=["one", "two"])
+
+        assert [entry.kind for entry in change.entries] == ["released", "message", "message", "message"]
+        assert (await store.get(OWNER, "s-1")).hold is None
+        assert (await taken(store)).session.session_id == "s-1"
+
+    async def test_ask_while_another_holds_the_session_is_refused_and_changes_nothing(self, store: Store) -> None:
+        await store.create(OWNER, a_session("s-1"))
+        await store.apply(OWNER, "s-1", resumed())
+        before = await store.get(OWNER, "s-1")
+        with pytest.raises(HeldByAnother):
+            await ask(store, "s-1", "run-1", holder="bob")
+
+        assert await store.get(OWNER, "s-1") == before
+        assert await all_runs(store) == []
 
     async def test_turn_that_was_queued_is_not_given_out_once_a_person_suspended_the_session(
         self, store: Store
@@ -342,7 +361,7 @@ class RunRules:
     async def test_session_that_a_person_drives_is_given_out_when_the_hold_ends(self, store: Store) -> None:
         await store.create(OWNER, a_session("s-1"))
         await store.apply(OWNER, "s-1", resumed())
-        await ask(store, "s-1", "run-1", at=after(1))
+        await ask(store, "s-1", "run-1", at=after(1), queue=True)
 
         (turn,) = await turns_of(store, "s-1")
         assert turn.not_before == NOON + HOLD_FOR
@@ -363,7 +382,7 @@ class RunRules:
     async def test_session_that_is_released_is_given_out_at_once(self, store: Store) -> None:
         await store.create(OWNER, a_session("s-1"))
         await store.apply(OWNER, "s-1", resumed())
-        await ask(store, "s-1", "run-1")
+        await ask(store, "s-1", "run-1", queue=True)
         await store.apply(OWNER, "s-1", released(after(5)))
 
         assert (await taken(store, at=after(5))).session.session_id == "s-1"
@@ -397,7 +416,7 @@ class RunRules:
 
     async def test_stopping_what_runs_asks_its_launcher_to(self, store: Store) -> None:
         await launch(store, "s-1", "run-1")
-        await taken(store)
+        await start(store, await taken(store))
         await ask(store, "s-1", "run-2")
         await stop(store, "s-1", None)
 

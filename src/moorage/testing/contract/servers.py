@@ -143,6 +143,32 @@ class ServerRules:
         async with nothing_changes(store):
             assert await store.extend_leases(NOON, timedelta(seconds=1)) == 0
 
+    async def test_lease_written_before_the_clock_was_set_back_counts_from_now(self, store: Store) -> None:
+        await launch(store, "s-1", "run-1")
+        claimed = await taken(store)
+        await start(store, claimed)
+        at, lost_after = NOON - 2 * HOUR, claimed.turn.lost_after
+
+        assert await store.extend_leases(at, timedelta(seconds=1)) == 1
+
+        turn = await store.find_turn(OWNER, "s-1:t1")
+        assert (turn.lease_until, turn.lost_at) == (at + turn.lease, at + lost_after)
+        await expire(store, at + lost_after - timedelta(seconds=1))
+        assert await states_of(store, "s-1") == ["running"]
+        assert await store.overdue(at + lost_after, 9) == [(OWNER, "s-1")]
+        await expire(store, at + lost_after)
+        assert (await states_of(store, "s-1"))[0] == "lost"
+
+    async def test_unstarted_turn_from_before_the_clock_was_set_back_is_given_out_again(self, store: Store) -> None:
+        await launch(store, "s-1", "run-1")
+        claimed = await taken(store)
+        at = NOON - 2 * HOUR
+
+        assert await store.extend_leases(at, timedelta(seconds=1)) == 1
+        assert await store.overdue(at + claimed.turn.lease - timedelta(seconds=1), 9) == []
+        await expire(store, at + claimed.turn.lease)
+        assert await states_of(store, "s-1") == ["queued"]
+
     async def test_leases_of_all_owners_are_extended_once(self, store: Store) -> None:
         for owner in (OWNER, OTHER):
             await store.create(owner, a_session(f"s-{owner}", owner=owner))

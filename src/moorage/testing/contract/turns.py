@@ -53,6 +53,7 @@ from moorage.testing.work import (
     give_back,
     inbox_of,
     launch,
+    misspeak,
     renew,
     start,
     states_of,
@@ -531,6 +532,26 @@ class TurnRules:
             with pytest.raises(TurnLost):
                 await finish(store, claimed, other)
 
+    async def test_problems_are_entries_and_counted_in_the_runs_of_all_turns(self, store: Store) -> None:
+        await launch(store, "s-1", "run-1")
+        claimed = await taken(store)
+        await start(store, claimed)
+        await misspeak(store, claimed, 3, after(1))
+        assert (await store.run(OWNER, "run-1")).problems == 1, "counted while the turn still runs"
+        await finish(store, claimed, "failed", problems=980)
+        await carry(store, problems=2)
+        assert (await store.run(OWNER, "run-1")).problems == 983
+        [entry] = [entry for entry in await whole_log(store, "s-1") if entry.kind == "problem"]
+        assert entry.data == {"line": 3, "field": "role", "expected": "one of user, assistant", "text": "{}"}
+        assert entry.at == after(1)
+
+    async def test_problem_of_a_lost_turn_is_refused(self, store: Store) -> None:
+        await launch(store, "s-1", "run-1")
+        claimed = await carry(store)
+        async with nothing_changes(store):
+            with pytest.raises(TurnLost):
+                await misspeak(store, claimed, 1)
+
     async def test_tokens_of_all_turns_are_summed_with_their_ends(self, store: Store) -> None:
         await launch(store, "s-1", "run-1", metadata={"usage": {"model": "small", "input_tokens": 1}, "more": 1})
         claimed = await taken(store)
@@ -632,6 +653,7 @@ class TurnRules:
     async def test_turn_that_was_to_stop_is_not_given_out_again_by_whoever_gives_it_back(self, store: Store) -> None:
         await launch(store, "s-1", "run-1")
         claimed = await taken(store)
+        await start(store, claimed)
         await stop(store, "s-1", "run-1")
         await give_back(store, claimed)
 

@@ -1,11 +1,11 @@
 /** What can be done to sessions. Each says first what would happen, in the server's own count, and offers the way back where there is one. */
 import { at, ask as request, del, get, post, Problem } from "./api.js";
-import { plural, seconds } from "./format.js";
+import { clock, plain, plural, seconds } from "./format.js";
 import { inWords, together } from "./deletion.js";
 import { expect } from "./gone.js";
 import { head, touch } from "./heads.js";
 import { html, useState } from "./html.js";
-import { isFinal } from "./reduce.js";
+import { isFinal, isLive } from "./reduce.js";
 import { go } from "./router.js";
 import { ask, complain, confirm, Do, toast } from "./ui.js";
 
@@ -55,8 +55,8 @@ export async function deleteSessions(ids) {
 /** Close sessions, after a look at which can be. @param {string[]} ids */
 export async function finalizeSessions(ids) {
   const sessions = await Promise.all(ids.map(async (id) => head(id).peek() ?? (await get(at`/sessions/${id}`))));
-  const open = sessions.filter((session) => !isFinal(session) && session.status !== "running");
-  const running = sessions.filter((session) => session.status === "running").length;
+  const open = sessions.filter((session) => !isFinal(session) && !isLive(session));
+  const running = sessions.filter(isLive).length;
   const closed = sessions.filter(isFinal).length;
   const answer = await ask("Close sessions", (close) => html`<form class="dialog-body" onSubmit=${(event) => {
     event.preventDefault();
@@ -85,27 +85,37 @@ export async function suspend(id) {
   toast("Paused. What arrives waits for it.", { kind: "good", action: { label: "Undo", run: () => resume(id).catch(complain) } });
 }
 
-/** Take a paused session up and let go of it at once: it is for its agent to go on, not for this tab. @param {string} id */
+/** Let the agent of a paused session go on; this tab takes no hold. @param {string} id */
 export async function resume(id) {
-  const packet = await post(at`/sessions/${id}/resume`);
-  await post(at`/sessions/${id}/release`, { token: packet.hold.token });
+  await post(at`/sessions/${id}/resume`, { hold: false });
   touch(id);
   toast("It may go on", { kind: "good", action: { label: "Undo", run: () => suspend(id).catch(complain) } });
 }
 
+/** End the hold of whoever drives a session, after saying what that means. @param {any} session */
+export async function release({ session_id: id, hold }) {
+  const agreed = await confirm("End the hold?", html`<p class="would"><strong>${plain(hold.holder)} holds this session until ${clock(hold.until)}</strong></p>
+    <p class="muted">Without the hold its agent may go on, and others may resume it. What ${plain(hold.holder)} still writes is refused.</p>`, { yes: "End the hold", danger: true });
+  if (!agreed) return;
+  await post(at`/sessions/${id}/release`, {});
+  toast("The hold has ended", { kind: "good" });
+  touch(id);
+}
+
 /** Stop what runs in a session and below it. @param {string} id */
 export async function stop(id) {
-  const preview = await wouldDelete(id);
-  if (!preview.running.length) {
+  const [{ running }, open] = await Promise.all([wouldDelete(id), get("/runs", { session: id, open_only: true, limit: 1 })]);
+  const ids = [...new Set([...(open.items.length ? [id] : []), ...running])];
+  if (!ids.length) {
     toast("Nothing runs here");
     return;
   }
-  const agreed = await confirm("Stop what runs?", html`<p class="would"><strong>Stops ${plural(preview.running.length, "session")}</strong></p>
-    <ul class="names">${preview.running.slice(0, 6).map((each) => html`<li class="mono">${head(each).peek()?.session_name || each}</li>`)}</ul>
+  const agreed = await confirm("Stop what runs?", html`<p class="would"><strong>Stops ${plural(ids.length, "session")}</strong></p>
+    <ul class="names">${ids.slice(0, 6).map((each) => html`<li class="mono">${head(each).peek()?.session_name || each}</li>`)}</ul>
     <p class="muted">What was said until then is kept; the sessions stay open.</p>`, { yes: "Stop", danger: true });
   if (!agreed) return;
-  await post(at`/sessions/${id}/stop`, { tree: true });
-  toast(`${plural(preview.running.length, "session")} told to stop`, { kind: "good" });
+  const { items } = await post(at`/sessions/${id}/stop`, { tree: true });
+  toast(`${plural(items.length, "session")} told to stop`, { kind: "good" });
   touch(id);
 }
 
@@ -174,15 +184,26 @@ async function make({ prompt, ttl, ...fields }) {
   return (await post("/runs", { ...rest, ...(parent ? { parent } : {}), prompt, mode: "async_poll" })).session.session_id;
 }
 
+/** Ask again what a failed run was asked. @param {string} run @param {string} id of its session */
+export async function retry(run, id) {
+  await post(at`/runs/${run}/retry`);
+  toast("Asked again", { kind: "good" });
+  touch(id);
+}
+
+/** Whether a session may have a run that has not settled. @param {any} session */
+const isStoppable = ({ status }) => /^(running|waiting|queued)$/.test(status);
+
 /** The buttons that fit a session's state. @param {{session: any}} props */
 export function Actions({ session }) {
   const id = session.session_id;
   if (session.deleted) return null;
   return html`
-    ${session.status === "running" && html`<${Do} run=${() => stop(id)}>Stop<//>`}
-    ${!isFinal(session) && session.state !== "suspended" && session.status !== "running" && html`<${Do} run=${() => suspend(id)}>Suspend<//>`}
+    ${isStoppable(session) && html`<${Do} run=${() => stop(id)}>Stop<//>`}
+    ${session.status === "run_failed" && session.last_run && html`<${Do} class="primary" run=${() => retry(session.last_run.id, id)}>Retry<//>`}
+    ${!isFinal(session) && session.state !== "suspended" && !isLive(session) && html`<${Do} run=${() => suspend(id)}>Suspend<//>`}
     ${session.state === "suspended" && html`<${Do} class="primary" run=${() => resume(id)}>Resume<//>`}
-    ${!isFinal(session) && session.status !== "running" && html`<${Do} run=${() => finalizeSessions([id])}>Finalize<//>`}
+    ${!isFinal(session) && !isLive(session) && html`<${Do} run=${() => finalizeSessions([id])}>Finalize<//>`}
     <${Do} run=${() => fork(id)}>Fork<//>
     <${Do} class="danger" run=${() => deleteSessions([id])}>Delete<//>`;
 }

@@ -101,3 +101,17 @@ export function plain(text) {
 export function json(value) {
   return plain(typeof value === "string" ? value : JSON.stringify(value, null, 2) ?? "");
 }
+
+const REASONS = {
+  no_launcher: () => "no launcher takes it",
+  launcher_busy: () => "waits for a launcher",
+  held: (because) => `held by ${plain(because.by ?? "")} until ${clock(because.until)}`,
+  suspended: () => "waits until the session is resumed",
+  waiting_for_approval: () => "waits for an approval",
+  waiting_for_child: () => "waits for a child",
+};
+
+/** Why something that was asked has not started, in words. @param {{reason: string, by?: string, until?: string}} because */
+export function reason(because) {
+  return REASONS[because.reason]?.(because) ?? because.reason;
+}

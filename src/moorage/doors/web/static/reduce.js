@@ -16,6 +16,8 @@ const CHANGES = {
   error: (session, data) => ({ error_count: (session.error_count || 0) + 1, last_error: data.error ?? data.detail }),
   turn_started: () => ({ state: "active", status: "running" }),
   turn_ended: () => ({ status: "idle" }),
+  run_settled: (_, data) => (data.outcome === "failed" ? { status: "run_failed" } : {}),
+  run_retried: () => ({ status: "queued" }),
   suspended: () => ({ state: "suspended", status: "suspended" }),
   resumed: () => ({ state: "active", status: "idle" }),
   approval_requested: () => ({ status: "waiting", phase: "approval" }),
@@ -47,6 +49,12 @@ export function isNewer(shown, fetched) {
 
 /** @param {Session} session */
 export const isFinal = (session) => FINAL.has(session.state);
+
+/** Whether an agent has a turn: it runs, or waits in it for an approval. @param {Session} session */
+export const isLive = (session) => session.status === "running" || Boolean(session.hold?.holder.startsWith("launcher:"));
+
+/** Whether somebody drives a session; a launcher that runs its agent does not count. @param {Session} session */
+export const isHeld = (session) => Boolean(session.hold) && !session.hold.holder.startsWith("launcher:");
 
 /** Whether a session fits the filters of a list, as far as the page can tell.
  * @param {Session} session @param {Record<string, string>} filters */

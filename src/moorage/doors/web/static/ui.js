@@ -15,6 +15,8 @@ const SHAPES = {
   created: html`<circle cx="6" cy="6" r="4" fill="none" stroke="currentColor" stroke-width="1.6" stroke-dasharray="2 1.6" />`,
   running: html`<path d="M3 1.5 10.5 6 3 10.5Z" fill="currentColor" />`,
   waiting: html`<path d="M6 .8 11.2 6 6 11.2.8 6Z" fill="currentColor" />`,
+  queued: html`<path d="M6 3.2V6l2 1.4" fill="none" stroke="currentColor" stroke-width="1.4" stroke-linecap="round" /><circle cx="6" cy="6" r="4.6" fill="none" stroke="currentColor" stroke-width="1.4" />`,
+  run_failed: html`<path d="M6 1.4 11.2 10.6H.8Z" fill="none" stroke="currentColor" stroke-width="1.4" stroke-linejoin="round" /><path d="M6 4.8v2.4m0 1.5v.1" stroke="currentColor" stroke-width="1.4" stroke-linecap="round" />`,
   idle: html`<circle cx="6" cy="6" r="4" fill="none" stroke="currentColor" stroke-width="1.8" />`,
   suspended: html`<path d="M2.5 2h2.4v8H2.5zM7.1 2h2.4v8H7.1z" fill="currentColor" />`,
   completed: html`<path d="M1.5 6.4 4.6 9.5 10.5 2.8" fill="none" stroke="currentColor" stroke-width="2.2" stroke-linecap="round" stroke-linejoin="round" />`,
@@ -22,7 +24,7 @@ const SHAPES = {
   abandoned: html`<path d="M2 6h8" stroke="currentColor" stroke-width="2.2" stroke-linecap="round" />`,
   deleted: html`<path d="M2 3.2h8M4.5 3V1.8h3V3M3.2 3.4l.5 7h4.6l.5-7" fill="none" stroke="currentColor" stroke-width="1.3" stroke-linejoin="round" />`,
 };
-const ALIAS = { active: "idle", queued: "created", stopped: "abandoned", expired: "abandoned", approved: "completed", rejected: "failed", pending: "waiting", withdrawn: "abandoned", lost: "failed", alive: "completed", draining: "suspended", drained: "suspended" };
+const ALIAS = { active: "idle", stopped: "abandoned", expired: "abandoned", approved: "completed", rejected: "failed", pending: "waiting", withdrawn: "abandoned", lost: "failed", alive: "completed", draining: "suspended", drained: "suspended" };
 
 /** The shape of a status, without its word. @param {{status: string, title?: string}} props */
 export function Mark({ status, title }) {
@@ -30,10 +32,10 @@ export function Mark({ status, title }) {
   return html`<svg class="mark s-${kind}" viewBox="0 0 12 12" width="12" height="12" role=${title ? "img" : "presentation"} aria-label=${title} aria-hidden=${title ? undefined : "true"}>${SHAPES[kind]}</svg>`;
 }
 
-/** A status with its shape, colour and word. @param {{status: string}} props */
-export function Status({ status }) {
+/** A status with its shape, colour and word; `title` says more on hover. @param {{status: string, title?: string}} props */
+export function Status({ status, title }) {
   const kind = status in SHAPES ? status : ALIAS[status] || "idle";
-  return html`<span class="status s-${kind}"><${Mark} status=${status} />${status}</span>`;
+  return html`<span class="status s-${kind}" title=${title}><${Mark} status=${status} />${status}</span>`;
 }
 
 /** @param {{phase: string}} props */

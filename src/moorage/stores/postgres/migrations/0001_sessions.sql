@@ -50,6 +50,9 @@ CREATE TABLE moor.sessions (
     live_turn         text COLLATE "C",
     turns             bigint NOT NULL DEFAULT 0,
     epoch             bigint NOT NULL DEFAULT 0,
+    waits             boolean NOT NULL DEFAULT false,    -- whether its inbox holds something for a turn
+    run_failed        boolean NOT NULL DEFAULT false,    -- whether the run that settled last did
+    last_run          text,                              -- that run as JSON: id, state, reason, settled_at
     revision          bigint NOT NULL DEFAULT 0,         -- grows with every commit that touches the session or its work
     PRIMARY KEY (owner, pk),
     FOREIGN KEY (owner, parent) REFERENCES moor.sessions (owner, pk) ON DELETE CASCADE
@@ -66,6 +69,7 @@ CREATE INDEX sessions_by_time ON moor.sessions (owner, created_at, pk);
 CREATE INDEX sessions_ready ON moor.sessions (owner, agent, pk) WHERE resume_ready;
 CREATE INDEX sessions_waiting ON moor.sessions (owner, pk) WHERE pending_approvals > 0;
 CREATE INDEX sessions_running ON moor.sessions (owner, pk) WHERE live_turn IS NOT NULL;
+CREATE INDEX sessions_run_failed ON moor.sessions (owner, pk) WHERE run_failed;
 CREATE INDEX sessions_by_parent ON moor.sessions (owner, parent, pk) WHERE parent IS NOT NULL;
 CREATE INDEX sessions_by_root ON moor.sessions (owner, root, finalized_at) WHERE root IS NOT NULL;
 CREATE INDEX sessions_by_expiry ON moor.sessions (owner, expires_at) WHERE expires_at IS NOT NULL;

@@ -29,6 +29,8 @@ CREATE INDEX runs_by_agent ON moor.runs (owner, agent, n);
 CREATE INDEX runs_by_parent ON moor.runs (owner, parent, n) WHERE parent IS NOT NULL;
 CREATE INDEX runs_to_call_back ON moor.runs (owner, parent_run, is_joined)
     WHERE state IN ('queued', 'running') AND mode = 'async_callback';
+CREATE INDEX runs_calling_back ON moor.runs (owner, parent, n)
+    WHERE state IN ('queued', 'running') AND mode = 'async_callback';
 CREATE INDEX runs_awaited ON moor.runs (owner, parent) WHERE state IN ('queued', 'running') AND mode = 'sync';
 CREATE INDEX runs_due ON moor.runs (expires_at) WHERE expires_at IS NOT NULL;
 

@@ -1,9 +1,9 @@
 -- What commits: one call, one statement, one round trip. A released function is never edited: another one with the next
 -- number takes its place, so that an older release beside a newer one still finds its own.
 --
--- Refusals, by SQLSTATE: MG001 somebody changed a session since it was read; MG002 a request under this key was made
--- before (detail: what it became); MG003 the id is taken (detail: spent or used); MG004 the name is taken (detail: by
--- which session); MG005 a run was asked for under this key (detail: the key).
+-- Refusals, by SQLSTATE: MR001 somebody changed a session since it was read; MR002 a request under this key was made
+-- before (detail: what it became); MR003 the id is taken (detail: spent or used); MR004 the name is taken (detail: by
+-- which session); MR005 a run was asked for under this key (detail: the key).
 
 -- Give what has arrived the next cursors of the feed; whether there may be more of it.
 CREATE FUNCTION moor.number_feed_1(who text) RETURNS boolean LANGUAGE plpgsql AS $$
@@ -67,7 +67,7 @@ BEGIN
     IF NOT FOUND THEN
         SELECT * INTO known FROM moor.once
             WHERE owner = who AND operation = request ->> 'operation' AND key = request ->> 'key';
-        RAISE EXCEPTION 'done before' USING ERRCODE = 'MG002', DETAIL = to_jsonb(known)::text;
+        RAISE EXCEPTION 'done before' USING ERRCODE = 'MR002', DETAIL = to_jsonb(known)::text;
     END IF;
 END $$;
 
@@ -83,12 +83,12 @@ BEGIN
         FROM unnest(ARRAY[new_id, new_name]) each WHERE each IS NOT NULL ORDER BY 1
     ) words;
     IF EXISTS (SELECT 1 FROM moor.tombstones WHERE owner = who AND id = new_id) THEN
-        RAISE EXCEPTION 'spent' USING ERRCODE = 'MG003', DETAIL = 'spent';
+        RAISE EXCEPTION 'spent' USING ERRCODE = 'MR003', DETAIL = 'spent';
     END IF;
     IF EXISTS (SELECT 1 FROM moor.sessions WHERE owner = who AND id = new_id)
         OR EXISTS (SELECT 1 FROM moor.sessions WHERE owner = who AND name = new_id AND finalized_at IS NULL)
     THEN
-        RAISE EXCEPTION 'used' USING ERRCODE = 'MG003', DETAIL = 'used';
+        RAISE EXCEPTION 'used' USING ERRCODE = 'MR003', DETAIL = 'used';
     END IF;
     IF new_name IS NULL OR head ->> 'finalized_at' IS NOT NULL THEN
         RETURN;
@@ -98,7 +98,7 @@ BEGIN
         SELECT id INTO other FROM moor.sessions WHERE owner = who AND id = new_name;
     END IF;
     IF other IS NOT NULL THEN
-        RAISE EXCEPTION 'name taken' USING ERRCODE = 'MG004', DETAIL = other;
+        RAISE EXCEPTION 'name taken' USING ERRCODE = 'MR004', DETAIL = other;
     END IF;
 END $$;
 
@@ -111,7 +111,7 @@ BEGIN
     IF one ? 'shares' THEN  -- a fork: its source must not go meanwhile
         PERFORM 1 FROM moor.sessions WHERE owner = who AND pk = (one ->> 'shares')::bigint FOR KEY SHARE;
         IF NOT FOUND THEN
-            RAISE EXCEPTION 'stale' USING ERRCODE = 'MG001';
+            RAISE EXCEPTION 'stale' USING ERRCODE = 'MR001';
         END IF;
     END IF;
     IF one ? 'new' THEN
@@ -140,7 +140,7 @@ BEGIN
         RETURNING coalesce(s.root, s.pk) INTO my_root;
     END IF;
     IF my_root IS NULL THEN
-        RAISE EXCEPTION 'stale' USING ERRCODE = 'MG001';
+        RAISE EXCEPTION 'stale' USING ERRCODE = 'MR001';
     END IF;
     IF one ? 'lineage' THEN
         INSERT INTO moor.lineage (owner, session, segment, segment_root, upto)
@@ -202,7 +202,7 @@ BEGIN
         SELECT r.key INTO taken FROM jsonb_to_recordset(work -> 'runs') n (known boolean, key text)
         JOIN moor.runs r ON r.owner = who AND r.key = n.key WHERE NOT n.known LIMIT 1;
         IF taken IS NOT NULL THEN
-            RAISE EXCEPTION 'key reused' USING ERRCODE = 'MG005', DETAIL = taken;
+            RAISE EXCEPTION 'key reused' USING ERRCODE = 'MR005', DETAIL = taken;
         END IF;
         UPDATE moor.runs r SET state = c.state, expires_at = c.expires_at, body = c.body
         FROM jsonb_to_recordset(work -> 'runs') c (known boolean, id text, state text, expires_at bigint, body text)

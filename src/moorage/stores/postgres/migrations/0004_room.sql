@@ -1,7 +1,7 @@
 -- needs 3
 -- Families do not outgrow their limit, however many have children at once. Whoever has one shares a lock with the others
 -- and looks whether there is room for all who may be at it at that moment, which is one for each connection. Where there
--- is not, they are refused (MG001) and come again one by one, with the lock to themselves: then they can count.
+-- is not, they are refused (MR001) and come again one by one, with the lock to themselves: then they can count.
 
 CREATE FUNCTION moor.room_1(who text, root bigint) RETURNS bigint LANGUAGE sql IMMUTABLE AS $$
     SELECT hashtextextended('moor. room ' || who || ' ' || root, 0)
@@ -15,7 +15,7 @@ BEGIN
     -- A statement of its own, with its own snapshot: those who had the lock to themselves are counted.
     SELECT count(*) INTO others FROM moor.sessions WHERE owner = who AND root = my_root AND finalized_at IS NULL;
     IF others + current_setting('max_connections')::bigint > open_at_most THEN
-        RAISE EXCEPTION 'little room' USING ERRCODE = 'MG001';
+        RAISE EXCEPTION 'little room' USING ERRCODE = 'MR001';
     END IF;
 END $$;
 

@@ -49,7 +49,7 @@ BEGIN
     IF one ? 'shares' THEN  -- a fork: its source must not go meanwhile
         PERFORM 1 FROM moor.sessions WHERE owner = who AND pk = (one ->> 'shares')::bigint FOR KEY SHARE;
         IF NOT FOUND THEN
-            RAISE EXCEPTION 'stale' USING ERRCODE = 'MG001';
+            RAISE EXCEPTION 'stale' USING ERRCODE = 'MR001';
         END IF;
     END IF;
     IF one ? 'new' THEN
@@ -71,7 +71,7 @@ BEGIN
             pending_approvals = h.pending_approvals, suspended_by = h.suspended_by, phase_before = h.phase_before,
             last_checkpoint = h.last_checkpoint, context_version = h.context_version, state = h.state,
             finalized_at = h.finalized_at, launched = h.launched, live_turn = h.live_turn, turns = h.turns,
-            epoch = h.epoch, has_pins = s.has_pins OR h.has_pins, revision = s.revision + 1
+            epoch = h.epoch, waits = h.waits, run_failed = h.run_failed, last_run = h.last_run, has_pins = s.has_pins OR h.has_pins, revision = s.revision + 1
         WHERE s.owner = who AND s.pk = my_pk AND s.revision = my_revision
         RETURNING coalesce(s.root, s.pk) INTO my_root;
     ELSE
@@ -80,7 +80,7 @@ BEGIN
         RETURNING coalesce(s.root, s.pk) INTO my_root;
     END IF;
     IF my_root IS NULL THEN
-        RAISE EXCEPTION 'stale' USING ERRCODE = 'MG001';
+        RAISE EXCEPTION 'stale' USING ERRCODE = 'MR001';
     END IF;
     IF one ? 'lineage' THEN
         INSERT INTO moor.lineage (owner, session, segment, segment_root, upto)
@@ -124,7 +124,7 @@ BEGIN
             WHERE owner = who AND id = one ->> 'id';
         ELSE
             IF one ->> 'key' IS NOT NULL AND EXISTS (SELECT 1 FROM moor.runs WHERE owner = who AND key = one ->> 'key') THEN
-                RAISE EXCEPTION 'key reused' USING ERRCODE = 'MG005', DETAIL = one ->> 'key';
+                RAISE EXCEPTION 'key reused' USING ERRCODE = 'MR005', DETAIL = one ->> 'key';
             END IF;
             INSERT INTO moor.runs
                 (owner, session, id, agent, state, mode, is_joined, parent, parent_run, key, expires_at, body)

@@ -5,8 +5,13 @@ ALTER TABLE sessions ADD COLUMN launched INTEGER NOT NULL DEFAULT 0;
 ALTER TABLE sessions ADD COLUMN live_turn TEXT;
 ALTER TABLE sessions ADD COLUMN turns INTEGER NOT NULL DEFAULT 0;
 ALTER TABLE sessions ADD COLUMN epoch INTEGER NOT NULL DEFAULT 0;
+ALTER TABLE sessions ADD COLUMN waits INTEGER NOT NULL DEFAULT 0;       -- whether its inbox holds something for a turn
+ALTER TABLE sessions ADD COLUMN run_failed INTEGER NOT NULL DEFAULT 0;  -- whether the run that settled last did
+ALTER TABLE sessions ADD COLUMN last_run TEXT;                          -- that run as JSON: id, state, reason, settled_at
 
 CREATE INDEX sessions_running ON sessions (owner, pk) WHERE live_turn IS NOT NULL;
+CREATE INDEX sessions_queued ON sessions (owner, pk) WHERE waits = 1;
+CREATE INDEX sessions_run_failed ON sessions (owner, pk) WHERE run_failed = 1;
 
 -- Columns are what statements look for; the body is the whole run as JSON.
 CREATE TABLE runs (
@@ -32,6 +37,7 @@ CREATE INDEX runs_by_state ON runs (owner, state, n);
 CREATE INDEX runs_by_parent ON runs (owner, parent, n) WHERE parent IS NOT NULL;
 CREATE INDEX runs_to_call_back ON runs (owner, parent_run, is_joined)
     WHERE state IN ('queued', 'running') AND mode = 'async_callback';
+CREATE INDEX runs_calling_back ON runs (owner, parent, n) WHERE state IN ('queued', 'running') AND mode = 'async_callback';
 CREATE INDEX runs_awaited ON runs (owner, parent) WHERE state IN ('queued', 'running') AND mode = 'sync';
 CREATE INDEX runs_due ON runs (expires_at) WHERE expires_at IS NOT NULL;
 

@@ -26,7 +26,8 @@ async function load() {
   const sessions = [...running.items, ...waiting.items];
   learn(sessions);
   const has = (/** @type {any} */ launcher) => sessions.filter((each) => each.hold?.holder === `launcher:${launcher.launcher_id}`).map((each) => each.session_id);
-  return { items: launchers.items.map((/** @type {any} */ each) => ({ ...each, has: has(each) })), queued: queued.items };
+  const untaken = queued.items.filter((/** @type {any} */ run) => /_launcher$|launcher_/.test(run.because?.reason ?? ""));
+  return { items: launchers.items.map((/** @type {any} */ each) => ({ ...each, has: has(each) })), queued: untaken };
 }
 
 /** How a launcher is: alive, taking no more turns, or not heard of. @param {any} launcher @param {number} when milliseconds */

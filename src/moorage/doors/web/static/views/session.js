@@ -1,11 +1,12 @@
 /** One session: what was said, what runs, what it remembers, and what can be done to it. */
-import { Actions, deleteSessions, finalizeSessions, fork, newSession, resume, save, stop, suspend } from "../actions.js";
+import { Actions, deleteSessions, finalizeSessions, fork, newSession, release, resume, save, stop, suspend } from "../actions.js";
 import { at, get, Problem } from "../api.js";
-import { moment, nameOf, plain } from "../format.js";
-import { fetchHead, useHead } from "../heads.js";
+import { moment, nameOf, plain, reason, shortId } from "../format.js";
+import { fetchHead, touch, useHead } from "../heads.js";
 import { html, useEffect, useState } from "../html.js";
 import { useKeys } from "../keys.js";
 import { generation, listen } from "../live.js";
+import { isHeld } from "../reduce.js";
 import { link, refine } from "../router.js";
 import { ask, complain, Do, Empty, Failed, Id, Loading, Phase, Status, Time, useLoad } from "../ui.js";
 import { Conversation } from "./session/conversation.js";
@@ -13,6 +14,7 @@ import { Entries } from "./session/entries.js";
 import { Checkpoints, Context, Facts, Log, Runs, Verdict } from "./session/panels.js";
 import { Phases } from "./session/phases.js";
 
+const LOOK_AGAIN = 5000; // milliseconds
 const TABS = [["conversation", "Conversation"], ["runs", "Runs"], ["context", "Context"], ["checkpoints", "Checkpoints"], ["log", "Log"], ["verdict", "Resume?"], ["facts", "Facts"]];
 
 /** @param {{args: string[], query: Record<string, string>}} props */
@@ -78,15 +80,37 @@ function Top({ session }) {
     <nav aria-label="Ancestors" class="trail"><a href="#/sessions">Sessions</a>${trail.map((each) => html`<span aria-hidden="true">›</span><a key=${each.session_id} href=${link("session", each.session_id)}>${nameOf(each)}</a>`)}</nav>
     <div class="head"><h1><bdi>${plain(nameOf(session))}</bdi></h1><div class="bar">
       <a class="button" href=${link("family", session.session_id)}>Family</a><${Do} run=${() => exportDialog(session)}>Export<//><${Actions} session=${session} /></div></div>
-    <div class="row facts-row"><${Status} status=${session.deleted ? "deleted" : session.status} /><${Phase} phase=${session.phase} /><span>${session.agent_name}</span>
+    <div class="row facts-row"><${Status} status=${session.deleted ? "deleted" : session.status} /><${Waiting} session=${session} /><${Phase} phase=${session.phase} /><span>${session.agent_name}</span>
       <span class="muted">task</span><${Id} id=${session.task_id} /><span class="muted">id</span><${Id} id=${session.session_id} />
       <span class="muted">made <${Time} at=${session.created_at} />, last heard <${Time} at=${session.last_activity_at} /></span>
       ${session.expires_at && html`<span class="muted">deleted <${Time} at=${session.expires_at} /></span>`}
-      ${session.hold && !session.hold.holder.startsWith("launcher:") && html`<span class="chip">held by ${plain(session.hold.holder)}</span>`}
+      ${isHeld(session) && html`<span class="chip">held by ${plain(session.hold.holder)} <${Do} class="link" run=${() => release(session)}>Release<//></span>`}
       ${session.forked_from && html`<span class="muted">forked from <a href=${link("session", session.forked_from)}>${session.forked_from.slice(-8)}</a></span>`}
       ${session.error_count > 0 && html`<span class="chip s-failed">${session.error_count} errors</span>`}</div>
     ${session.summary && html`<p class="summary">${plain(session.summary)}</p>`}
   </header>`;
+}
+
+/** What the session waits for, and why what was asked has not started. @param {{session: any}} props */
+function Waiting({ session }) {
+  const { waiting_for: awaited, because, status } = session;
+  useEffect(() => {
+    // Launchers come and holds end without an entry in the log of this session.
+    if (status !== "queued" && !session.hold) return undefined;
+    const timer = setInterval(() => document.hidden || touch(session.session_id), LOOK_AGAIN);
+    return () => clearInterval(timer);
+  }, [session.session_id, status, Boolean(session.hold)]);
+  if (session.deleted) return null;
+  if (status === "waiting" && awaited?.child) return html`<${Child} key=${awaited.child.session_id} id=${awaited.child.session_id} />`;
+  if (status === "waiting" && awaited?.approval_id) return html`<span class="chip">for <a href=${link("approvals", [], { id: awaited.approval_id })}>an approval</a></span>`;
+  if (status === "run_failed") return html`<span class="chip s-failed">${plain(session.last_run?.reason ?? "failed")} <${Time} at=${session.last_run?.settled_at} /></span>`;
+  return because && (status === "queued" || status === "suspended") ? html`<span class="chip">${reason(because)}</span>` : null;
+}
+
+/** The child that a session waits for. @param {{id: string}} props */
+function Child({ id }) {
+  const child = useHead(id);
+  return html`<span class="chip">for <a href=${link("session", id)}>${child ? plain(nameOf(child)) : shortId(id)}</a></span>`;
 }
 
 /** @param {any} session */

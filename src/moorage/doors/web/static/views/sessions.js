@@ -4,7 +4,7 @@
  */
 import { deleteSessions, finalizeSessions, newSession } from "../actions.js";
 import { get } from "../api.js";
-import { nameOf, oneLine, plain, plural, textOf } from "../format.js";
+import { nameOf, oneLine, plain, plural, reason, textOf } from "../format.js";
 import { head, learn, useHead } from "../heads.js";
 import { batch, html, signal, useEffect, useRef, useSignal, useState } from "../html.js";
 import { isTyping, useKeys } from "../keys.js";
@@ -18,7 +18,7 @@ const ROW = 38; // pixels
 const AHEAD = 12; // rows drawn above and below those in sight
 const LOOK_AGAIN = 1000; // milliseconds between two looks for new sessions
 
-const STATUSES = ["running", "waiting", "idle", "created", "suspended", "completed", "failed", "abandoned"];
+const STATUSES = ["running", "waiting", "queued", "run_failed", "idle", "created", "suspended", "completed", "failed", "abandoned"];
 const STATES = ["created", "active", "suspended", "completed", "failed", "abandoned"];
 const PHASES = ["initializing", "investigating", "planning", "approval", "executing", "validating", "completed", "failed", "abandoned"];
 /** What a store of any size can be listed by: the rest are filters. */
@@ -309,7 +309,7 @@ function Row({ id, top, at, list, selected, cursor, flip }) {
   };
   return html`<div class=${classes} role="row" aria-rowindex=${at + 2} style=${{ top: `${top}px` }} onClick=${open} data-id=${id}>
     <span role="cell"><input type="checkbox" aria-label=${`Select ${nameOf(session)}`} checked=${isSelected} onChange=${() => flip(id)} /></span>
-    <span role="cell"><${Status} status=${session.deleted ? "deleted" : session.status} /></span>
+    <span role="cell"><${Status} status=${session.deleted ? "deleted" : session.status} title=${session.deleted ? undefined : why(session)} /></span>
     <span role="cell" class="c-name"><a href=${link("session", id)} title=${id}>${nameOf(session)}</a>${session.pending_approvals > 0 && html`<span class="flag s-waiting" title="Waits for a decision" aria-label=${`, ${session.pending_approvals} to decide`}>${session.pending_approvals}?</span>`}${session.error_count > 0 && html`<span class="flag s-failed" title=${session.last_error || ""} aria-label=${`, ${plural(session.error_count, "error")}`}>${session.error_count}!</span>`}</span>
     <span role="cell" class="c-state muted">${session.state}</span>
     <span role="cell" class="c-phase"><${Phase} phase=${session.phase} /></span>
@@ -321,6 +321,9 @@ function Row({ id, top, at, list, selected, cursor, flip }) {
     <span role="cell" class="c-age num"><${Time} at=${session.created_at} /></span>
   </div>`;
 }
+
+/** More about a status, on hover. @param {any} session */
+const why = ({ status, because, last_run: last }) => (status === "run_failed" ? last?.reason : /^(queued|waiting|suspended)$/.test(status) && because ? reason(because) : undefined);
 
 /** @param {{id: string}} props */
 const Short = ({ id }) => html`<span class="mono">…${id.slice(-8)}</span>`;

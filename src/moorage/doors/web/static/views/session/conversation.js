@@ -1,10 +1,11 @@
 /** What was said, and between it what happened; at its end, the composer. */
 import { fork } from "../../actions.js";
-import { at, get, post, send } from "../../api.js";
-import { bytes, clock, json, moment, oneLine, plain } from "../../format.js";
+import { at, get, post } from "../../api.js";
+import { bytes, clock, json, moment, oneLine, plain, reason } from "../../format.js";
+import { touch } from "../../heads.js";
 import { html, useEffect, useLayoutEffect, useRef, useState } from "../../html.js";
 import { Markdown } from "../../markdown.js";
-import { Frames, isFinal } from "../../reduce.js";
+import { isFinal } from "../../reduce.js";
 import { link } from "../../router.js";
 import { useWords } from "../../words.js";
 import { complain, Do, Empty, Failed, Loading, Mark, Time, toast, useLoad } from "../../ui.js";
@@ -17,8 +18,8 @@ export function Conversation({ session, entries, entry }) {
   const all = entries.all.value;
   const end = useRef();
   const isAtEnd = useRef(true);
-  const [busy, setBusy] = useState(false);
-  const isAtWork = !session.deleted && (busy || session.status === "running");
+  const waits = !session.deleted && /^(queued|waiting|suspended)$/.test(session.status);
+  const isAtWork = !session.deleted && session.status === "running";
   const words = useWords(session.session_id, isAtWork);
   useEffect(() => {
     const scroller = end.current?.closest("main");
@@ -28,7 +29,7 @@ export function Conversation({ session, entries, entry }) {
     return () => scroller.removeEventListener("scroll", look);
   }, [entries.isLoaded.value]);
   const stay = () => isAtEnd.current && !entry && end.current?.scrollIntoView({ block: "end" });
-  useLayoutEffect(() => void stay(), [all.length, busy, words]);
+  useLayoutEffect(() => void stay(), [all.length, session.status, words]);
   useEffect(() => {
     // Questions and pictures come a moment later than the words around them.
     if (!end.current) return undefined;
@@ -51,8 +52,9 @@ export function Conversation({ session, entries, entry }) {
     <ol class="talk">${all.map((each) => html`<${Line} key=${each.number} entry=${each} session=${session} results=${results} calls=${calls} isWanted=${entry === each.number} />`)}</ol>
     ${words && !isKept && html`<div class="message m-assistant saying" role="group" aria-label="Being said" aria-busy="true"><header><b>assistant</b><span class="muted">${session.agent_name}</span><span class="muted">just now</span></header><div class="body"><${Text} text=${words} /></div></div>`}
     ${session.pending_approvals > 0 && html`<${Questions} session=${session} />`}
-    ${isAtWork && session.status !== "waiting" && html`<p class="at-work" role="status"><span class="spinner" aria-hidden="true"></span>${session.agent_name} is at work…</p>`}
-    <${Composer} session=${session} entries=${entries} busy=${busy} setBusy=${setBusy} />
+    ${waits && session.because && !session.pending_approvals && html`<p class="at-work s-${session.status}" role="status"><${Mark} status=${session.status} />${session.status === "waiting" ? session.agent_name : "Not started yet:"} ${reason(session.because)}</p>`}
+    ${isAtWork && html`<p class="at-work s-running" role="status"><span class="spinner" aria-hidden="true"></span>${session.agent_name} is at work…</p>`}
+    <${Composer} session=${session} />
     <div ref=${end}></div></section>`;
 }
 
@@ -120,6 +122,7 @@ const WORDS = {
   forked: (data) => ["created", html`Forked from <a href=${link("session", data.forked_from)}>${data.forked_from}</a> at entry ${data.at}`],
   phase: (data) => ["idle", `${data.from ?? "?"} → ${data.to}`],
   error: (data) => ["failed", `Error: ${data.error ?? data.detail ?? json(data)}`],
+  problem: (data) => ["run_failed", `The agent said something wrong${data.line ? ` in line ${data.line}` : ""}: expected ${data.field ? `${data.field} to be ` : ""}${data.expected}${data.text ? `; it was ${data.text}` : ""}`],
   summary: (data) => ["idle", `Summary up to entry ${data.upto}: ${data.summary}`],
   callback: (data) => [data.outcome, html`<a href=${link("session", data.child_session_id)}>${data.agent_name || "A child"}</a> called back, ${data.outcome}: ${oneLine(data.result ?? data.error ?? "", 300)}`],
   suspended: (data) => ["suspended", `Suspended${data.reason ? `: ${data.reason}` : ""}`],
@@ -129,6 +132,8 @@ const WORDS = {
   approval_decided: (data) => [data.state, `Decided: ${data.decision}${data.decided_by ? ` by ${data.decided_by}` : ""}${data.note ? ` (${data.note})` : ""}`],
   approval_expired: () => ["abandoned", "The question ran out of time"],
   approval_withdrawn: () => ["abandoned", "The question was withdrawn"],
+  approval_replayed: (data) => [data.state, `Answered as before: ${data.decision}`],
+  run_retried: (data) => ["running", `Run ${data.retry_of} asked again`],
   run_settled: (data) => [data.outcome, `Run ${data.outcome}${data.reason ? ` (${data.reason})` : ""}`],
   finalized: (data) => [data.outcome, `Closed as ${data.outcome}${data.summary ? `: ${data.summary}` : ""}`],
 };
@@ -138,7 +143,7 @@ function Happened({ entry, isWanted }) {
   const said = WORDS[entry.kind]?.(entry.data ?? {});
   if (!said) return null;
   const words = typeof said[1] === "string" ? plain(said[1]) : said[1];
-  return html`<li id=${`entry-${entry.number}`} class="happened ${isWanted ? "wanted" : ""}"><${Mark} status=${said[0]} /><span>${words}</span><span class="muted" title=${moment(entry.at)}>${clock(entry.at)}</span></li>`;
+  return html`<li id=${`entry-${entry.number}`} class="happened ${isWanted ? "wanted" : ""}"><${Mark} status=${said[0]} /><span>${words}</span><span class="muted when" title=${moment(entry.at)}>${clock(entry.at)}</span></li>`;
 }
 
 /** What waits for a decision, with the buttons for it. @param {{session: any}} props */
@@ -163,9 +168,10 @@ function Question({ approval, onDone }) {
     ${approval.expires_at && html`<p class="muted">Runs out <${Time} at=${approval.expires_at} /></p>`}</div>`;
 }
 
-/** @param {any} props */
-function Composer({ session, entries, busy, setBusy }) {
+/** @param {{session: any}} props */
+function Composer({ session }) {
   const area = useRef();
+  const [busy, setBusy] = useState(false);
   const [asks, setAsks] = useState(true);
   if (session.deleted) return null;
   if (isFinal(session)) return html`<p class="closed muted">This session is ${session.state}. <button type="button" class="link" onClick=${() => fork(session.session_id).catch(complain)}>Fork it to go on</button></p>`;
@@ -175,7 +181,7 @@ function Composer({ session, entries, busy, setBusy }) {
     area.current.value = "";
     setBusy(true);
     try {
-      await say(session.session_id, content, asks, entries);
+      await say(session.session_id, content, asks);
     } catch (error) {
       area.current.value ||= content;
       complain(error);
@@ -190,29 +196,14 @@ function Composer({ session, entries, busy, setBusy }) {
     }
   };
   return html`<form class="composer" onSubmit=${(event) => (event.preventDefault(), void submit())}>
-    <textarea ref=${area} rows="2" aria-label="Message" placeholder=${session.state === "suspended" ? "It is paused: what you say waits for it" : "Say something. Enter sends, Shift+Enter makes a new line"} onKeyDown=${onKey}></textarea>
+    <textarea ref=${area} rows="2" aria-label="Message" placeholder=${session.state === "suspended" ? "It is paused: a question to the agent resumes it" : "Say something. Enter sends, Shift+Enter makes a new line"} onKeyDown=${onKey}></textarea>
     <div class="bar"><label class="inline"><input type="checkbox" checked=${asks} onChange=${(event) => setAsks(event.target.checked)} />Ask the agent for an answer</label>
-    <span class="end"></span><button type="submit" class="primary" disabled=${busy}>${busy ? "Answering…" : "Send"}</button></div></form>`;
+    <span class="end"></span><button type="submit" class="primary" disabled=${busy}>Send</button></div></form>`;
 }
 
-/** Say something and take in the answer as it comes. @param {string} id @param {string} content @param {boolean} run @param {import("./entries.js").Entries} entries */
-async function say(id, content, run, entries) {
-  const response = await send("POST", at`/sessions/${id}/messages`, { body: { content, run, stream: true }, headers: { "Idempotency-Key": crypto.randomUUID() } });
-  const reader = /** @type {ReadableStream<Uint8Array>} */ (response.body).getReader();
-  const frames = new Frames(), decoder = new TextDecoder();
-  for (;;) {
-    const { done, value } = await reader.read();
-    if (done) return;
-    const heard = frames.push(decoder.decode(value, { stream: true }));
-    entries.hear(heard.filter((frame) => frame.type !== "done").map((frame) => JSON.parse(frame.data)));
-    const last = heard.find((frame) => frame.type === "done");
-    if (last) tell(JSON.parse(last.data));
-  }
+/** Say something; the answer comes with the events of the session. @param {string} id @param {string} content @param {boolean} asks */
+async function say(id, content, asks) {
+  const posted = await post(at`/sessions/${id}/messages`, asks ? { content } : { content, run: false });
+  if (!posted.run_id) toast("Kept. Nobody was asked for an answer.", { kind: "quiet" });
+  touch(id);
 }
-
-/** @param {any} posted */
-function tell(posted) {
-  if (posted.run?.state === "failed") toast(`The run failed: ${oneLine(posted.run.error ?? posted.run.reason ?? "", 200)}`, { kind: "bad" });
-  else if (!posted.run_id) toast("Kept. Nobody was asked for an answer.", { kind: "quiet" });
-}
-

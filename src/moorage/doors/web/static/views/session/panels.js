@@ -1,6 +1,7 @@
 /** The other sides of a session: runs, context, checkpoints, the log as it is, the verdict, all facts. */
+import { retry } from "../../actions.js";
 import { at, del, get, post, put } from "../../api.js";
-import { clock, json, moment, oneLine, plain, plural, seconds, span } from "../../format.js";
+import { clock, json, moment, oneLine, plain, plural, reason, seconds, span } from "../../format.js";
 import { html, useRef, useState } from "../../html.js";
 import { isFinal } from "../../reduce.js";
 import { link } from "../../router.js";
@@ -26,14 +27,16 @@ export function Runs({ session }) {
 /** @param {{run: any}} props */
 function Run({ run }) {
   const until = run.settled_at ? Date.parse(run.settled_at) : now.value;
-  return html`<li class="card"><div class="row"><${Status} status=${run.state} /><strong>${oneLine(run.asked, 100) || "a run"}</strong><span class="muted">${run.mode}</span>
-      <span class="end muted">${run.started_at ? span((until - Date.parse(run.started_at)) / 1000) : "waits for a launcher"} · <${Time} at=${run.created_at} /></span>
-      ${!run.settled_at && html`<${Do} class="small danger" run=${async () => (await post(at`/runs/${run.run_id}/stop`), toast("Told to stop"))}>Stop<//>`}</div>
+  return html`<li class="card"><div class="row"><${Status} status=${run.state} /><strong>${oneLine(run.asked, 100) || "a run"}</strong><span class="muted">${run.mode}</span>${run.problems > 0 && html`<span class="chip s-failed" title="Lines of the agent that do not validate: see the conversation">${plural(run.problems, "problem")}</span>`}
+      <span class="end muted">${run.started_at ? span((until - Date.parse(run.started_at)) / 1000) : run.because ? reason(run.because) : "waits for a launcher"} · <${Time} at=${run.created_at} /></span>
+      ${!run.settled_at && html`<${Do} class="small danger" run=${async () => (await post(at`/runs/${run.run_id}/stop`), toast("Told to stop"))}>Stop<//>`}
+      ${/^(failed|expired)$/.test(run.state) && html`<${Do} class="small" run=${() => retry(run.run_id, run.session_id)}>Retry<//>`}</div>
     <details class="tool" open=${Boolean(run.error)}><summary>${run.error ? html`<span class="warn">${oneLine(run.error, 160)}</span>` : "Output"}</summary>
-      ${run.result ? html`<${Text} text=${run.result} />` : html`<p class="muted">${run.settled_at ? "It left none." : "Nothing yet."}</p>`}
+      ${run.result ? html`<${Text} text=${run.result} />` : html`<p class="muted">${run.settled_at ? "The run returned no result." : "Nothing yet."}</p>`}
       <dl class="facts"><dt>Run</dt><dd><${Id} id=${run.run_id} short=${false} /></dd>
         <dt>Turns</dt><dd>${run.turns}${run.failures ? `, ${run.failures} failed in a row` : ""}</dd>
         ${run.parent_session_id && html`<dt>Asked by</dt><dd><a href=${link("session", run.parent_session_id)}>${run.parent_session_id}</a>${run.callback ? `, callback ${run.callback}` : ""}</dd>`}
+        ${run.retry_of && html`<dt>Repeats</dt><dd><${Id} id=${run.retry_of} short=${false} /></dd>`}
         ${run.reason && html`<dt>Reason</dt><dd>${run.reason}</dd>`}</dl></details></li>`;
 }
 

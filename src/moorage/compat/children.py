@@ -1,0 +1,31 @@
+"""The children of a session, of the store that MOORAGE_URL names or of the file in the data folder."""
+
+from __future__ import annotations
+
+from moorage.compat.agent_session import Json, connection
+from moorage.core.errors import NotFound
+from moorage.core.query import MAX_LIMIT
+from moorage.core.render import session_json
+
+
+def get_child_sessions(parent_session_id: str) -> list[Json]:
+    """Return the direct children of a session, oldest first; none of a session that is not there."""
+    found: list[Json] = []
+    cursor: str | None = None
+    try:
+        while True:
+            page = connection().children(parent_session_id, limit=MAX_LIMIT, cursor=cursor)
+            found += [session_json(child) for child in page.items]
+            if page.next is None:
+                return found
+            cursor = page.next
+    except NotFound:
+        return []
+
+
+def count_child_sessions(parent_session_id: str) -> int:
+    """Return how many direct children a session has; 0 for a session that is not there."""
+    try:
+        return connection().count_children(parent_session_id)
+    except NotFound:
+        return 0

@@ -1,0 +1,149 @@
+"""Status: one word for people, what a session waits for, and why what was asked has not started.
+
+Three functions decide it for every door: `status_of` and `waiting_for` look at the session's head alone;
+`why_not_started` also at the launchers and the time, so its answer is made when somebody reads it and never stored.
+
+::
+
+    completed | failed | abandoned → waiting (approval) → running → suspended → waiting (child)
+        → queued → run_failed → created → idle          the first that holds is the status
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import datetime, timedelta
+from enum import StrEnum
+
+from msgspec import Struct
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from moorage.core.session import Session
+    from moorage.core.turn import Launcher
+
+SILENT_AFTER = timedelta(seconds=30)  # a launcher that sent no heartbeat for so long takes no turns
+
+
+class Status(StrEnum):
+    """One word for people."""
+
+    CREATED = "created"
+    QUEUED = "queued"
+    RUNNING = "running"
+    WAITING = "waiting"
+    IDLE = "idle"
+    RUN_FAILED = "run_failed"
+    SUSPENDED = "suspended"
+    COMPLETED = "completed"
+    FAILED = "failed"
+    ABANDONED = "abandoned"
+
+
+class Reason(StrEnum):
+    """Why something that was asked has not started."""
+
+    NO_LAUNCHER = "no_launcher"
+    LAUNCHER_BUSY = "launcher_busy"
+    HELD = "held"
+    SUSPENDED = "suspended"
+    WAITING_FOR_APPROVAL = "waiting_for_approval"
+    WAITING_FOR_CHILD = "waiting_for_child"
+
+
+# Only a person can end these, so a caller who waits for the answer is told at once.
+NEEDS_A_PERSON = frozenset({Reason.HELD, Reason.SUSPENDED, Reason.WAITING_FOR_APPROVAL})
+
+
+class Child(Struct, frozen=True):
+    """A child whose run still has to call back."""
+
+    session_id: str
+    run_id: str
+
+
+class WaitingFor(Struct, frozen=True, kw_only=True):
+    """The approval or the child that a session waits for."""
+
+    approval_id: str | None = None
+    child: Child | None = None
+
+
+class Because(Struct, frozen=True, kw_only=True):
+    """The reason, and the facts that go with it."""
+
+    reason: Reason
+    by: str | None = None  # of a hold: its holder; of a suspension: person or agent
+    until: datetime | None = None  # of a hold
+    approval_id: str | None = None
+    child: Child | None = None
+
+    @property
+    def needs_a_person(self) -> bool:
+        """Whether waiting longer is no use until somebody acts."""
+        return self.reason in NEEDS_A_PERSON
+
+
+class LastRun(Struct, frozen=True):
+    """The run of a session that settled last."""
+
+    id: str
+    state: str
+    reason: str | None
+    settled_at: datetime
+
+
+def status_of(head: Session) -> Status:
+    """Return the one word, by precedence."""
+    if head.is_final:
+        return Status(head.state.value)
+    if head.pending_approvals:
+        return Status.WAITING
+    if head.live_turn is not None:
+        return Status.RUNNING
+    if head.state.value == Status.SUSPENDED:
+        return Status.SUSPENDED
+    if head.awaited_child is not None:
+        return Status.WAITING
+    if head.waits:
+        return Status.QUEUED
+    if head.last_run is not None and head.last_run.state == "failed":
+        return Status.RUN_FAILED
+    return Status.CREATED if head.state.value == Status.CREATED else Status.IDLE
+
+
+def waiting_for(head: Session) -> WaitingFor | None:
+    """Return what a session of status `waiting` waits for."""
+    if status_of(head) is not Status.WAITING:
+        return None
+    if head.pending_approvals:
+        return WaitingFor(approval_id=head.awaited_approval)
+    return WaitingFor(child=head.awaited_child)
+
+
+def why_not_started(head: Session, launchers: Iterable[Launcher], at: datetime) -> Because | None:
+    """Return why what was asked of a session does not start; None if nothing waits there.
+
+    A message that came while a turn is running waits for the launcher: `launcher_busy`.
+    """
+    if head.is_final:
+        return None
+    if head.pending_approvals:
+        return Because(reason=Reason.WAITING_FOR_APPROVAL, approval_id=head.awaited_approval)
+    if not head.waits:
+        is_out = head.awaited_child is not None and head.live_turn is None
+        return Because(reason=Reason.WAITING_FOR_CHILD, child=head.awaited_child) if is_out else None
+    if head.live_turn is not None:
+        return Because(reason=Reason.LAUNCHER_BUSY)
+    if head.is_kept_asleep:
+        return Because(reason=Reason.SUSPENDED, by=head.suspended_by)
+    if head.hold is not None and head.hold.lives(at):
+        return Because(reason=Reason.HELD, by=head.hold.holder, until=head.hold.until)
+    able = any(can_take(each, head.owner, head.agent_name, at) for each in launchers)
+    return Because(reason=Reason.LAUNCHER_BUSY if able else Reason.NO_LAUNCHER)
+
+
+def can_take(launcher: Launcher, owner: str, agent: str | None, at: datetime) -> bool:
+    """Whether a launcher lives and takes turns of that owner's agent, once it has a free slot."""
+    is_there = at - launcher.seen_at < SILENT_AFTER and not launcher.drain and not launcher.draining
+    return is_there and launcher.works_for(owner) and (not launcher.agents or agent in launcher.agents)

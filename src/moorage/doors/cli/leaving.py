@@ -1,0 +1,102 @@
+"""Leaving a session at the terminal, which is not stopping it.
+
+On a server the run goes on, and its question stays open. Without a server nobody is left to work on it: the
+session is suspended, and the turn given back as cut off. A second Ctrl-C, or `--stop-on-exit`, stops the run.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from contextlib import suppress
+
+import click
+
+from moorage import config
+from moorage.core.errors import MoorageError, SessionRunning
+from moorage.doors.cli.output import complain, hint, say
+from moorage.executor import Interaction
+
+LINGER = 2.0  # seconds in which a second Ctrl-C stops the run
+SUSPENDED = "suspended"  # the reason of a person who leaves by pausing the session
+
+SignalQueue = asyncio.Queue[signal.Signals]
+
+stop_on_exit_option = click.option("--stop-on-exit", is_flag=True, help="Stop the run when you leave.")
+
+
+class Departure:
+    """What becomes of a session whose terminal is left."""
+
+    def __init__(self, url: str | None, *, stops: bool = False) -> None:
+        """`url` as it was given on the command line. `stops`: leaving stops the run."""
+        full = config.pick_url(url)
+        self._url, self.is_remote = url, config.is_server(full)
+        self.is_kept = not full.startswith("memory://")
+        self._is_agent = config.run_from_environment() is not None  # its run is over: nobody waits for this one
+        self._stops = stops or self._is_agent
+
+    async def leave(self, talk: Interaction, reason: str, by: signal.Signals | None, signals: SignalQueue) -> None:
+        """Leave the session, and say what becomes of it and how to come back."""
+        if not self.is_kept:
+            return
+        with suppress(OSError):  # the terminal may be gone
+            try:
+                await self._leave(talk, reason, by, signals)
+            except MoorageError as error:
+                complain(error.message)
+
+    async def _leave(self, talk: Interaction, reason: str, by: signal.Signals | None, signals: SignalQueue) -> None:
+        if self._stops and not talk.is_answered:
+            await self._stop(talk)
+        if self._is_agent:
+            return
+        if not self.is_remote or reason == SUSPENDED:
+            await self._suspend(talk, reason)
+            return
+        self._tell(talk, by)
+        if by is signal.SIGINT and not talk.is_answered and await _is_pressed_again(signals):
+            await self._stop(talk)
+
+    async def put_away(self, talk: Interaction, reason: str) -> None:
+        """Leave one session for another."""
+        if self.is_remote or not self.is_kept:
+            await talk.close()
+        else:
+            await talk.suspend(reason)
+
+    def _tell(self, talk: Interaction, by: signal.Signals | None) -> None:
+        told = "The session stays open" if talk.is_answered else "The agent goes on"
+        if talk.approvals:
+            told += ", its question stays open"
+        if by is signal.SIGINT and not talk.is_answered:
+            told += f"; Ctrl-C again within {LINGER:.0f} seconds stops it"
+        hint(f"{told}. To come back: {self.way_back(talk.session_id)}")
+
+    async def _suspend(self, talk: Interaction, reason: str) -> None:
+        """Pause the session; say so only if it is."""
+        try:
+            await talk.suspend(reason)
+        except SessionRunning:
+            hint(f"Another launcher works on it, so it goes on. To come back: {self.way_back(talk.session_id)}")
+            return
+        say(f"Session suspended: {talk.session_id}")
+        hint(f"To come back: {self.way_back(talk.session_id)}")
+
+    async def _stop(self, talk: Interaction) -> None:
+        await talk.stop()
+        say(f"Stopped: {talk.session_id}")
+
+    def way_back(self, session_id: str) -> str:
+        """The command that comes back to a session."""
+        where = "" if self._url is None else f" --url {self._url}"
+        return f"moorage attach {session_id}{where}"
+
+
+async def _is_pressed_again(signals: SignalQueue) -> bool:
+    """Whether Ctrl-C is pressed once more in time. A hang-up ends the wait."""
+    try:
+        async with asyncio.timeout(LINGER):
+            return await signals.get() is signal.SIGINT
+    except TimeoutError:
+        return False

@@ -1,0 +1,59 @@
+"""Retry: ask again what a failed run was asked, and wait for the answer."""
+
+from __future__ import annotations
+
+import asyncio
+
+import click
+
+from moorage.core.errors import NotFound, RunNotFailed
+from moorage.core.run import Run, RunState
+from moorage.doors.cli.app import App, command
+from moorage.doors.cli.runs import run_id_of, show_result
+from moorage.doors.cli.verdicts import NO
+
+LOOK_AGAIN = 30.0  # seconds that a server lets a request wait
+
+
+@command("retry", examples=("moorage retry plan-prod", "moorage retry 019a4c1e", "moorage retry plan-prod --no-wait"))
+@click.argument("what", metavar="RUN|SESSION")
+@click.option("--no-wait", is_flag=True, help="Do not wait for the answer.")
+@click.pass_context
+def retry(ctx: click.Context, what: str, no_wait: bool) -> None:
+    """Ask again what a failed run was asked, or the last run of a session.
+
+    That is a new run, with the prompt and the dead letters of the failed one; asked again, the same new run answers.
+    Without a launcher running, this command is one until it ends. Exit code 1 if the run did not complete.
+    """
+    app = ctx.ensure_object(App)
+    run = asyncio.run(_retried(app, _failed_run(app, what), wait=not no_wait))
+    app.show(run, lambda: show_result(app, run))
+    ctx.exit(0 if no_wait or run.state is RunState.COMPLETED else NO)
+
+
+def _failed_run(app: App, what: str) -> str:
+    """The run that is named, or the last one of the session that is."""
+    try:
+        return run_id_of(app, what)
+    except NotFound:
+        session = app.moor.get(app.id_of(what))
+        if session.last_run is None:
+            raise RunNotFailed("-", f"none: session {session.session_id} has no run that ended") from None
+        return str(session.last_run.id)
+
+
+async def _retried(app: App, run_id: str, *, wait: bool) -> Run:
+    from moorage import connect
+    from moorage.doors.cli.patience import cancelled_by_signals
+
+    moor = connect(app.url, interface="cli")
+    moor.launches, moor.one_family = wait, True
+    try:
+        with cancelled_by_signals():
+            run = await moor.retry(run_id)
+            while wait and not (run.is_settled or (run.because is not None and run.because.needs_a_person)):
+                await moor.result(run.run_id, wait=LOOK_AGAIN)
+                run = await moor.get_run(run.run_id)
+            return run
+    finally:
+        await moor.close()

@@ -1,0 +1,121 @@
+"""One turn of an agent in a scratch session, to see what it says wrongly.
+
+The store is thrown away afterwards, and nobody else sees it. Questions of the agent are rejected: nobody is there
+to be asked.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import suppress
+
+import msgspec
+from msgspec import Struct
+
+from moorage import config
+from moorage.core.agent import AgentDefinition
+from moorage.core.entry import Kind
+from moorage.core.errors import AgentNotFound, Conflict
+from moorage.core.problem import Problem
+from moorage.core.run import Run, RunState
+from moorage.launcher.embedded import Embedded
+from moorage.service import runs
+from moorage.service.approvals import decide_approval, list_approvals
+from moorage.service.deps import Caller, Deps
+
+SCRATCH = "memory://"
+LOOK = 1.0  # seconds; a wake-up may get lost
+ALL = 1000  # entries of one turn
+
+
+class Checked(Struct, frozen=True, kw_only=True):
+    """How the turn of a checked agent went."""
+
+    agent_name: str
+    outcome: str  # completed, failed or stopped
+    problems: int  # all of them
+    items: list[Problem]  # the first of them
+    result: str | None = None
+    error: str | None = None
+    reason: str | None = None
+
+    @property
+    def is_sound(self) -> bool:
+        """Whether the agent answered and said nothing wrong."""
+        return self.outcome == "completed" and not self.problems
+
+
+async def check_agent(name: str, prompt: str, *, timeout: float | None = None) -> Checked:
+    """Run an agent of this machine for one turn, and say what was wrong with it. Raises AgentNotFound."""
+    deps = config.open_deps(SCRATCH, threaded=True)
+    caller = Caller(interface="check")
+    agent = config.agents_of(deps).get(name)
+    if agent is None:
+        raise AgentNotFound(name)
+    try:
+        asked = await runs.start_run(deps, caller, name, prompt)
+        launcher = await _once(deps, agent).__aenter__()
+        try:
+            run = await _one_turn(deps, caller, asked.run, timeout)
+        except BaseException:
+            await launcher.close(drain=False)
+            raise
+        await launcher.close()
+        return await _checked(deps, caller, run, name)
+    finally:
+        await deps.store.close()
+
+
+def _once(deps: Deps, agent: AgentDefinition) -> Embedded:
+    """Return a launcher that takes one turn: a failed one would be tried again."""
+    taken = False
+
+    def agents() -> dict[str, AgentDefinition]:
+        nonlocal taken
+        taken = taken or bool(launcher.at_work)
+        return {} if taken else {agent.name: agent}
+
+    launcher = Embedded(deps, agents, environment=config.agent_environment(SCRATCH))
+    return launcher
+
+
+async def _one_turn(deps: Deps, caller: Caller, run: Run, timeout: float | None) -> Run:
+    """Return the run when its first turn has ended."""
+    stopping = None if timeout is None else asyncio.create_task(_stop_after(deps, caller, run, timeout))
+    try:
+        while True:
+            seen = deps.store.pulse()
+            run = await deps.store.run(caller.owner, run.run_id)
+            if run.turns and run.state is not RunState.RUNNING:
+                return run
+            await _reject_questions(deps, caller, run.session_id)
+            await deps.store.wait(seen, LOOK)
+    finally:
+        if stopping is not None:
+            stopping.cancel()
+
+
+async def _stop_after(deps: Deps, caller: Caller, run: Run, seconds: float) -> None:
+    await asyncio.sleep(seconds)
+    with suppress(Conflict):  # it is over
+        await runs.stop_run(deps, caller, run.run_id)
+
+
+async def _reject_questions(deps: Deps, caller: Caller, session_id: str) -> None:
+    for approval in await list_approvals(deps, caller, ref=session_id):
+        with suppress(Conflict):  # it was withdrawn
+            await decide_approval(deps, caller, approval.approval_id, "reject", note="this is a check; nobody is asked")
+
+
+async def _checked(deps: Deps, caller: Caller, run: Run, name: str) -> Checked:
+    kinds = (Kind.PROBLEM.value, Kind.TURN_ENDED.value)
+    log = await deps.store.log(caller.owner, run.session_id, kinds=kinds, limit=ALL)
+    return Checked(
+        agent_name=name,
+        outcome=next(str((entry.data or {})["outcome"]) for entry in log if entry.kind == Kind.TURN_ENDED),
+        problems=run.problems,
+        items=[msgspec.convert(entry.data, Problem) for entry in log if entry.kind == Kind.PROBLEM],
+        result=run.result,
+        error=run.error,
+        reason=run.reason,
+    )

@@ -1,0 +1,60 @@
+"""A change for one version of a session: the store compares it in the transaction that makes the change."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any, cast
+
+from moorage.core.session import Session
+from moorage.ports import Store
+from moorage.service.deps import Deps
+
+WHOLE_REQUEST = timedelta(hours=1)  # longer than any request takes
+
+
+def at_version(deps: Deps, ref: str, session: Session) -> Deps:
+    """Return these for one request, whose first change of a session is refused unless it is still at this version.
+
+    What is due by now has ended already (`retention.expire_due`): it must not count as that change.
+    """
+    store = cast(Store, AtVersion(deps.store, frozenset({ref, session.session_id}), session.version))
+    own = Deps(store, deps.clock, deps.entropy, deps.settings, deps.find_agent, deps.registered)
+    own.look_again_at = deps.clock.now() + WHOLE_REQUEST
+    return own
+
+
+class AtVersion:
+    """A store whose first change of one session names the version it is for; later ones build on that change."""
+
+    def __init__(self, store: Store, refs: frozenset[str], version: int) -> None:
+        self._store, self._refs, self._version = store, refs, version
+        self._is_compared = False
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._store, name)
+
+    async def apply(self, owner: str, ref: str, *args: Any, **options: Any) -> Any:
+        """As the store does."""
+        return await self._store.apply(owner, ref, *args, **self._comparing(ref, options))
+
+    async def append(self, owner: str, ref: str, *args: Any, **options: Any) -> Any:
+        """As the store does."""
+        return await self._store.append(owner, ref, *args, **self._comparing(ref, options))
+
+    async def fork(self, owner: str, ref: str, *args: Any, **options: Any) -> Any:
+        """As the store does."""
+        return await self._store.fork(owner, ref, *args, **self._comparing(ref, options))
+
+    async def delete_tree(self, owner: str, ref: str, *args: Any, **options: Any) -> Any:
+        """As the store does."""
+        return await self._store.delete_tree(owner, ref, *args, **self._comparing(ref, options))
+
+    async def write_context(self, owner: str, ref: str, *args: Any, **options: Any) -> Any:
+        """As the store does."""
+        return await self._store.write_context(owner, ref, *args, **self._comparing(ref, options))
+
+    def _comparing(self, ref: str, options: dict[str, Any]) -> dict[str, Any]:
+        if ref not in self._refs or self._is_compared:
+            return options
+        self._is_compared = True
+        return {**options, "expected": self._version}

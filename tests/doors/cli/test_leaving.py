@@ -1,0 +1,263 @@
+"""Leaving a session of a server is not stopping it: the run goes on, its question stays open, `attach` comes back."""
+
+import os
+import signal
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.doors.cli.agent_files import ASKING, define
+from tests.doors.cli.running import Cli
+from tests.doors.cli.talking import CTRL_C, CTRL_D, Talk, a_talk
+from tests.doors.cli.test_chat import started
+from tests.executor.processes import served, until
+
+GATED = """
+[agent]
+name = "gated"
+kind = "command"
+command = ["sh", "-c", '''
+echo started
+while [ ! -e "$MOORAGE_HOME/go" ]; do sleep 0.05; done
+echo done
+''']
+"""
+Leaving = Callable[[Talk], None]
+
+
+@pytest.fixture(autouse=True)
+def address(tmp_path: Path, home: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    define(home, GATED, ASKING)
+    with served(tmp_path, f"sqlite:///{tmp_path / 'served.db'}") as url:
+        monkeypatch.setenv("MOORAGE_URL", url)
+        yield url
+
+
+def by_ctrl_c(talk: Talk) -> None:
+    began = time.monotonic()
+    talk.type(CTRL_C)
+    talk.wait_for("The agent goes on")
+    talk.wait_for("Ctrl-C again within 2 seconds stops it. To come back: moorage attach ")
+    talk.end()
+    assert time.monotonic() - began > 1.9, "it lingers"
+
+
+def by_typing(keys: str) -> Leaving:
+    def leave(talk: Talk) -> None:
+        talk.type(keys)
+        talk.wait_for("The agent goes on")
+        talk.wait_for(". To come back: moorage attach ")
+        assert talk.end() == 0
+
+    return leave
+
+
+def by_hanging_up(talk: Talk) -> None:
+    talk.hang_up()
+
+
+def by_signal(number: signal.Signals) -> Leaving:
+    def leave(talk: Talk) -> None:
+        talk.process.send_signal(number)
+        talk.end()
+
+    return leave
+
+
+FROM_CHAT = {
+    "ctrl-c": by_ctrl_c,
+    "ctrl-d": by_typing(CTRL_D),
+    "quit": by_typing("/quit\n"),
+    "hang-up": by_hanging_up,
+    "sigterm": by_signal(signal.SIGTERM),
+    "kill -9": by_signal(signal.SIGKILL),
+}
+FROM_RUN = {name: FROM_CHAT[name] for name in ("ctrl-c", "hang-up", "sigterm", "kill -9")}
+
+
+def only(page: Any) -> Any:
+    [item] = page["items"]
+    return item
+
+
+def is_at_work(cli: Cli, session_id: str) -> bool:
+    return str(only(cli("runs", "--session", session_id, "--json").json)["state"]) == "running"
+
+
+@pytest.mark.parametrize("leave", FROM_CHAT.values(), ids=FROM_CHAT.keys())
+def test_run_goes_on_when_a_chat_is_left_and_attach_shows_its_answer(cli: Cli, home: Path, leave: Leaving) -> None:
+    with a_talk("run", "gated") as talk:
+        session_id = started(talk)
+        talk.say("begin")
+        talk.wait_for("Agent: started")
+        leave(talk)
+    assert "suspended" not in talk.shown
+    assert is_at_work(cli, session_id)
+    assert cli("get", session_id, "--json").json["state"] == "active"
+    with a_talk("attach", session_id) as talk:
+        talk.wait_for(f"Session attached: {session_id}\n")
+        talk.wait_for("You: begin\n")
+        talk.wait_for("Agent: started\n")
+        (home / "go").touch()
+        talk.wait_for("done\n")
+        talk.say("/quit")
+        talk.wait_for("The session stays open. To come back: moorage attach ")
+        assert talk.end() == 0
+    assert only(cli("runs", "--session", session_id, "--json").json)["state"] == "completed"
+
+
+@pytest.mark.parametrize("leave", FROM_RUN.values(), ids=FROM_RUN.keys())
+def test_run_goes_on_when_its_command_is_left(cli: Cli, home: Path, leave: Leaving) -> None:
+    with a_talk("run", "gated", "begin", "--name", "left") as talk:
+        talk.wait_for("started")
+        leave(talk)
+    assert is_at_work(cli, "left")
+    (home / "go").touch()
+    run = only(cli("runs", "--session", "left", "--json").json)
+    assert cli("result", run["run_id"], "--wait", "60").out == "started\ndone\n"
+    with a_talk("attach", "left") as talk:  # what was said while nobody was there
+        talk.wait_for("You: begin\nAgent: started\ndone\nYou: ")
+
+
+@pytest.mark.parametrize("leave", FROM_CHAT.values(), ids=FROM_CHAT.keys())
+def test_question_stays_open_when_a_chat_is_left_and_attach_answers_it(cli: Cli, leave: Leaving) -> None:
+    with a_talk("run", "asking") as talk:
+        session_id = started(talk)
+        talk.say("do it")
+        talk.wait_for("Question: Apply it?")
+        talk.wait_for("You: ")
+        leave(talk)
+    assert only(cli("approvals", "--session", session_id, "--json").json)["state"] == "pending"
+    assert is_at_work(cli, session_id)
+    with a_talk("attach", session_id) as talk:
+        talk.wait_for("Question: Apply it?")
+        talk.say("/approve looks fine")
+        talk.wait_for("Approved: Apply it?")
+        talk.wait_for("Agent: You said approve\n")
+        talk.say("/quit")
+        assert talk.end() == 0
+    decided = only(cli("approvals", "--session", session_id, "--all", "--json").json)
+    assert (decided["state"], decided["note"]) == ("approved", "looks fine")
+
+
+def twice(talk: Talk) -> None:
+    talk.type(CTRL_C)
+    talk.wait_for("Ctrl-C again")
+    talk.type(CTRL_C)
+    talk.wait_for("Stopped: ")
+    talk.end()
+
+
+def by_command(talk: Talk) -> None:
+    talk.type("/stop\n")
+    talk.wait_for("the run is stopped")
+    talk.say("/quit")
+    assert talk.end() == 0
+
+
+STOPPING = [([], twice), ([], by_command), (["--stop-on-exit"], by_signal(signal.SIGTERM))]
+
+
+@pytest.mark.parametrize(("options", "stop"), STOPPING, ids=["twice", "/stop", "--stop-on-exit"])
+def test_second_ctrl_c_stop_and_stop_on_exit_stop_the_run(cli: Cli, options: list[str], stop: Leaving) -> None:
+    with a_talk("run", "gated", *options) as talk:
+        session_id = started(talk)
+        talk.say("begin")
+        talk.wait_for("Agent: started")
+        stop(talk)
+    assert only(cli("runs", "--session", session_id, "--json").json)["state"] == "stopped"
+    assert cli("get", session_id, "--json").json["state"] == "active"
+
+
+@pytest.mark.parametrize("options", [[], ["--stop-on-exit"]])
+def test_command_that_waits_for_an_answer_stops_it_likewise(cli: Cli, options: list[str]) -> None:
+    with a_talk("run", "gated", "begin", "--name", "left", *options) as talk:
+        talk.wait_for("started")
+        if options:
+            talk.process.send_signal(signal.SIGTERM)
+            talk.end()
+        else:
+            twice(talk)
+    assert only(cli("runs", "--session", "left", "--json").json)["state"] == "stopped"
+
+
+@pytest.mark.parametrize("key", [CTRL_C, CTRL_D])
+def test_leaving_with_nothing_at_work_leaves_the_session_open_at_once(cli: Cli, key: str) -> None:
+    with a_talk("run", "echo-agent") as talk:
+        session_id = started(talk)
+        talk.say("hello")
+        talk.wait_for("Agent: Echo Agent Response: hello\n")
+        talk.wait_for("You: ")
+        talk.type(key)
+        talk.wait_for(f"The session stays open. To come back: moorage attach {session_id}\n")
+        assert talk.end() == 0
+    assert "suspended" not in talk.shown
+    assert cli("get", session_id, "--json").json["state"] == "active"
+
+
+def test_suspend_suspends_and_says_so_but_not_while_the_agent_is_at_work(cli: Cli, home: Path) -> None:
+    with a_talk("run", "gated") as talk:
+        session_id = started(talk)
+        talk.say("begin")
+        talk.wait_for("Agent: started")
+        talk.type("/suspend\n")
+        talk.wait_for("the agent is at work; /stop it first, or /quit and let it go on")
+        (home / "go").touch()
+        talk.wait_for("done")
+        talk.say("/suspend")
+        talk.wait_for(f"Session suspended: {session_id}\n")
+        assert talk.end() == 0
+    assert cli("get", session_id, "--json").json["state"] == "suspended"
+    with a_talk("attach", session_id) as talk:
+        talk.wait_for(f"Session resumed: {session_id}\n")
+        talk.say("/quit")
+        assert talk.end() == 0
+    assert cli("get", session_id, "--json").json["state"] == "active"
+
+
+def test_two_terminals_in_one_session_see_what_the_other_says(cli: Cli) -> None:
+    session_id = cli("create", "--agent", "echo-agent").id
+    with a_talk("attach", session_id) as one, a_talk("attach", session_id) as two:
+        one.wait_for("You: ")
+        two.wait_for("You: ")
+        one.type("hello\n")
+        one.wait_for("Agent: Echo Agent Response: hello\n")
+        two.wait_for(": hello\nAgent: Echo Agent Response: hello\nYou: ")
+
+
+def test_way_back_names_the_server_where_the_environment_does_not(
+    address: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("MOORAGE_URL")
+    with a_talk("--url", address, "run", "echo-agent") as talk:
+        session_id = started(talk)
+        talk.say("/quit")
+        talk.wait_for(f"To come back: moorage attach {session_id} --url {address}\n")
+        assert talk.end() == 0
+
+
+def test_attach_needs_a_terminal_and_an_open_session(cli: Cli) -> None:
+    session_id = cli("create", "--agent", "echo-agent").id
+    done = cli("attach", session_id)
+    assert (done.code, "moorage watch" in done.err) == (2, True)
+    cli("finalize", session_id, "completed")
+    for ref, code in ((session_id, 4), ("nobody", 3)):
+        with a_talk("attach", ref) as talk:
+            assert talk.end() == code
+
+
+def test_laptop_that_sleeps_and_wakes_goes_on_where_it_was(cli: Cli, home: Path) -> None:
+    with a_talk("run", "gated") as talk:
+        started(talk)
+        talk.say("begin")
+        talk.wait_for("Agent: started")
+        os.kill(talk.process.pid, signal.SIGSTOP)
+        (home / "go").touch()
+        until(lambda: only(cli("runs", "--json").json)["state"] == "completed", "the end of the run")
+        os.kill(talk.process.pid, signal.SIGCONT)
+        talk.wait_for("done\n")
+        talk.say("/quit")
+        assert talk.end() == 0

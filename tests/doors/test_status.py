@@ -1,0 +1,158 @@
+"""Status, what a session waits for, and retrying a failed run: the same at every door of a real server."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import grpc
+import httpx2
+import pytest
+
+import moorage
+from moorage.protobuf import sessions_pb2 as sp
+from tests.doors.graphql.client import Client
+from tests.doors.grpc.serving import Stubs
+from tests.doors.http.process import starting, until
+from tests.doors.mcp.ways import NEW, define
+from tests.doors.test_every_door import PATIENCE, Serving, mcp_call
+
+MOORAGE = f"{shlex.quote(sys.executable)} -m moorage"
+FLAKY = 'read name; test -e "$MOORAGE_HOME/$name" && echo fixed'
+SLEEPER = 'while [ ! -e "$MOORAGE_HOME/go" ]; do sleep 0.05; done; echo slept'
+MOTHER = f"""
+if [ -e "$MOORAGE_HOME/asked" ]; then echo done; exit 0; fi
+touch "$MOORAGE_HOME/asked"
+{MOORAGE} run sleeper hi --mode async_callback --json
+"""
+SESSION = "query ($id: ID!) { agentSession(sessionId: $id) { status waitingFor { child { sessionId runId } } } }"
+RETRY = "mutation ($id: ID!) { retryRun(runId: $id) { runId retryOf } }"
+DOORS = ("rest", "graphql", "grpc", "python", "cli", "cli by session")
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Serving]:
+    folder = tmp_path_factory.mktemp("status")
+    for name, script in (("flaky", FLAKY), ("sleeper", SLEEPER), ("mother", MOTHER)):
+        command = f'command = ["sh", "-c", {json.dumps(script)}]'
+        define(folder / "home", f'[agent]\nname = "{name}"\nkind = "command"\n{command}\n')
+    with starting(folder) as begin:
+        process = begin()
+        url = process.url
+        port = until(lambda: re.search(r"gRPC at \S+ port (\d+)", process.log.read_text()))[1]
+        yield Serving(process, folder / "home", url, urlsplit(url).port or 0, f"127.0.0.1:{port}")
+
+
+def ask(http: httpx2.Client, agent: str, prompt: str) -> dict[str, Any]:
+    answer: dict[str, Any] = http.post(
+        "/runs", json={"agent_name": agent, "prompt": prompt, "mode": "async_poll"}
+    ).json()
+    return answer
+
+
+def come_to(http: httpx2.Client, session_id: str, status: str) -> dict[str, Any]:
+    """The session, once it has that status."""
+
+    def look() -> dict[str, Any] | None:
+        session: dict[str, Any] = http.get(f"/sessions/{session_id}").json()
+        return session if session["status"] == status else None
+
+    return until(look)
+
+
+def cli(server: Serving, *arguments: str) -> Any:
+    command = [sys.executable, "-m", "moorage", "--url", server.url, "--json", *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, check=False)
+    return json.loads(done.stdout)
+
+
+async def retry(server: Serving, http: httpx2.Client, door: str, run_id: str, session_id: str) -> tuple[str, str]:
+    """Retry a run; the new one, and which run it repeats."""
+    if door == "rest":
+        made = http.post(f"/runs/{run_id}/retry").json()
+        return made["run_id"], made["retry_of"]
+    if door == "graphql":
+        async with Client(server.url) as gql:
+            made = (await gql.data(RETRY, id=run_id))["retryRun"]
+        return made["runId"], made["retryOf"]
+    if door == "grpc":
+        async with grpc.aio.insecure_channel(server.grpc_place) as channel:
+            told = await Stubs(channel).sessions.RetryRun(sp.RetryRunRequest(run_id=run_id))
+        return told.run_id, told.retry_of
+    if door == "python":
+        async with moorage.connect(server.url) as moor:
+            run = await moor.retry(run_id)
+        return run.run_id, str(run.retry_of)
+    made = cli(server, "retry", run_id if door == "cli" else session_id)
+    assert (made["state"], made["result"]) == ("completed", "fixed")
+    return made["run_id"], made["retry_of"]
+
+
+@pytest.mark.parametrize("door", DOORS)
+async def test_failed_run_shows_and_is_retried(server: Serving, door: str) -> None:
+    flag = door.replace(" ", "-")
+    with server.http() as http:
+        asked = ask(http, "flaky", flag)
+        session_id, run_id = asked["session"]["session_id"], asked["run"]["run_id"]
+        last = come_to(http, session_id, "run_failed")["last_run"]
+        assert (last["id"], last["state"], last["reason"]) == (run_id, "failed", "agent_failed")
+        listed = http.get("/sessions", params={"status": "run_failed"}).json()["items"]
+        assert session_id in [each["session_id"] for each in listed]
+
+        (server.home / flag).touch()
+        again, retry_of = await retry(server, http, door, run_id, session_id)
+        assert retry_of == run_id
+        assert http.get(f"/runs/{again}/result", params={"wait": 30}).json()["result"] == "fixed"
+        assert come_to(http, session_id, "idle")["last_run"]["id"] == again
+        assert http.post(f"/runs/{run_id}/retry").json()["run_id"] == again
+        refused = http.post(f"/runs/{again}/retry")
+        assert (refused.status_code, refused.json()["code"]) == (409, "run_not_failed")
+
+
+async def test_parent_that_waits_for_its_child_says_so_at_every_door(server: Serving) -> None:
+    with server.http() as http:
+        asked = ask(http, "mother", "go")
+        session_id, run_id = asked["session"]["session_id"], asked["run"]["run_id"]
+        session = come_to(http, session_id, "waiting")
+        [child] = http.get(f"/sessions/{session_id}/children").json()["items"]
+        named = session["waiting_for"]["child"]
+        assert named["session_id"] == child["session_id"]
+        assert session["because"]["reason"] == "waiting_for_child"
+        run = http.get(f"/runs/{run_id}").json()
+        assert (run["state"], run["because"]["reason"]) == ("queued", "waiting_for_child")
+        assert "moorage_queued_turns 0.0" in http.get("/metrics").text
+
+        async with Client(server.url) as gql:
+            told = (await gql.data(SESSION, id=session_id))["agentSession"]
+        assert (told["status"], told["waitingFor"]["child"]["runId"]) == ("WAITING", named["run_id"])
+        async with grpc.aio.insecure_channel(server.grpc_place) as channel:
+            seen = await Stubs(channel).sessions.GetSession(sp.GetSessionRequest(session=session_id))
+        assert (seen.status, seen.waiting_for.child.run_id) == ("waiting", named["run_id"])
+        async with moorage.connect(server.url) as moor:
+            mine = await moor.get(session_id)
+        assert (mine.status, mine.waiting_for and mine.waiting_for.child.run_id) == ("waiting", named["run_id"])  # type: ignore[union-attr]
+        _, brief = await mcp_call(server, "get_agent_session_status", NEW, session_id=session_id)
+        assert '"waiting_for_child"' in json.dumps(brief)
+        [line] = cli(server, "list", "--status", "waiting")["items"]
+        assert line["session_id"] == session_id
+
+        (server.home / "go").touch()
+        assert http.get(f"/runs/{run_id}/result", params={"wait": 30}).json()["result"] == "done"
+        come_to(http, session_id, "idle")
+
+
+def test_nobody_to_start_the_agent_is_told_at_once(tmp_path: Path) -> None:
+    with starting(tmp_path) as begin:
+        url = begin("--no-launcher").url
+        with httpx2.Client(base_url=url, timeout=PATIENCE) as http:
+            asked = ask(http, "echo-agent", "hello")
+            assert asked["run"]["because"]["reason"] == "no_launcher"
+            session = http.get(f"/sessions/{asked['session']['session_id']}").json()
+            assert (session["status"], session["because"]["reason"]) == ("queued", "no_launcher")

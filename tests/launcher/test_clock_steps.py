@@ -1,0 +1,218 @@
+"""Steps of the clock while an agent works, with real processes: no turn is lost, no agent is started twice.
+
+The clock of a process is set by libfaketime, which reads a file whenever the time is asked for. The monotonic
+clock stays as it is.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+import time
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+
+import pytest
+
+import moorage
+from moorage.core.errors import StoreError
+from moorage.testing.postgres import PostgresServer
+from tests.launcher.serving import free_port
+from tests.launcher.test_processes import PATIENCE
+
+AGENT = """\
+import os, sys
+sys.stdin.read()
+with open({home!r} + "/journal", "a") as journal:
+    journal.write(f"{{os.getpid()}}\\n")
+open({home!r} + "/go").read()  # a pipe: libfaketime lets sleepers oversleep
+print("done")
+"""
+# Python's own sleep fails under libfaketime 0.9.10 (EINVAL) where the monotonic clock is not faked. The clock that goes
+# on while a machine sleeps is not faked either, so it is set here.
+CLOCKS = """\
+import select, time
+time.sleep = lambda seconds: select.select((), (), (), seconds) and None
+asleep, real = {slept!r}, time.clock_gettime
+time.clock_gettime = lambda which: real(which) + (float(open(asleep).read()) if which == time.CLOCK_BOOTTIME else 0)
+"""
+PLACES = ("lib/*", "lib", "lib64", "local/lib")
+STEPS = ["+20m", "-20m", "+2h", "-2h"]
+LOOKS = 3.0  # seconds in which every judge of leases looks many times
+steps = pytest.mark.parametrize("step", STEPS)
+
+
+class Faketime:
+    """A clock that is set by a file."""
+
+    def __init__(self, folder: Path) -> None:
+        found = [path for place in PLACES for path in Path("/usr").glob(f"{place}/faketime/libfaketimeMT.so.1")]
+        if not found:
+            pytest.skip("libfaketime is not installed (Debian: apt install libfaketime)")
+        folder.chmod(0o755)
+        self._file, self._slept = folder / "faketime", folder / "slept"
+        (folder / "sitecustomize.py").write_text(CLOCKS.format(slept=str(self._slept)))
+        self.set("+0")
+        self.env = {
+            "LD_PRELOAD": str(found[0]),
+            "FAKETIME_TIMESTAMP_FILE": str(self._file),
+            "FAKETIME_NO_CACHE": "1",
+            "FAKETIME_DONT_FAKE_MONOTONIC": "1",
+            "PYTHONPATH": os.pathsep.join((str(folder), *filter(None, (os.environ.get("PYTHONPATH"),)))),
+        }
+
+    def set(self, offset: str, *, slept: float = 0) -> None:
+        """Let the clock be ahead of the machine's by this much, from now on, of which it slept so many seconds."""
+        for file, content in ((self._slept, str(slept)), (self._file, f"{offset}\n")):
+            part = file.with_suffix(".part")
+            part.write_text(content)
+            part.chmod(0o644)
+            part.replace(file)
+
+
+class Scene:
+    """A home with an agent that works until it is told to end."""
+
+    def __init__(self, home: Path) -> None:
+        self.home = home
+        (home / "agents").mkdir()
+        os.mkfifo(home / "go")
+        (home / "slow.py").write_text(AGENT.format(home=str(home)))
+        (home / "agents" / "slow.toml").write_text(
+            f'[agent]\nname = "slow"\nkind = "command"\ncommand = ["{sys.executable}", "{home / "slow.py"}"]\n'
+            "timeout = 600\nidle_timeout = 600\n"
+        )
+
+    @property
+    def started(self) -> int:
+        """How often the agent was started."""
+        journal = self.home / "journal"
+        return len(journal.read_text().split()) if journal.exists() else 0
+
+    @asynccontextmanager
+    async def process(self, *command: str, **env: str) -> AsyncIterator[None]:
+        """A command of Moorage that runs as long as the block."""
+        running = await asyncio.create_subprocess_exec(
+            sys.executable, "-m", "moorage", *command, env={**os.environ, **env}, stderr=asyncio.subprocess.DEVNULL
+        )
+        try:
+            yield
+        finally:
+            with suppress(ProcessLookupError):
+                running.terminate()
+            await asyncio.wait_for(running.wait(), PATIENCE)
+
+    async def completes_once(self, moor: moorage.Moorage, faketime: Faketime, step: str, *, slept: float = 0) -> None:
+        """A run during which the clock steps ends well, in one turn."""
+        run = await asked_for(moor)
+        async with asyncio.timeout(PATIENCE):
+            while not self.started:  # noqa: ASYNC110  # a process tells by a file
+                await asyncio.sleep(0.02)
+        faketime.set(step, slept=slept)
+        await asyncio.sleep(LOOKS)  # that nothing happens is what is tested
+        await asyncio.to_thread((self.home / "go").write_text, "go")
+        over = await moor.result(run, wait=PATIENCE)
+        assert (over.state.value, over.result, over.turns) == ("completed", "done", 1)
+        assert self.started == 1
+
+
+@pytest.fixture
+def scene(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Scene:
+    monkeypatch.setenv("MOORAGE_HOME", str(tmp_path))
+    return Scene(tmp_path)
+
+
+@pytest.fixture
+def faketime(tmp_path_factory: pytest.TempPathFactory) -> Faketime:
+    return Faketime(tmp_path_factory.mktemp("clock"))
+
+
+@pytest.fixture
+def faked_postgres(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[str, Faketime]]:
+    """A database whose clock is set by a file that its user can read."""
+    import tempfile
+
+    with tempfile.TemporaryDirectory(prefix="moor-clock-", dir="/tmp") as folder:
+        clock = Faketime(Path(folder))
+        with monkeypatch.context() as inherited:
+            for name, value in clock.env.items():
+                inherited.setenv(name, value)
+            server = PostgresServer()
+        with server, server.database() as url:
+            yield url, clock
+
+
+async def asked_for(moor: moorage.Moorage) -> str:
+    async with asyncio.timeout(PATIENCE):
+        while True:
+            with suppress(StoreError):
+                return (await moor.run("slow", "go", mode="async_poll")).run.run_id
+            await asyncio.sleep(0.1)
+
+
+def serve(port: int, store: str, *more: str) -> tuple[str, ...]:
+    return ("serve", "--host", "127.0.0.1", "--port", str(port), "--no-grpc", "--store", store, *more)
+
+
+@pytest.mark.timeout(180)
+@steps
+async def test_clock_of_a_server_and_its_own_launcher_steps(scene: Scene, faketime: Faketime, step: str) -> None:
+    port = free_port()
+    server = scene.process(*serve(port, f"sqlite:///{scene.home / 'db'}"), **faketime.env)
+    async with server, moorage.connect(f"http://127.0.0.1:{port}") as moor:
+        await scene.completes_once(moor, faketime, step)
+
+
+@pytest.mark.timeout(180)
+@pytest.mark.skipif(not hasattr(time, "CLOCK_BOOTTIME"), reason="this system does not tell how long it slept")
+async def test_machine_that_sleeps_costs_no_turn(scene: Scene, faketime: Faketime) -> None:
+    port = free_port()
+    server = scene.process(*serve(port, f"sqlite:///{scene.home / 'db'}"), **faketime.env)
+    async with server, moorage.connect(f"http://127.0.0.1:{port}") as moor:
+        await scene.completes_once(moor, faketime, "+2h", slept=7200)
+
+
+@pytest.mark.timeout(180)
+@steps
+async def test_clock_of_a_server_steps_and_that_of_its_launcher_does_not(
+    scene: Scene, faketime: Faketime, step: str
+) -> None:
+    port = free_port()
+    address = f"http://127.0.0.1:{port}"
+    server = scene.process(*serve(port, f"sqlite:///{scene.home / 'db'}", "--no-launcher"), **faketime.env)
+    async with server, scene.process("--url", address, "launcher"), moorage.connect(address) as moor:
+        await scene.completes_once(moor, faketime, step)
+
+
+@pytest.mark.timeout(180)
+@pytest.mark.parametrize("step", ["+20m", "+2h"])
+async def test_command_that_begins_after_a_step_takes_nobody_for_dead(
+    scene: Scene, faketime: Faketime, step: str
+) -> None:
+    url = f"sqlite:///{scene.home / 'db'}"
+    async with moorage.connect(url) as moor:  # its own launcher takes the turn
+        run = await asked_for(moor)
+        async with asyncio.timeout(PATIENCE):
+            while not scene.started:  # noqa: ASYNC110  # a process tells by a file
+                await asyncio.sleep(0.02)
+        faketime.set(step)
+        for _ in range(2):
+            command = (sys.executable, "-m", "moorage", "--url", url, "run", "echo-agent", "hello")
+            other = await asyncio.create_subprocess_exec(
+                *command, env={**os.environ, **faketime.env}, stdout=asyncio.subprocess.DEVNULL
+            )
+            assert await asyncio.wait_for(other.wait(), PATIENCE) == 0
+        await asyncio.to_thread((scene.home / "go").write_text, "go")
+        over = await moor.result(run, wait=PATIENCE)
+        assert (over.state.value, over.turns, scene.started) == ("completed", 1, 1)
+
+
+@pytest.mark.timeout(240)
+@steps
+async def test_clock_of_the_database_steps(scene: Scene, faked_postgres: tuple[str, Faketime], step: str) -> None:
+    url, clock = faked_postgres
+    port = free_port()
+    async with scene.process(*serve(port, url)), moorage.connect(f"http://127.0.0.1:{port}") as moor:
+        await scene.completes_once(moor, clock, step)

@@ -1,0 +1,130 @@
+"""Stopping trees: parents first, again until nothing is left, and nothing new for whoever was stopped."""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+import pytest
+
+from moorage import sync
+from moorage.core.errors import RunStopped
+from moorage.core.session import Asker, Session
+from moorage.ports import Store
+from moorage.service.deps import Caller, Deps, Settings
+from moorage.service.inline import drive
+from moorage.service.runs import stop_run, stop_session
+from moorage.stores.memory.store import MemoryStore
+from moorage.testing.builders import OWNER, FakeClock
+from moorage.testing.work import a_child_run, launch, start, take, taken
+from tests.service.doors import Place
+
+
+class Watched:
+    """A store that keeps the order of changes, and lets children be born right after a look at the tree."""
+
+    def __init__(self, store: Store) -> None:
+        self._store, self.changed = store, list[str]()
+        self.late: list[tuple[str, str]] = []  # children to be born then, and their parents
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._store, name)
+
+    async def tree(self, owner: str, ref: str, limit: int) -> list[Session]:
+        found = await self._store.tree(owner, ref, limit)
+        while self.late:
+            child, parent = self.late.pop()
+            await launch(self._store, child, a_child_run(f"run-{child}", parent, f"run-{parent}"), parent=parent)
+            await start(self._store, await taken(self._store))
+        return found
+
+    async def apply(self, owner: str, ref: str, *args: Any, **options: Any) -> Any:
+        self.changed.append(ref)
+        return await self._store.apply(owner, ref, *args, **options)
+
+
+@pytest.fixture
+def store() -> Store:
+    return MemoryStore()
+
+
+def deps_on(store: object) -> Deps:
+    return Deps(cast(Store, store), FakeClock(), bytes, Settings())
+
+
+async def a_family(store: Store) -> None:
+    """p → c → g, all at work."""
+    await launch(store, "p", "run-p")
+    for child, parent in (("c", "p"), ("g", "c")):
+        await launch(store, child, a_child_run(f"run-{child}", parent, f"run-{parent}"), parent=parent)
+    while (claimed := await take(store)) is not None:
+        await start(store, claimed)
+
+
+def test_parents_are_stopped_before_their_children(store: Store) -> None:
+    watched = Watched(store)
+    drive(a_family(store))
+    stopped = drive(stop_session(deps_on(watched), Caller(owner=OWNER), "p"))
+    assert watched.changed[:3] == ["p", "c", "g"]
+    assert stopped == ["g", "c", "p"]
+
+
+def test_child_that_is_born_while_its_tree_is_stopped_is_stopped(store: Store) -> None:
+    watched = Watched(store)
+    drive(a_family(store))
+    watched.late = [("late", "g")]
+    stopped = drive(stop_session(deps_on(watched), Caller(owner=OWNER), "p"))
+    assert set(stopped) == {"p", "c", "g", "late"}
+    assert drive(store.run(OWNER, "run-late")).stop_requested
+
+
+def test_stopping_a_run_stops_what_it_has_asked_for(store: Store) -> None:
+    drive(a_family(store))
+    drive(launch(store, "other", a_child_run("run-other", "p")))
+    assert drive(stop_run(deps_on(store), Caller(owner=OWNER), "run-p")).stop_requested
+    assert [drive(store.run(OWNER, f"run-{name}")).stop_requested for name in ("c", "g", "other")] == [
+        True,
+        True,
+        False,
+    ]
+
+
+def stopped_run(moor: sync.Moorage) -> tuple[str, str]:
+    """A session and its run, which was stopped before anybody took it."""
+    asked = moor.run("echo-agent", "hello", mode="async_poll")
+    moor.stop(asked.session.session_id)
+    return asked.session.session_id, asked.run.run_id
+
+
+def test_agent_of_a_stopped_run_gets_nothing_new(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    moor = place.connect()
+    moor.create("echo-agent", session_id="free")
+    session_id, run_id = stopped_run(moor)
+    monkeypatch.setenv("AGENT_SESSION_ID", session_id)
+    monkeypatch.setenv("AGENT_RUN_ID", run_id)
+    agent = place.connect()
+    for ask in (
+        lambda: agent.create("echo-agent"),
+        lambda: agent.run("echo-agent", "hello", mode="async_poll"),
+        lambda: agent.run("echo-agent", "hello", mode="async_callback"),
+        lambda: agent.run(None, "hello", session="free", mode="async_poll"),
+        lambda: agent.send("free", "hello"),
+    ):
+        with pytest.raises(RunStopped) as refusal:
+            ask()
+        assert refusal.value.run_id == run_id
+    assert len(moor.list().items) == 2
+
+
+def test_person_may_ask_anew(place: Place) -> None:
+    moor = place.connect()
+    session_id, run_id = stopped_run(moor)
+    again = moor.run(None, "hello", session=session_id, mode="async_poll")
+    assert (again.status, moor.get_run(run_id).state.value) == ("queued", "stopped")
+
+
+def test_asker_is_nobody_without_a_run_and_a_parent() -> None:
+    from moorage.service.sessions import asker_of
+
+    assert asker_of(Caller(), None) is None
+    assert asker_of(Caller(run_id="r"), None) == Asker(run_id="r")
+    assert asker_of(Caller(), "p") == Asker()
