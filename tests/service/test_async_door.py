@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 import threading
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -15,21 +16,28 @@ from moorage.core.errors import MoorageError, StoreUnavailable
 from tests.service.doors import Place
 
 
-def moorage_threads(place: Place) -> list[str]:
-    """Those of this connection: a server in this process has some too."""
-    ours = "moorage-remote" if place.is_remote else "moorage"
-    return sorted(thread.name for thread in threading.enumerate() if thread.name.startswith(ours))
+@pytest.fixture
+def own_threads(place: Place) -> Callable[[], list[str]]:
+    """Return a function that names the live threads of this test's connections.
+
+    Ignore threads of a server in this process, and of connections that earlier tests of this process left open.
+    """
+    earlier = set(threading.enumerate())
+    prefix = "moorage-remote" if place.is_remote else "moorage"
+    return lambda: sorted(
+        thread.name for thread in threading.enumerate() if thread not in earlier and thread.name.startswith(prefix)
+    )
 
 
-async def test_many_first_calls_at_once_open_one_store(place: Place) -> None:
+async def test_many_first_calls_at_once_open_one_store(place: Place, own_threads: Callable[[], list[str]]) -> None:
     moor = moorage.connect(place.url if place.is_shared else "memory://")
     async with asyncio.timeout(30):
         sessions = await asyncio.gather(*(moor.create("agent", parent=None) for _ in range(20)))
         found = await moor.list(limit=100)
         assert {session.id for session in found} == {session.id for session in sessions}
-        assert moorage_threads(place).count("moorage-write") == (1 if place.is_file else 0)
+        assert own_threads().count("moorage-write") == (1 if place.is_file else 0)
         await moor.close()
-    assert moorage_threads(place) == []
+    assert own_threads() == []
 
 
 async def test_a_failed_opening_is_told_to_everybody_and_may_be_tried_again(tmp_path: Path) -> None:
@@ -42,7 +50,9 @@ async def test_a_failed_opening_is_told_to_everybody_and_may_be_tried_again(tmp_
         await moor.close()
 
 
-async def test_a_caller_who_gives_up_while_it_opens_leaves_nothing_behind(place: Place) -> None:
+async def test_a_caller_who_gives_up_while_it_opens_leaves_nothing_behind(
+    place: Place, own_threads: Callable[[], list[str]]
+) -> None:
     moor = moorage.connect(place.url)
     first = asyncio.ensure_future(moor.create("agent", parent=None))
     await asyncio.sleep(0)
@@ -50,16 +60,16 @@ async def test_a_caller_who_gives_up_while_it_opens_leaves_nothing_behind(place:
     async with asyncio.timeout(30):
         assert (await moor.create("agent", parent=None)).state == "created"
         await moor.close()
-    assert moorage_threads(place) == []
+    assert own_threads() == []
 
 
-async def test_closing_ends_every_thread(place: Place) -> None:
+async def test_closing_ends_every_thread(place: Place, own_threads: Callable[[], list[str]]) -> None:
     async with moorage.connect(place.url) as moor:
         session = await moor.create("agent", parent=None)
         await moor.append(session.id, "hello")
         async for _ in moor.events(session.id, follow=False):
             pass
-    assert moorage_threads(place) == []
+    assert own_threads() == []
 
 
 async def test_a_cancelled_call_does_not_hurt_the_others(place: Place) -> None:

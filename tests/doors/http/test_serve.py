@@ -207,6 +207,6 @@ def test_a_store_that_cannot_be_opened_is_told(start: Callable[..., Process], tm
     assert "not a whole database" in refused.log.read_text()
 
 
-def test_whoever_connects_to_nobody_is_told_so() -> None:
-    with pytest.raises(ServerUnreachable):
-        sync.connect("http://127.0.0.1:9", deadline=0.2).list()
+def test_an_unreachable_server_is_reported() -> None:
+    with sync.connect("http://127.0.0.1:9", deadline=0.2) as moor, pytest.raises(ServerUnreachable):
+        moor.list()
