@@ -249,6 +249,24 @@ async def test_what_was_asked_before_the_end_is_done(postgres_url: str) -> None:
     assert [entry.number for [entry] in await asyncio.gather(*sent)] == [2] * 20
 
 
+async def test_closing_waits_for_appends_that_wait_behind_a_lock(postgres_url: str) -> None:
+    store = PostgresStore(postgres_url)
+    for number in range(4):
+        await store.create(OWNER, a_session(f"s-{number}"))
+    other = await asyncpg.connect(postgres_url)
+    async with asyncio.timeout(30):
+        async with other.transaction():
+            await other.execute("SELECT 1 FROM moorage.sessions FOR UPDATE")
+            sent = [asyncio.ensure_future(store.append(OWNER, f"s-{n}", said("x"), a_stamp())) for n in range(4)]
+            await asyncio.sleep(0)  # they are on their way
+            closing = asyncio.ensure_future(store.close())
+            await asyncio.wait([closing], timeout=0.3)
+            assert not closing.done()
+        await closing
+        assert [entry.number for [entry] in await asyncio.gather(*sent)] == [2] * 4
+    await other.close()
+
+
 # Encryption at rest -----------------------------------------------------------------------------
 
 

@@ -35,6 +35,7 @@ class Groups:
         self._under_way: set[Place] = set()
         self._senders: set[asyncio.Task[None]] = set()
         self._alone = 0  # under way without a group
+        self._none_alone = asyncio.Event()
 
     async def append(self, one: Appending) -> list[Entry] | None:
         """Add somebody's messages with those of others; None if they were refused."""
@@ -46,20 +47,26 @@ class Groups:
         return await future
 
     async def finish(self) -> None:
-        """Send what waits, and wait for it."""
-        while self._senders:
-            await asyncio.wait(self._senders)
+        """Send what waits, and wait for all of it, single appends too: the next group may start behind them."""
+        while self._senders or self._alone:
+            if self._senders:
+                await asyncio.wait(self._senders)
+            else:
+                await self._none_alone.wait()
 
     async def _append_alone(self, one: Appending) -> list[Entry] | None:
         place = (one.owner, one.ref)
         self._under_way.add(place)
         self._alone += 1
+        self._none_alone.clear()
         try:
             return await self._access.write(lambda db: log.append_one(db, one))
         finally:
             self._alone -= 1
             self._under_way.discard(place)
             self._send()
+            if not self._alone:
+                self._none_alone.set()
 
     @property
     def _has_room(self) -> bool:
