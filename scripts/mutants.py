@@ -128,6 +128,13 @@ MUTANTS = (
         (f"{BROWSERS}::test_browser_cannot_change_anything_with_the_type_of_a_form",),
     ),
     Mutant(
+        "type of a GraphQL body",
+        "moorage/doors/graphql/answering.py",
+        "        check_content_type(exchange)\n",
+        "",
+        ("tests/doors/graphql/test_over_http.py::test_a_body_that_does_not_come_as_json_changes_nothing",),
+    ),
+    Mutant(
         "repeated host",
         "moorage/doors/http/browsers.py",
         'for name in (b"host", b"origin"):',

@@ -18,6 +18,7 @@ from moorage.doors.graphql.schema import schema
 from tests.doors.graphql.client import Client
 from tests.doors.http.server import Served
 
+AS_JSON = {"content-type": "application/json"}
 CHEAP = 0.25  # seconds of a processor, on a busy machine
 
 
@@ -220,9 +221,10 @@ async def test_huge_variables_are_refused(gql: Client, served: Served) -> None:
     for query, variables, code in huge():
         assert await gql.code(query, **variables) == code, code
     deep = '{"query":"{ __typename }","variables":{"a":' + "[" * 200_000 + "]" * 200_000 + "}}"
-    answer = await gql.http.post("/graphql", content=deep)
+    answer = await gql.http.post("/graphql", content=deep, headers=AS_JSON)
     assert answer.json()["errors"][0]["extensions"]["code"] == "invalid_json"
-    long = await gql.http.post("/graphql", content=json.dumps({"query": "{ __typename }", "x": "x" * 9_000_000}))
+    too_long = json.dumps({"query": "{ __typename }", "x": "x" * 9_000_000})
+    long = await gql.http.post("/graphql", content=too_long, headers=AS_JSON)
     assert (long.status_code, long.json()["errors"][0]["extensions"]["code"]) == (413, "request_too_large")
     assert (await served.moorage().get("s")).last_entry == 1
 

@@ -13,7 +13,8 @@ from moorage.doors.graphql.asking import at_this_door
 from moorage.doors.graphql.documents import Operation, Refused
 from moorage.doors.graphql.engine import Engine
 from moorage.doors.graphql.executing import Answer, Request, encoded, refusal
-from moorage.doors.graphql.refusals import InvalidQuery, QueryTooLarge
+from moorage.doors.graphql.media_types import GRAPHQL_JSON, accepted, check_content_type
+from moorage.doors.graphql.refusals import InvalidQuery, QueryTooLarge, UnsupportedMediaType
 from moorage.doors.graphql.socket import Socket, SocketSettings
 from moorage.doors.graphql.streams import COMPLETE, Followed, as_sse
 from moorage.doors.http.app import Door, headers_of
@@ -23,7 +24,8 @@ from moorage.doors.http.refusals import STATUS, WrongVerb
 from moorage.doors.http.streams import HEADERS, SSE, LiveStreams
 from moorage.doors.http.visit import Visitor
 
-GRAPHQL_JSON = b"application/graphql-response+json"
+BAD_REQUEST, UNPROCESSABLE = 400, 422  # GraphQL over HTTP asks for the former where REST has the latter
+OWN_STATUS = {**STATUS, UnsupportedMediaType.code: 415}
 BY_SSE_OR_SOCKET = "a subscription comes over a WebSocket, or with `Accept: text/event-stream`"
 ONE_ANSWER = "a subscription cannot be part of a batch; send it alone"
 
@@ -65,16 +67,19 @@ class Answering:
             await self._refuse(exchange, error)
 
     async def _refuse(self, exchange: Exchange, error: MoorageError | Refused) -> None:
-        cause = error.errors[0] if isinstance(error, Refused) else error
-        status = 422
-        if isinstance(cause, MoorageError):
-            status = STATUS.get(cause.code) or edge_of(cause).http
-        if isinstance(error, Refused) and status == 422 and GRAPHQL_JSON not in _accepted(exchange):
-            status = 200  # so it is with plain JSON: a proxy's 4xx is told from ours by it
-        headers = headers_of(cause) if isinstance(cause, MoorageError) else []
-        await exchange.answer(encoded(refusal(error)), status=status, kind=_kind(exchange), headers=headers)
+        if isinstance(error, Refused):
+            await _answer_whole(exchange, refusal(error))
+            return
+        status = OWN_STATUS.get(error.code) or edge_of(error).http
+        await exchange.answer(
+            encoded(refusal(error)),
+            status=BAD_REQUEST if status == UNPROCESSABLE else status,
+            kind=_document_kind(exchange),
+            headers=headers_of(error),
+        )
 
     async def _post(self, exchange: Exchange, visitor: Visitor) -> None:
+        check_content_type(exchange)
         body = await exchange.body()
         if body.lstrip()[:1] == b"[":
             await self._answer_batch(exchange, visitor, _read(body, list[Request]))
@@ -86,7 +91,8 @@ class Answering:
         request = Request(
             query=given.get("query"),
             operationName=given.get("operationName") or None,
-            variables=_variables(given.get("variables")),
+            variables=_object("variables", given.get("variables")),
+            extensions=_object("extensions", given.get("extensions")),
         )
         operation = self.engine.operation(request)
         if operation.kind is OperationType.MUTATION:
@@ -95,18 +101,16 @@ class Answering:
 
     async def _answer(self, exchange: Exchange, visitor: Visitor, request: Request) -> None:
         operation = self.engine.operation(request)
-        accepted = _accepted(exchange)
         if operation.kind is OperationType.SUBSCRIPTION:
-            if SSE not in accepted:
+            if not accepted(exchange).takes_events:
                 raise Refused([InvalidQuery(BY_SSE_OR_SOCKET)])
             await self._stream(exchange, visitor, operation, request)
             return
         answer = await self.engine.answer(operation, request, exchange, visitor)
-        if SSE in accepted and b"json" not in accepted:
+        if accepted(exchange).kind is SSE:
             await _answer_by_sse(exchange, answer)
-            return
-        status = 422 if "data" not in answer and GRAPHQL_JSON in accepted else 200
-        await exchange.answer(encoded(answer), status=status, kind=_kind(exchange))
+        else:
+            await _answer_whole(exchange, answer)
 
     async def _answer_batch(self, exchange: Exchange, visitor: Visitor, requests: list[Request]) -> None:
         """Several operations, one after the other; together they may cost what one may."""
@@ -125,7 +129,7 @@ class Answering:
                 answers.append(await self.engine.answer(operation, request, exchange, visitor))
             except (MoorageError, Refused) as error:
                 answers.append(refusal(error))
-        await exchange.answer(encoded(answers), kind=_kind(exchange))
+        await exchange.answer(encoded(answers), kind=_document_kind(exchange))
 
     async def _stream(self, exchange: Exchange, visitor: Visitor, operation: Operation, request: Request) -> None:
         """A subscription, by server-sent events."""
@@ -168,12 +172,16 @@ async def _answer_by_sse(exchange: Exchange, answer: Answer) -> None:
     await exchange.more(as_sse(encoded(answer)) + COMPLETE, is_last=True)
 
 
-def _accepted(exchange: Exchange) -> bytes:
-    return exchange.headers.get(b"accept", b"").lower()
+async def _answer_whole(exchange: Exchange, answer: Answer) -> None:
+    """Answer with one document; in plain JSON with status 200 whatever it says: a 4xx may be that of a proxy."""
+    kind = _document_kind(exchange)
+    status = BAD_REQUEST if kind is GRAPHQL_JSON and "data" not in answer else 200
+    await exchange.answer(encoded(answer), status=status, kind=kind)
 
 
-def _kind(exchange: Exchange) -> bytes:
-    return GRAPHQL_JSON if GRAPHQL_JSON in _accepted(exchange) else JSON
+def _document_kind(exchange: Exchange) -> bytes:
+    kind = accepted(exchange).kind
+    return JSON if kind is SSE else kind
 
 
 def _read(body: bytes, kind: Any) -> Any:
@@ -183,13 +191,13 @@ def _read(body: bytes, kind: Any) -> Any:
         raise InvalidJson("body", f"it is no GraphQL request ({error})") from None
 
 
-def _variables(text: str | None) -> dict[str, Any] | None:
+def _object(name: str, text: str | None) -> dict[str, Any] | None:
     if not text:
         return None
     try:
         value = decode(text)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise InvalidJson("variables", f"it is not JSON ({error})") from None
+        raise InvalidJson(name, f"it is not JSON ({error})") from None
     if value is not None and not isinstance(value, dict):
-        raise InvalidField("variables", "must be an object")
+        raise InvalidField(name, "must be an object")
     return value

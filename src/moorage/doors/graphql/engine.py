@@ -8,7 +8,7 @@ from moorage.doors.graphql.asking import Asking
 from moorage.doors.graphql.documents import Documents, Operation, Refused
 from moorage.doors.graphql.executing import Answer, Request, carried_out
 from moorage.doors.graphql.limits import QueryLimits
-from moorage.doors.graphql.refusals import InvalidQuery
+from moorage.doors.graphql.refusals import InvalidQuery, QueryTooCostly
 from moorage.doors.graphql.schema import schema
 from moorage.doors.graphql.streams import Followed, followed
 from moorage.doors.http.app import Door
@@ -27,11 +27,19 @@ class Engine:
         self.documents = Documents(self.schema, self.limits)
 
     def operation(self, request: Request) -> Operation:
-        """The operation that a request names, known to be sound and not too much. Raises Refused, QueryTooCostly."""
-        if not request.query:
-            raise Refused([InvalidQuery('there is no query; send one as JSON: {"query": "{ … }"}')])
+        """Return the operation that a request names, known to be sound and not too much.
+
+        Raises:
+            InvalidQuery: the request has no query.
+            Refused: its query is wrong, or asks for too much.
+        """
+        if request.query is None:
+            raise InvalidQuery('there is no query; send one as JSON: {"query": "{ … }"}')
         operation = self.documents.operation(request.query, request.operationName)
-        operation.price.check(request.variables or {}, self.limits.cost)
+        try:
+            operation.price.check(request.variables or {}, self.limits.cost)
+        except QueryTooCostly as error:
+            raise Refused([error]) from None
         return operation
 
     async def answer(self, operation: Operation, request: Request, exchange: Exchange, visitor: Visitor) -> Answer:

@@ -24,6 +24,7 @@ class Request(Struct, kw_only=True):
     query: str | None = None
     variables: dict[str, Any] | None = None
     operationName: str | None = None
+    extensions: dict[str, Any] | None = None  # there are none, but one of another type is a mistake
 
 
 async def carried_out(operation: Operation, request: Request, asking: Asking) -> Answer:

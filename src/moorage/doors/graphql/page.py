@@ -32,7 +32,8 @@ def add_to(door: Door, path: str) -> None:
 
 def is_wanted(exchange: Exchange) -> bool:
     """Whether a browser asks for a page rather than for an answer."""
-    return b"text/html" in exchange.headers.get(b"accept", b"") and b"query=" not in exchange.scope["query_string"]
+    accepted = exchange.headers.get(b"accept", b"").lower()
+    return b"text/html" in accepted and b"query=" not in exchange.scope["query_string"]
 
 
 async def show(exchange: Exchange) -> None:

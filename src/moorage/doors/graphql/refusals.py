@@ -19,6 +19,19 @@ class InvalidQuery(InvalidRequest):
     code = "invalid_query"
 
 
+class UnsupportedMediaType(InvalidRequest):
+    """A body that is not sent as JSON."""
+
+    code = "unsupported_media_type"
+
+    def __init__(self, given: str) -> None:
+        super().__init__(
+            f"a GraphQL request needs `Content-Type: application/json`, and its Content-Type is "
+            f"{given[:100] or 'missing'!r}",
+            content_type=given[:100],
+        )
+
+
 class QueryTooLarge(InvalidRequest):
     """More text, words, fields, aliases or operations than are read."""
 
