@@ -178,7 +178,7 @@ async def _watchers(place: str, count: int) -> Figure:
         await asyncio.sleep(3)  # all of them are there
         began = perf_counter()
         await agents.ExecuteTask(_asking("second", "watched"))
-        heard = sum(event.id == 4 for event in await reading)
+        heard = sum(each.event.id == 4 for each in await reading)
         took = perf_counter() - began
         for watch in watches:
             watch.cancel()

@@ -13,6 +13,11 @@ import pytest
 LONGEST = 300  # seconds to fetch a tool
 
 
+def buf() -> str:
+    """Return the program `buf`, for protocol buffers; skip the test where it cannot be had."""
+    return str(fetched("buf", "@bufbuild/buf@1.74.0") / ".bin" / "buf")
+
+
 def fetched(name: str, *packages: str) -> Path:
     """Return the folder `node_modules` that has these packages; skip the test where they cannot be had."""
     npm = shutil.which("npm")

@@ -171,7 +171,7 @@ async def test_metadata_name_the_task_at_every_door(server: Serving) -> None:
     async with grpc.aio.insecure_channel(server.grpc_place) as channel:
         made = await Stubs(channel).sessions.CreateSession(sp.CreateSessionRequest(metadata=json.dumps(metadata)))
     _, told = await mcp_call(server, "start_agent_session", agent="echo-agent", prompt="hi", metadata=metadata)
-    assert [rest, seed, run, graph, made.task_id, told["session"]["task_id"]] == ["T001"] * 6
+    assert [rest, seed, run, graph, made.session.task_id, told["session"]["task_id"]] == ["T001"] * 6
 
 
 def test_task_that_is_given_wins_and_odd_metadata_are_no_task(server: Serving) -> None:
@@ -262,7 +262,7 @@ async def test_what_is_said_is_never_in_the_log_at_any_level(server: Serving) ->
         assert SECRET in (await Stubs(channel).agents.ExecuteTask(asked)).output
         [chunk async for chunk in Stubs(channel).agents.StreamTask(asked)]
         watched = Stubs(channel).sessions.WatchSession(sp.WatchSessionRequest(session=session_id, no_follow=True))
-        assert SECRET in "".join([event.data async for event in watched])
+        assert SECRET in "".join([each.event.data async for each in watched])
     for version in (OLD, NEW):
         _, told = await mcp_call(server, "echo-agent", version, input=SECRET, session_id="told-by-mcp")
         assert SECRET in told["output"]

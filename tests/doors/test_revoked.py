@@ -102,7 +102,7 @@ async def test_watching_by_grpc_ends_unauthenticated(guarded: Guarded) -> None:
     metadata = (("authorization", f"Bearer {guarded.key}"),)
     async with grpc.aio.insecure_channel(f"127.0.0.1:{guarded.grpc_port}") as channel:
         watch = Stubs(channel).sessions.WatchSession(WatchSessionRequest(session="s"), metadata=metadata)
-        assert (await watch.read()).type == "created"
+        assert (await watch.read()).event.type == "created"
         await guarded.revoke()
         with pytest.raises(grpc.aio.AioRpcError) as refused:
             await watch.read()

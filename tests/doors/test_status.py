@@ -84,7 +84,7 @@ async def retry(server: Serving, http: httpx2.Client, door: str, run_id: str, se
         return made["runId"], made["retryOf"]
     if door == "grpc":
         async with grpc.aio.insecure_channel(server.grpc_place) as channel:
-            told = await Stubs(channel).sessions.RetryRun(sp.RetryRunRequest(run_id=run_id))
+            told = (await Stubs(channel).sessions.RetryRun(sp.RetryRunRequest(run_id=run_id))).run
         return told.run_id, told.retry_of
     if door == "python":
         async with moorage.connect(server.url) as moor:
@@ -133,7 +133,7 @@ async def test_parent_that_waits_for_its_child_says_so_at_every_door(server: Ser
             told = (await gql.data(SESSION, id=session_id))["agentSession"]
         assert (told["status"], told["waitingFor"]["child"]["runId"]) == ("WAITING", named["run_id"])
         async with grpc.aio.insecure_channel(server.grpc_place) as channel:
-            seen = await Stubs(channel).sessions.GetSession(sp.GetSessionRequest(session=session_id))
+            seen = (await Stubs(channel).sessions.GetSession(sp.GetSessionRequest(session=session_id))).session
         assert (seen.status, seen.waiting_for.child.run_id) == ("waiting", named["run_id"])
         async with moorage.connect(server.url) as moor:
             mine = await moor.get(session_id)

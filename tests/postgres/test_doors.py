@@ -104,7 +104,7 @@ async def test_a_session_goes_on_at_the_other_server_and_at_the_other_door(
     pieces = [piece async for piece in other.agents.StreamTask(task("what did I say?", session_id="s-1"))]
     assert pieces[-1].response.output.endswith("Remembered: hello")
     async with asyncio.timeout(20):
-        assert json.loads((await watch.read()).data)["content"] == "what did I say?"
+        assert json.loads((await watch.read()).event.data)["content"] == "what did I say?"
     watch.cancel()
     trip = await other.workers.ProcessTask(task("1 day in Rome", "itinerary-worker", session_id="s-1"))
     assert json.loads(trip.output)["preferences"] == ["tea"]
@@ -127,5 +127,5 @@ async def test_many_first_calls_at_both_servers_make_one_session(both: tuple[Stu
     calls = [both[number % 2].agents.ExecuteTask(task(str(number), session_id="many")) for number in range(16)]
     assert {answer.session_id for answer in await asyncio.gather(*calls)} == {"many"}
     stored = both[0].sessions.WatchSession(sp.WatchSessionRequest(session="many", no_follow=True))
-    said = [json.loads(event.data) async for event in stored if event.type == "message"]
+    said = [json.loads(each.event.data) async for each in stored if each.event.type == "message"]
     assert sorted(each["content"] for each in said if each["role"] == "user") == sorted(map(str, range(16)))

@@ -1,3 +1,3 @@
 """What travels over gRPC. Written by scripts/generate_proto.py from proto/; do not edit."""
 
-DIGEST = "af4a242764fcce56fc41b688c9c1bcc9fd94b8a67964d5488273754a9afbd0ff"
+DIGEST = "1dfab9f4a8279083279859dcc6df5e3e40c086583a37684ce00b9ec3fbcd55f3"

@@ -145,11 +145,23 @@ class CreateSessionRequest(_message.Message):
     ttl_seconds: float
     def __init__(self, agent_name: _Optional[str] = ..., session_id: _Optional[str] = ..., session_name: _Optional[str] = ..., task_id: _Optional[str] = ..., purpose: _Optional[str] = ..., project_dir: _Optional[str] = ..., metadata: _Optional[str] = ..., parent: _Optional[str] = ..., ttl_seconds: _Optional[float] = ...) -> None: ...
 
+class CreateSessionResponse(_message.Message):
+    __slots__ = ("session",)
+    SESSION_FIELD_NUMBER: _ClassVar[int]
+    session: Session
+    def __init__(self, session: _Optional[_Union[Session, _Mapping]] = ...) -> None: ...
+
 class GetSessionRequest(_message.Message):
     __slots__ = ("session",)
     SESSION_FIELD_NUMBER: _ClassVar[int]
     session: str
     def __init__(self, session: _Optional[str] = ...) -> None: ...
+
+class GetSessionResponse(_message.Message):
+    __slots__ = ("session",)
+    SESSION_FIELD_NUMBER: _ClassVar[int]
+    session: Session
+    def __init__(self, session: _Optional[_Union[Session, _Mapping]] = ...) -> None: ...
 
 class ListSessionsRequest(_message.Message):
     __slots__ = ("state", "agent_name", "task_id", "parent", "limit", "cursor", "status")
@@ -217,6 +229,12 @@ class RetryRunRequest(_message.Message):
     run_id: str
     def __init__(self, run_id: _Optional[str] = ...) -> None: ...
 
+class RetryRunResponse(_message.Message):
+    __slots__ = ("run",)
+    RUN_FIELD_NUMBER: _ClassVar[int]
+    run: Run
+    def __init__(self, run: _Optional[_Union[Run, _Mapping]] = ...) -> None: ...
+
 class Run(_message.Message):
     __slots__ = ("run_id", "session_id", "agent_name", "state", "result", "error", "reason", "retry_of", "because", "created_at", "settled_at")
     RUN_ID_FIELD_NUMBER: _ClassVar[int]
@@ -253,6 +271,12 @@ class WatchSessionRequest(_message.Message):
     no_follow: bool
     def __init__(self, session: _Optional[str] = ..., after: _Optional[int] = ..., no_follow: bool = ...) -> None: ...
 
+class WatchSessionResponse(_message.Message):
+    __slots__ = ("event",)
+    EVENT_FIELD_NUMBER: _ClassVar[int]
+    event: Event
+    def __init__(self, event: _Optional[_Union[Event, _Mapping]] = ...) -> None: ...
+
 class Event(_message.Message):
     __slots__ = ("id", "type", "session_id", "timestamp", "data")
     ID_FIELD_NUMBER: _ClassVar[int]
@@ -279,6 +303,12 @@ class SuspendSessionRequest(_message.Message):
     token: str
     def __init__(self, session: _Optional[str] = ..., reason: _Optional[str] = ..., checkpoint: _Optional[str] = ..., token: _Optional[str] = ...) -> None: ...
 
+class SuspendSessionResponse(_message.Message):
+    __slots__ = ("session",)
+    SESSION_FIELD_NUMBER: _ClassVar[int]
+    session: Session
+    def __init__(self, session: _Optional[_Union[Session, _Mapping]] = ...) -> None: ...
+
 class ResumeSessionRequest(_message.Message):
     __slots__ = ("session", "holder", "hold")
     SESSION_FIELD_NUMBER: _ClassVar[int]
@@ -296,6 +326,12 @@ class ReleaseSessionRequest(_message.Message):
     session: str
     token: str
     def __init__(self, session: _Optional[str] = ..., token: _Optional[str] = ...) -> None: ...
+
+class ReleaseSessionResponse(_message.Message):
+    __slots__ = ("session",)
+    SESSION_FIELD_NUMBER: _ClassVar[int]
+    session: Session
+    def __init__(self, session: _Optional[_Union[Session, _Mapping]] = ...) -> None: ...
 
 class ResumeSessionResponse(_message.Message):
     __slots__ = ("session", "holder", "token", "until", "checkpoint", "context", "messages")
@@ -326,6 +362,12 @@ class FinalizeSessionRequest(_message.Message):
     summary: str
     token: str
     def __init__(self, session: _Optional[str] = ..., outcome: _Optional[str] = ..., summary: _Optional[str] = ..., token: _Optional[str] = ...) -> None: ...
+
+class FinalizeSessionResponse(_message.Message):
+    __slots__ = ("session",)
+    SESSION_FIELD_NUMBER: _ClassVar[int]
+    session: Session
+    def __init__(self, session: _Optional[_Union[Session, _Mapping]] = ...) -> None: ...
 
 class DeleteSessionRequest(_message.Message):
     __slots__ = ("session", "no_cascade", "force", "dry_run")
@@ -369,6 +411,14 @@ class ListChildrenRequest(_message.Message):
     cursor: str
     def __init__(self, session: _Optional[str] = ..., limit: _Optional[int] = ..., cursor: _Optional[str] = ...) -> None: ...
 
+class ListChildrenResponse(_message.Message):
+    __slots__ = ("sessions", "next")
+    SESSIONS_FIELD_NUMBER: _ClassVar[int]
+    NEXT_FIELD_NUMBER: _ClassVar[int]
+    sessions: _containers.RepeatedCompositeFieldContainer[Session]
+    next: str
+    def __init__(self, sessions: _Optional[_Iterable[_Union[Session, _Mapping]]] = ..., next: _Optional[str] = ...) -> None: ...
+
 class GetContextRequest(_message.Message):
     __slots__ = ("session", "key")
     SESSION_FIELD_NUMBER: _ClassVar[int]
@@ -395,6 +445,18 @@ class PutContextRequest(_message.Message):
     ttl_seconds: float
     def __init__(self, session: _Optional[str] = ..., key: _Optional[str] = ..., value: _Optional[str] = ..., ttl_seconds: _Optional[float] = ...) -> None: ...
 
+class PutContextResponse(_message.Message):
+    __slots__ = ("session_id", "version", "keys", "redacted")
+    SESSION_ID_FIELD_NUMBER: _ClassVar[int]
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    KEYS_FIELD_NUMBER: _ClassVar[int]
+    REDACTED_FIELD_NUMBER: _ClassVar[int]
+    session_id: str
+    version: int
+    keys: _containers.RepeatedScalarFieldContainer[str]
+    redacted: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, session_id: _Optional[str] = ..., version: _Optional[int] = ..., keys: _Optional[_Iterable[str]] = ..., redacted: _Optional[_Iterable[str]] = ...) -> None: ...
+
 class DeleteContextRequest(_message.Message):
     __slots__ = ("session", "key")
     SESSION_FIELD_NUMBER: _ClassVar[int]
@@ -403,7 +465,7 @@ class DeleteContextRequest(_message.Message):
     key: str
     def __init__(self, session: _Optional[str] = ..., key: _Optional[str] = ...) -> None: ...
 
-class ContextWritten(_message.Message):
+class DeleteContextResponse(_message.Message):
     __slots__ = ("session_id", "version", "keys", "redacted")
     SESSION_ID_FIELD_NUMBER: _ClassVar[int]
     VERSION_FIELD_NUMBER: _ClassVar[int]
@@ -428,6 +490,12 @@ class RequestApprovalRequest(_message.Message):
     options: _containers.RepeatedScalarFieldContainer[str]
     expires_in_seconds: float
     def __init__(self, session: _Optional[str] = ..., question: _Optional[str] = ..., plan: _Optional[str] = ..., options: _Optional[_Iterable[str]] = ..., expires_in_seconds: _Optional[float] = ...) -> None: ...
+
+class RequestApprovalResponse(_message.Message):
+    __slots__ = ("approval",)
+    APPROVAL_FIELD_NUMBER: _ClassVar[int]
+    approval: Approval
+    def __init__(self, approval: _Optional[_Union[Approval, _Mapping]] = ...) -> None: ...
 
 class ListApprovalsRequest(_message.Message):
     __slots__ = ("session", "with_settled", "limit")
@@ -454,6 +522,12 @@ class DecideApprovalRequest(_message.Message):
     decision: str
     note: str
     def __init__(self, approval_id: _Optional[str] = ..., decision: _Optional[str] = ..., note: _Optional[str] = ...) -> None: ...
+
+class DecideApprovalResponse(_message.Message):
+    __slots__ = ("approval",)
+    APPROVAL_FIELD_NUMBER: _ClassVar[int]
+    approval: Approval
+    def __init__(self, approval: _Optional[_Union[Approval, _Mapping]] = ...) -> None: ...
 
 class Approval(_message.Message):
     __slots__ = ("approval_id", "session_id", "question", "plan", "options", "state", "decision", "note", "decided_by", "asked_at", "decided_at", "expires_at", "plan_hash")

@@ -37,12 +37,12 @@ class SessionServiceStub(object):
         self.CreateSession = channel.unary_unary(
                 '/moorage.v1.SessionService/CreateSession',
                 request_serializer=moorage_dot_v1_dot_sessions__pb2.CreateSessionRequest.SerializeToString,
-                response_deserializer=moorage_dot_v1_dot_sessions__pb2.Session.FromString,
+                response_deserializer=moorage_dot_v1_dot_sessions__pb2.CreateSessionResponse.FromString,
                 _registered_method=True)
         self.GetSession = channel.unary_unary(
                 '/moorage.v1.SessionService/GetSession',
                 request_serializer=moorage_dot_v1_dot_sessions__pb2.GetSessionRequest.SerializeToString,
-                response_deserializer=moorage_dot_v1_dot_sessions__pb2.Session.FromString,
+                response_deserializer=moorage_dot_v1_dot_sessions__pb2.GetSessionResponse.FromString,
                 _registered_method=True)
         self.ListSessions = channel.unary_unary(
                 '/moorage.v1.SessionService/ListSessions',
@@ -57,17 +57,17 @@ class SessionServiceStub(object):
         self.RetryRun = channel.unary_unary(
                 '/moorage.v1.SessionService/RetryRun',
                 request_serializer=moorage_dot_v1_dot_sessions__pb2.RetryRunRequest.SerializeToString,
-                response_deserializer=moorage_dot_v1_dot_sessions__pb2.Run.FromString,
+                response_deserializer=moorage_dot_v1_dot_sessions__pb2.RetryRunResponse.FromString,
                 _registered_method=True)
         self.WatchSession = channel.unary_stream(
                 '/moorage.v1.SessionService/WatchSession',
                 request_serializer=moorage_dot_v1_dot_sessions__pb2.WatchSessionRequest.SerializeToString,
-                response_deserializer=moorage_dot_v1_dot_sessions__pb2.Event.FromString,
+                response_deserializer=moorage_dot_v1_dot_sessions__pb2.WatchSessionResponse.FromString,
                 _registered_method=True)
         self.SuspendSession = channel.unary_unary(
                 '/moorage.v1.SessionService/SuspendSession',
                 request_serializer=moorage_dot_v1_dot_sessions__pb2.SuspendSessionRequest.SerializeToString,
-                response_deserializer=moorage_dot_v1_dot_sessions__pb2.Session.FromString,
+                response_deserializer=moorage_dot_v1_dot_sessions__pb2.SuspendSessionResponse.FromString,
                 _registered_method=True)
         self.ResumeSession = channel.unary_unary(
                 '/moorage.v1.SessionService/ResumeSession',
@@ -77,12 +77,12 @@ class SessionServiceStub(object):
         self.ReleaseSession = channel.unary_unary(
                 '/moorage.v1.SessionService/ReleaseSession',
                 request_serializer=moorage_dot_v1_dot_sessions__pb2.ReleaseSessionRequest.SerializeToString,
-                response_deserializer=moorage_dot_v1_dot_sessions__pb2.Session.FromString,
+                response_deserializer=moorage_dot_v1_dot_sessions__pb2.ReleaseSessionResponse.FromString,
                 _registered_method=True)
         self.FinalizeSession = channel.unary_unary(
                 '/moorage.v1.SessionService/FinalizeSession',
                 request_serializer=moorage_dot_v1_dot_sessions__pb2.FinalizeSessionRequest.SerializeToString,
-                response_deserializer=moorage_dot_v1_dot_sessions__pb2.Session.FromString,
+                response_deserializer=moorage_dot_v1_dot_sessions__pb2.FinalizeSessionResponse.FromString,
                 _registered_method=True)
         self.DeleteSession = channel.unary_unary(
                 '/moorage.v1.SessionService/DeleteSession',
@@ -92,7 +92,7 @@ class SessionServiceStub(object):
         self.ListChildren = channel.unary_unary(
                 '/moorage.v1.SessionService/ListChildren',
                 request_serializer=moorage_dot_v1_dot_sessions__pb2.ListChildrenRequest.SerializeToString,
-                response_deserializer=moorage_dot_v1_dot_sessions__pb2.ListSessionsResponse.FromString,
+                response_deserializer=moorage_dot_v1_dot_sessions__pb2.ListChildrenResponse.FromString,
                 _registered_method=True)
         self.GetContext = channel.unary_unary(
                 '/moorage.v1.SessionService/GetContext',
@@ -102,17 +102,17 @@ class SessionServiceStub(object):
         self.PutContext = channel.unary_unary(
                 '/moorage.v1.SessionService/PutContext',
                 request_serializer=moorage_dot_v1_dot_sessions__pb2.PutContextRequest.SerializeToString,
-                response_deserializer=moorage_dot_v1_dot_sessions__pb2.ContextWritten.FromString,
+                response_deserializer=moorage_dot_v1_dot_sessions__pb2.PutContextResponse.FromString,
                 _registered_method=True)
         self.DeleteContext = channel.unary_unary(
                 '/moorage.v1.SessionService/DeleteContext',
                 request_serializer=moorage_dot_v1_dot_sessions__pb2.DeleteContextRequest.SerializeToString,
-                response_deserializer=moorage_dot_v1_dot_sessions__pb2.ContextWritten.FromString,
+                response_deserializer=moorage_dot_v1_dot_sessions__pb2.DeleteContextResponse.FromString,
                 _registered_method=True)
         self.RequestApproval = channel.unary_unary(
                 '/moorage.v1.SessionService/RequestApproval',
                 request_serializer=moorage_dot_v1_dot_sessions__pb2.RequestApprovalRequest.SerializeToString,
-                response_deserializer=moorage_dot_v1_dot_sessions__pb2.Approval.FromString,
+                response_deserializer=moorage_dot_v1_dot_sessions__pb2.RequestApprovalResponse.FromString,
                 _registered_method=True)
         self.ListApprovals = channel.unary_unary(
                 '/moorage.v1.SessionService/ListApprovals',
@@ -122,7 +122,7 @@ class SessionServiceStub(object):
         self.DecideApproval = channel.unary_unary(
                 '/moorage.v1.SessionService/DecideApproval',
                 request_serializer=moorage_dot_v1_dot_sessions__pb2.DecideApprovalRequest.SerializeToString,
-                response_deserializer=moorage_dot_v1_dot_sessions__pb2.Approval.FromString,
+                response_deserializer=moorage_dot_v1_dot_sessions__pb2.DecideApprovalResponse.FromString,
                 _registered_method=True)
 
 
@@ -261,12 +261,12 @@ def add_SessionServiceServicer_to_server(servicer, server):
             'CreateSession': grpc.unary_unary_rpc_method_handler(
                     servicer.CreateSession,
                     request_deserializer=moorage_dot_v1_dot_sessions__pb2.CreateSessionRequest.FromString,
-                    response_serializer=moorage_dot_v1_dot_sessions__pb2.Session.SerializeToString,
+                    response_serializer=moorage_dot_v1_dot_sessions__pb2.CreateSessionResponse.SerializeToString,
             ),
             'GetSession': grpc.unary_unary_rpc_method_handler(
                     servicer.GetSession,
                     request_deserializer=moorage_dot_v1_dot_sessions__pb2.GetSessionRequest.FromString,
-                    response_serializer=moorage_dot_v1_dot_sessions__pb2.Session.SerializeToString,
+                    response_serializer=moorage_dot_v1_dot_sessions__pb2.GetSessionResponse.SerializeToString,
             ),
             'ListSessions': grpc.unary_unary_rpc_method_handler(
                     servicer.ListSessions,
@@ -281,17 +281,17 @@ def add_SessionServiceServicer_to_server(servicer, server):
             'RetryRun': grpc.unary_unary_rpc_method_handler(
                     servicer.RetryRun,
                     request_deserializer=moorage_dot_v1_dot_sessions__pb2.RetryRunRequest.FromString,
-                    response_serializer=moorage_dot_v1_dot_sessions__pb2.Run.SerializeToString,
+                    response_serializer=moorage_dot_v1_dot_sessions__pb2.RetryRunResponse.SerializeToString,
             ),
             'WatchSession': grpc.unary_stream_rpc_method_handler(
                     servicer.WatchSession,
                     request_deserializer=moorage_dot_v1_dot_sessions__pb2.WatchSessionRequest.FromString,
-                    response_serializer=moorage_dot_v1_dot_sessions__pb2.Event.SerializeToString,
+                    response_serializer=moorage_dot_v1_dot_sessions__pb2.WatchSessionResponse.SerializeToString,
             ),
             'SuspendSession': grpc.unary_unary_rpc_method_handler(
                     servicer.SuspendSession,
                     request_deserializer=moorage_dot_v1_dot_sessions__pb2.SuspendSessionRequest.FromString,
-                    response_serializer=moorage_dot_v1_dot_sessions__pb2.Session.SerializeToString,
+                    response_serializer=moorage_dot_v1_dot_sessions__pb2.SuspendSessionResponse.SerializeToString,
             ),
             'ResumeSession': grpc.unary_unary_rpc_method_handler(
                     servicer.ResumeSession,
@@ -301,12 +301,12 @@ def add_SessionServiceServicer_to_server(servicer, server):
             'ReleaseSession': grpc.unary_unary_rpc_method_handler(
                     servicer.ReleaseSession,
                     request_deserializer=moorage_dot_v1_dot_sessions__pb2.ReleaseSessionRequest.FromString,
-                    response_serializer=moorage_dot_v1_dot_sessions__pb2.Session.SerializeToString,
+                    response_serializer=moorage_dot_v1_dot_sessions__pb2.ReleaseSessionResponse.SerializeToString,
             ),
             'FinalizeSession': grpc.unary_unary_rpc_method_handler(
                     servicer.FinalizeSession,
                     request_deserializer=moorage_dot_v1_dot_sessions__pb2.FinalizeSessionRequest.FromString,
-                    response_serializer=moorage_dot_v1_dot_sessions__pb2.Session.SerializeToString,
+                    response_serializer=moorage_dot_v1_dot_sessions__pb2.FinalizeSessionResponse.SerializeToString,
             ),
             'DeleteSession': grpc.unary_unary_rpc_method_handler(
                     servicer.DeleteSession,
@@ -316,7 +316,7 @@ def add_SessionServiceServicer_to_server(servicer, server):
             'ListChildren': grpc.unary_unary_rpc_method_handler(
                     servicer.ListChildren,
                     request_deserializer=moorage_dot_v1_dot_sessions__pb2.ListChildrenRequest.FromString,
-                    response_serializer=moorage_dot_v1_dot_sessions__pb2.ListSessionsResponse.SerializeToString,
+                    response_serializer=moorage_dot_v1_dot_sessions__pb2.ListChildrenResponse.SerializeToString,
             ),
             'GetContext': grpc.unary_unary_rpc_method_handler(
                     servicer.GetContext,
@@ -326,17 +326,17 @@ def add_SessionServiceServicer_to_server(servicer, server):
             'PutContext': grpc.unary_unary_rpc_method_handler(
                     servicer.PutContext,
                     request_deserializer=moorage_dot_v1_dot_sessions__pb2.PutContextRequest.FromString,
-                    response_serializer=moorage_dot_v1_dot_sessions__pb2.ContextWritten.SerializeToString,
+                    response_serializer=moorage_dot_v1_dot_sessions__pb2.PutContextResponse.SerializeToString,
             ),
             'DeleteContext': grpc.unary_unary_rpc_method_handler(
                     servicer.DeleteContext,
                     request_deserializer=moorage_dot_v1_dot_sessions__pb2.DeleteContextRequest.FromString,
-                    response_serializer=moorage_dot_v1_dot_sessions__pb2.ContextWritten.SerializeToString,
+                    response_serializer=moorage_dot_v1_dot_sessions__pb2.DeleteContextResponse.SerializeToString,
             ),
             'RequestApproval': grpc.unary_unary_rpc_method_handler(
                     servicer.RequestApproval,
                     request_deserializer=moorage_dot_v1_dot_sessions__pb2.RequestApprovalRequest.FromString,
-                    response_serializer=moorage_dot_v1_dot_sessions__pb2.Approval.SerializeToString,
+                    response_serializer=moorage_dot_v1_dot_sessions__pb2.RequestApprovalResponse.SerializeToString,
             ),
             'ListApprovals': grpc.unary_unary_rpc_method_handler(
                     servicer.ListApprovals,
@@ -346,7 +346,7 @@ def add_SessionServiceServicer_to_server(servicer, server):
             'DecideApproval': grpc.unary_unary_rpc_method_handler(
                     servicer.DecideApproval,
                     request_deserializer=moorage_dot_v1_dot_sessions__pb2.DecideApprovalRequest.FromString,
-                    response_serializer=moorage_dot_v1_dot_sessions__pb2.Approval.SerializeToString,
+                    response_serializer=moorage_dot_v1_dot_sessions__pb2.DecideApprovalResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -375,7 +375,7 @@ class SessionService(object):
             target,
             '/moorage.v1.SessionService/CreateSession',
             moorage_dot_v1_dot_sessions__pb2.CreateSessionRequest.SerializeToString,
-            moorage_dot_v1_dot_sessions__pb2.Session.FromString,
+            moorage_dot_v1_dot_sessions__pb2.CreateSessionResponse.FromString,
             options,
             channel_credentials,
             insecure,
@@ -402,7 +402,7 @@ class SessionService(object):
             target,
             '/moorage.v1.SessionService/GetSession',
             moorage_dot_v1_dot_sessions__pb2.GetSessionRequest.SerializeToString,
-            moorage_dot_v1_dot_sessions__pb2.Session.FromString,
+            moorage_dot_v1_dot_sessions__pb2.GetSessionResponse.FromString,
             options,
             channel_credentials,
             insecure,
@@ -483,7 +483,7 @@ class SessionService(object):
             target,
             '/moorage.v1.SessionService/RetryRun',
             moorage_dot_v1_dot_sessions__pb2.RetryRunRequest.SerializeToString,
-            moorage_dot_v1_dot_sessions__pb2.Run.FromString,
+            moorage_dot_v1_dot_sessions__pb2.RetryRunResponse.FromString,
             options,
             channel_credentials,
             insecure,
@@ -510,7 +510,7 @@ class SessionService(object):
             target,
             '/moorage.v1.SessionService/WatchSession',
             moorage_dot_v1_dot_sessions__pb2.WatchSessionRequest.SerializeToString,
-            moorage_dot_v1_dot_sessions__pb2.Event.FromString,
+            moorage_dot_v1_dot_sessions__pb2.WatchSessionResponse.FromString,
             options,
             channel_credentials,
             insecure,
@@ -537,7 +537,7 @@ class SessionService(object):
             target,
             '/moorage.v1.SessionService/SuspendSession',
             moorage_dot_v1_dot_sessions__pb2.SuspendSessionRequest.SerializeToString,
-            moorage_dot_v1_dot_sessions__pb2.Session.FromString,
+            moorage_dot_v1_dot_sessions__pb2.SuspendSessionResponse.FromString,
             options,
             channel_credentials,
             insecure,
@@ -591,7 +591,7 @@ class SessionService(object):
             target,
             '/moorage.v1.SessionService/ReleaseSession',
             moorage_dot_v1_dot_sessions__pb2.ReleaseSessionRequest.SerializeToString,
-            moorage_dot_v1_dot_sessions__pb2.Session.FromString,
+            moorage_dot_v1_dot_sessions__pb2.ReleaseSessionResponse.FromString,
             options,
             channel_credentials,
             insecure,
@@ -618,7 +618,7 @@ class SessionService(object):
             target,
             '/moorage.v1.SessionService/FinalizeSession',
             moorage_dot_v1_dot_sessions__pb2.FinalizeSessionRequest.SerializeToString,
-            moorage_dot_v1_dot_sessions__pb2.Session.FromString,
+            moorage_dot_v1_dot_sessions__pb2.FinalizeSessionResponse.FromString,
             options,
             channel_credentials,
             insecure,
@@ -672,7 +672,7 @@ class SessionService(object):
             target,
             '/moorage.v1.SessionService/ListChildren',
             moorage_dot_v1_dot_sessions__pb2.ListChildrenRequest.SerializeToString,
-            moorage_dot_v1_dot_sessions__pb2.ListSessionsResponse.FromString,
+            moorage_dot_v1_dot_sessions__pb2.ListChildrenResponse.FromString,
             options,
             channel_credentials,
             insecure,
@@ -726,7 +726,7 @@ class SessionService(object):
             target,
             '/moorage.v1.SessionService/PutContext',
             moorage_dot_v1_dot_sessions__pb2.PutContextRequest.SerializeToString,
-            moorage_dot_v1_dot_sessions__pb2.ContextWritten.FromString,
+            moorage_dot_v1_dot_sessions__pb2.PutContextResponse.FromString,
             options,
             channel_credentials,
             insecure,
@@ -753,7 +753,7 @@ class SessionService(object):
             target,
             '/moorage.v1.SessionService/DeleteContext',
             moorage_dot_v1_dot_sessions__pb2.DeleteContextRequest.SerializeToString,
-            moorage_dot_v1_dot_sessions__pb2.ContextWritten.FromString,
+            moorage_dot_v1_dot_sessions__pb2.DeleteContextResponse.FromString,
             options,
             channel_credentials,
             insecure,
@@ -780,7 +780,7 @@ class SessionService(object):
             target,
             '/moorage.v1.SessionService/RequestApproval',
             moorage_dot_v1_dot_sessions__pb2.RequestApprovalRequest.SerializeToString,
-            moorage_dot_v1_dot_sessions__pb2.Approval.FromString,
+            moorage_dot_v1_dot_sessions__pb2.RequestApprovalResponse.FromString,
             options,
             channel_credentials,
             insecure,
@@ -834,7 +834,7 @@ class SessionService(object):
             target,
             '/moorage.v1.SessionService/DecideApproval',
             moorage_dot_v1_dot_sessions__pb2.DecideApprovalRequest.SerializeToString,
-            moorage_dot_v1_dot_sessions__pb2.Approval.FromString,
+            moorage_dot_v1_dot_sessions__pb2.DecideApprovalResponse.FromString,
             options,
             channel_credentials,
             insecure,

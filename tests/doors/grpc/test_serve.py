@@ -82,7 +82,7 @@ async def test_told_to_stop_it_finishes_what_was_begun_and_ends_streams(home: Pa
             stubs = Stubs(channel)
             await stubs.agents.ExecuteTask(task("x", session_id="s-1"))
             watch = stubs.sessions.WatchSession(sp.WatchSessionRequest(session="s-1"))
-            assert (await watch.read()).id == 1
+            assert (await watch.read()).event.id == 1
             server.process.send_signal(signal.SIGTERM)
             async with asyncio.timeout(PATIENCE):
                 await to_the_end(watch)

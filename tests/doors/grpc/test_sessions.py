@@ -18,26 +18,25 @@ Code = grpc.StatusCode
 
 async def test_a_session_from_creation_to_deletion(served: Served) -> None:
     service = served.sessions
-    made = await service.CreateSession(
-        sp.CreateSessionRequest(agent_name="planner", session_name="plan", purpose="to plan", metadata='{"a": 1}')
-    )
+    asked = sp.CreateSessionRequest(agent_name="planner", session_name="plan", purpose="to plan", metadata='{"a": 1}')
+    made = (await service.CreateSession(asked)).session
     assert (made.session_name, made.state, made.interface) == ("plan", "created", "grpc")
     assert json.loads(made.metadata) == {"a": 1}
     assert made.created_at.seconds > 1_700_000_000
-    found = await service.GetSession(sp.GetSessionRequest(session="plan"))
+    found = (await service.GetSession(sp.GetSessionRequest(session="plan"))).session
     assert found == made
     suspended = await service.SuspendSession(
         sp.SuspendSessionRequest(session="plan", reason="later", checkpoint='{"step": 3}')
     )
-    assert suspended.state == "suspended"
+    assert suspended.session.state == "suspended"
     back = await service.ResumeSession(sp.ResumeSessionRequest(session="plan", holder="me"))
     assert (json.loads(back.checkpoint), back.session.state) == ({"step": 3}, "active")
-    held = await service.GetSession(sp.GetSessionRequest(session="plan"))
+    held = (await service.GetSession(sp.GetSessionRequest(session="plan"))).session
     assert (held.holder, held.held_until) == (back.holder, back.until)
     over = await service.FinalizeSession(
         sp.FinalizeSessionRequest(session="plan", outcome="completed", summary="done", token=back.token)
     )
-    assert (over.state, over.summary) == ("completed", "done")
+    assert (over.session.state, over.session.summary) == ("completed", "done")
     gone = await service.DeleteSession(sp.DeleteSessionRequest(session=made.session_id))
     assert (gone.deleted_sessions, list(gone.session_ids)) == (1, [made.session_id])
     error = await refused(service.GetSession(sp.GetSessionRequest(session=made.session_id)))
@@ -89,9 +88,8 @@ async def test_context_is_shared_with_agents(served: Served) -> None:
 async def test_an_approval_is_asked_listed_and_decided(served: Served) -> None:
     service = served.sessions
     await service.CreateSession(sp.CreateSessionRequest(session_id="s-1"))
-    asked = await service.RequestApproval(
-        sp.RequestApprovalRequest(session="s-1", question="Apply?", plan='{"add": 2}', expires_in_seconds=600)
-    )
+    question = sp.RequestApprovalRequest(session="s-1", question="Apply?", plan='{"add": 2}', expires_in_seconds=600)
+    asked = (await service.RequestApproval(question)).approval
     assert (asked.state, json.loads(asked.plan), asked.expires_at.seconds > 0) == ("pending", {"add": 2}, True)
     assert len(asked.plan_hash) == 64
     [listed] = (await service.ListApprovals(sp.ListApprovalsRequest(session="s-1"))).approvals
@@ -99,7 +97,7 @@ async def test_an_approval_is_asked_listed_and_decided(served: Served) -> None:
     decided = await service.DecideApproval(
         sp.DecideApprovalRequest(approval_id=asked.approval_id, decision="approve", note="go")
     )
-    assert (decided.state, decided.note) == ("approved", "go")
+    assert (decided.approval.state, decided.approval.note) == ("approved", "go")
     error = await refused(
         service.DecideApproval(sp.DecideApprovalRequest(approval_id=asked.approval_id, decision="reject"))
     )
@@ -138,17 +136,17 @@ async def test_watching_tells_what_was_and_what_comes_and_goes_on_from_a_cursor(
     await moor.append("s-1", "one")
     watch = served.sessions.WatchSession(sp.WatchSessionRequest(session="s-1"))
     async with asyncio.timeout(20):
-        first = [await watch.read() for _ in range(2)]
+        first = [(await watch.read()).event for _ in range(2)]
         await moor.append("s-1", "two")
-        third = await watch.read()
+        third = (await watch.read()).event
     assert [(event.id, event.type) for event in (*first, third)] == [(1, "created"), (2, "message"), (3, "message")]
     assert json.loads(third.data)["content"] == "two"
     watch.cancel()
     again = served.sessions.WatchSession(sp.WatchSessionRequest(session="s-1", after=2))
     async with asyncio.timeout(20):
-        assert (await again.read()).id == 3
+        assert (await again.read()).event.id == 3
         await moor.delete("s-1")
-        assert (await again.read()).type == "session_deleted"
+        assert (await again.read()).event.type == "session_deleted"
         assert await again.read() is grpc.aio.EOF
 
 
@@ -158,7 +156,7 @@ async def test_watching_without_following_ends_with_what_is_stored(served: Serve
     for start in range(0, 500, 250):
         await moor.append("s-1", [{"role": "user", "content": str(start + number)} for number in range(250)])
     watch = served.sessions.WatchSession(sp.WatchSessionRequest(session="s-1", no_follow=True))
-    assert [event.id async for event in watch] == list(range(1, 502))
+    assert [each.event.id async for each in watch] == list(range(1, 502))
 
 
 async def test_a_message_sent_here_is_answered_by_a_launcher(home: Path) -> None:

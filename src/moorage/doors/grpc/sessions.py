@@ -84,7 +84,7 @@ class Sessions:
         return known
 
 
-async def _stored(call: Call, request: pb.WatchSessionRequest) -> AsyncIterator[pb.Event]:
+async def _stored(call: Call, request: pb.WatchSessionRequest) -> AsyncIterator[pb.WatchSessionResponse]:
     """What is stored after the cursor."""
     deps, caller, after = call.moor.deps, call.visitor.caller, request.after
     session_id = (await call.moor.get(request.session)).session_id
@@ -117,13 +117,14 @@ async def _send(call: Call, request: pb.SendMessageRequest) -> pb.SendMessageRes
     return response
 
 
-async def _put(call: Call, request: pb.PutContextRequest) -> pb.ContextWritten:
+async def _put(call: Call, request: pb.PutContextRequest) -> pb.PutContextResponse:
     """Remember a value."""
     if not request.value:
         raise InvalidField("value", "is not JSON")
     value, ttl = _json("value", request.value), request.ttl_seconds or None
     await call.open_session(request.session)
-    return _written(await call.moor.context.put(request.session, request.key, value, ttl=ttl))
+    written = await call.moor.context.put(request.session, request.key, value, ttl=ttl)
+    return pb.PutContextResponse(**_written(written))
 
 
 def _calling(name: str, read: Reading, render: Rendering) -> Rpc:
@@ -298,8 +299,8 @@ def _set_time(message: Any, name: str, at: datetime | None) -> None:
         getattr(message, name).FromDatetime(at)
 
 
-def _sessions(page: Page[Session]) -> pb.ListSessionsResponse:
-    return pb.ListSessionsResponse(sessions=[_session(each) for each in page.items], next=page.next or "")
+def _sessions(page: Page[Session]) -> Arguments:
+    return {"sessions": [_session(each) for each in page.items], "next": page.next or ""}
 
 
 def _resumed(packet: ResumePacket) -> pb.ResumeSessionResponse:
@@ -328,10 +329,8 @@ def _value(value: Any) -> pb.GetContextResponse:
     return pb.GetContextResponse(value=encode_text(value))
 
 
-def _written(written: ContextWritten) -> pb.ContextWritten:
-    return pb.ContextWritten(
-        session_id=written.session_id, version=written.version, keys=written.keys, redacted=written.redacted
-    )
+def _written(written: ContextWritten) -> Arguments:
+    return {name: getattr(written, name) for name in pb.PutContextResponse.DESCRIPTOR.fields_by_name}
 
 
 def _approval(approval: Approval) -> pb.Approval:
@@ -352,10 +351,10 @@ def _approval(approval: Approval) -> pb.Approval:
     return told
 
 
-def _event(event: Event) -> pb.Event:
+def _event(event: Event) -> pb.WatchSessionResponse:
     told = pb.Event(id=event.id, type=event.type, session_id=event.session_id, data=encode_text(event.data))
     told.timestamp.FromDatetime(event.timestamp)
-    return told
+    return pb.WatchSessionResponse(event=told)
 
 
 def _event_bytes(event: Event) -> bytes:
@@ -366,24 +365,41 @@ def _approval_list(approvals: list[Approval]) -> pb.ListApprovalsResponse:
     return pb.ListApprovalsResponse(approvals=[_approval(each) for each in approvals])
 
 
+def _session_in(kind: Any) -> Rendering:
+    """Return the rendering of a session as the response of a method."""
+    return lambda session: kind(session=_session(session))
+
+
 METHODS: dict[str, tuple[str, Reading, Rendering]] = {
-    "CreateSession": ("create", _create, _session),
-    "GetSession": ("get", _of_session, _session),
-    "ListSessions": ("list", _list, _sessions),
-    "RetryRun": ("retry", lambda asked: {"run_id": asked.run_id}, _run),
-    "SuspendSession": ("suspend", _suspend, _session),
+    "CreateSession": ("create", _create, _session_in(pb.CreateSessionResponse)),
+    "GetSession": ("get", _of_session, _session_in(pb.GetSessionResponse)),
+    "ListSessions": ("list", _list, lambda page: pb.ListSessionsResponse(**_sessions(page))),
+    "RetryRun": ("retry", lambda asked: {"run_id": asked.run_id}, lambda run: pb.RetryRunResponse(run=_run(run))),
+    "SuspendSession": ("suspend", _suspend, _session_in(pb.SuspendSessionResponse)),
     "ResumeSession": ("resume", _resume, _resumed),
-    "ReleaseSession": ("release", lambda asked: {**_of_session(asked), **_given(token=asked.token)}, _session),
-    "FinalizeSession": ("finalize", _finalize, _session),
+    "ReleaseSession": (
+        "release",
+        lambda asked: {**_of_session(asked), **_given(token=asked.token)},
+        _session_in(pb.ReleaseSessionResponse),
+    ),
+    "FinalizeSession": ("finalize", _finalize, _session_in(pb.FinalizeSessionResponse)),
     "DeleteSession": ("delete", _delete, _deletion),
     "ListChildren": (
         "children",
         lambda asked: {**_of_session(asked), **_given(limit=asked.limit, cursor=asked.cursor)},
-        _sessions,
+        lambda page: pb.ListChildrenResponse(**_sessions(page)),
     ),
     "GetContext": ("context.get", lambda asked: {**_of_session(asked), **_given(key=asked.key)}, _value),
-    "DeleteContext": ("context.delete", lambda asked: {**_of_session(asked), **_given(key=asked.key)}, _written),
-    "RequestApproval": ("request_approval", _ask, _approval),
+    "DeleteContext": (
+        "context.delete",
+        lambda asked: {**_of_session(asked), **_given(key=asked.key)},
+        lambda written: pb.DeleteContextResponse(**_written(written)),
+    ),
+    "RequestApproval": (
+        "request_approval",
+        _ask,
+        lambda approval: pb.RequestApprovalResponse(approval=_approval(approval)),
+    ),
     "ListApprovals": ("approvals", _approvals, _approval_list),
-    "DecideApproval": ("decide", _decide, _approval),
+    "DecideApproval": ("decide", _decide, lambda approval: pb.DecideApprovalResponse(approval=_approval(approval))),
 }
