@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import signal
 import subprocess
@@ -13,8 +14,9 @@ from typing import Any
 
 import grpc
 import pytest
+from google.protobuf import descriptor_pool
 from grpc_health.v1 import health_pb2, health_pb2_grpc
-from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
+from grpc_reflection.v1alpha import reflection_pb2
 
 from moorage.core.errors import StoreUnavailable
 from moorage.protobuf import agent_platform_pb2 as pb
@@ -22,6 +24,7 @@ from moorage.protobuf import sessions_pb2 as sp
 from tests.docs.page import ROOT
 from tests.doors.grpc.serving import PATIENCE, Served, Stubs, sample_process, server_process, until
 from tests.doors.grpc.test_platform import refused, task
+from tests.npm import buf
 
 Code = grpc.StatusCode
 SERVING, NOT_SERVING = health_pb2.HealthCheckResponse.SERVING, health_pb2.HealthCheckResponse.NOT_SERVING
@@ -92,16 +95,73 @@ async def test_told_to_stop_it_finishes_what_was_begun_and_ends_streams(home: Pa
 # For whoever looks after it ---------------------------------------------------------------------
 
 
-async def test_reflection_tells_what_there_is(served: Served) -> None:
-    stub = reflection_pb2_grpc.ServerReflectionStub(served.channel)
-    asked = [
-        reflection_pb2.ServerReflectionRequest(list_services=""),
-        reflection_pb2.ServerReflectionRequest(file_containing_symbol="agentplatform.TaskRequest"),
+@pytest.mark.parametrize("version", ["v1", "v1alpha"])
+async def test_reflection_tells_what_there_is(served: Served, version: str) -> None:
+    reflect = Reflecting(served.channel, version)
+    [listed] = await reflect.ask(list_services="")
+    assert {service.name for service in listed.list_services_response.service} == NAMES | {
+        "grpc.health.v1.Health",
+        "grpc.reflection.v1.ServerReflection",
+        "grpc.reflection.v1alpha.ServerReflection",
+    }
+    for service in listed.list_services_response.service:
+        [told] = await reflect.ask(file_containing_symbol=service.name)
+        pool = descriptor_pool.DescriptorPool()
+        for file in reversed(told.file_descriptor_response.file_descriptor_proto):  # what is imported comes last
+            pool.AddSerializedFile(file)
+        assert pool.FindServiceByName(service.name).methods
+        for method in pool.FindServiceByName(service.name).methods:
+            assert method.input_type.full_name.startswith(service.name.rpartition(".")[0])
+
+
+@pytest.mark.parametrize("version", ["v1", "v1alpha"])
+async def test_reflection_answers_every_question(served: Served, version: str) -> None:
+    reflect = Reflecting(served.channel, version)
+    request = f"grpc.reflection.{version}.ServerReflectionRequest"
+    extension = {"containing_type": request, "extension_number": 5}
+    [by_name] = await reflect.ask(file_by_filename="moorage/v1/sessions.proto")
+    assert b"WatchSessionResponse" in by_name.file_descriptor_response.file_descriptor_proto[0]
+    [numbers] = await reflect.ask(all_extension_numbers_of_type=request)
+    assert (numbers.all_extension_numbers_response.base_type_name, numbers.error_response.error_code) == (request, 0)
+    wrong = [
+        *(await reflect.ask(file_containing_extension=extension)),
+        *(await reflect.ask(file_containing_symbol="moorage.v1.Nobody")),
+        *(await reflect.ask(file_by_filename="nobody.proto")),
+        *(await reflect.ask(all_extension_numbers_of_type="moorage.v1.Nobody")),
+        *(await reflect.ask()),
     ]
-    names, file = [answer async for answer in stub.ServerReflectionInfo(iter(asked))]
-    told = {service.name for service in names.list_services_response.service}
-    assert told == NAMES | {"grpc.health.v1.Health", "grpc.reflection.v1alpha.ServerReflection"}
-    assert b"session_id" in file.file_descriptor_response.file_descriptor_proto[0]
+    assert [each.error_response.error_code for each in wrong] == [5, 5, 5, 5, 3]
+
+
+@pytest.mark.parametrize("version", ["v1", "v1alpha"])
+async def test_a_client_without_our_files_calls_by_reflection(served: Served, version: str) -> None:
+    arguments = ["curl", "--protocol", "grpc", "--http2-prior-knowledge", "--reflect"]
+    method = f"http://{served.place}/moorage.v1.SessionService/CreateSession"
+    process = await asyncio.create_subprocess_exec(
+        *(await asyncio.to_thread(buf), *arguments, "--reflect-protocol", f"grpc-{version}"),
+        *("--data", '{"session_id": "s-1"}', method),
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+    )
+    told, wrong = await asyncio.wait_for(process.communicate(), PATIENCE)
+    assert (process.returncode, wrong) == (0, b"")
+    assert json.loads(told)["session"]["sessionId"] == "s-1"
+
+
+class Reflecting:
+    """A client of reflection in one of its versions, which differ in the path only."""
+
+    def __init__(self, channel: Any, version: str) -> None:
+        path = f"/grpc.reflection.{version}.ServerReflection/ServerReflectionInfo"
+        self._call = channel.stream_stream(
+            path,
+            request_serializer=reflection_pb2.ServerReflectionRequest.SerializeToString,
+            response_deserializer=reflection_pb2.ServerReflectionResponse.FromString,
+        )
+
+    async def ask(self, **question: Any) -> list[Any]:
+        asked = [reflection_pb2.ServerReflectionRequest(**question)]
+        return [answer async for answer in self._call(iter(asked))]
 
 
 async def test_health_is_that_of_the_store(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,10 +13,10 @@ from typing import Any
 
 import grpc
 from grpc_health.v1 import health, health_pb2_grpc
-from grpc_reflection.v1alpha import reflection
 from msgspec import Struct
 
 from moorage.core.errors import InvalidField, StoreUnavailable
+from moorage.doors.grpc import reflection
 from moorage.doors.grpc.door import GrpcDoor
 from moorage.doors.grpc.health import Health
 from moorage.doors.grpc.platform import Platform
@@ -82,7 +82,7 @@ class GrpcServer:
                 names.append(service.full_name)
         self._health = Health(deps, tuple(names), heart)
         health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)
-        reflection.enable_server_reflection((*names, health.SERVICE_NAME, reflection.SERVICE_NAME), self._server)
+        reflection.add_to(self._server, (*names, health.SERVICE_NAME))
         self.port = 0
 
     async def start(self, host: str, port: int, tls: Tls | None = None) -> int:
