@@ -49,7 +49,8 @@ def _page() -> bytes:
         '<!doctype html><html lang="en"><head><meta charset="utf-8">'
         '<meta name="viewport" content="width=device-width, initial-scale=1"><link rel="icon" href="data:,">'
         f"<title>Moorage: GraphQL</title>{styles}{scripts}</head>"
-        '<body><div id="graphiql"><p>GraphiQL is being loaded; it needs JavaScript.</p></div></body></html>'
+        '<body><main id="graphiql"><h1>Moorage: GraphQL</h1>'
+        "<p>GraphiQL is being loaded; it needs JavaScript.</p></main></body></html>"
     ).encode()
 
 

@@ -56,6 +56,25 @@ const EXAMPLE = `# Sessions, newest first. Ctrl-Enter runs it.
 }
 `;
 
-ReactDOM.createRoot(document.getElementById("graphiql")).render(
-  React.createElement(GraphiQL, { fetcher, defaultQuery: EXAMPLE, shouldPersistHeaders: false }),
+// GraphiQL's editors are text areas without names, which a screen reader could not tell apart.
+const EDITORS = {
+  Query: ".graphiql-query-editor textarea",
+  Variables: ".graphiql-editor-tool > .graphiql-editor:nth-of-type(1) textarea",
+  Headers: ".graphiql-editor-tool > .graphiql-editor:nth-of-type(2) textarea",
+  Result: ".result-window textarea",
+};
+
+function nameEditors() {
+  for (const [name, selector] of Object.entries(EDITORS)) {
+    const editor = document.querySelector(selector);
+    if (editor && !editor.hasAttribute("aria-label")) editor.setAttribute("aria-label", name);
+  }
+}
+
+const place = document.getElementById("graphiql");
+new MutationObserver(nameEditors).observe(place, { childList: true, subtree: true });
+
+const heading = React.createElement(GraphiQL.Logo, null, React.createElement("h1", null, "Moorage: GraphQL"));
+ReactDOM.createRoot(place).render(
+  React.createElement(GraphiQL, { fetcher, defaultQuery: EXAMPLE, shouldPersistHeaders: false }, heading),
 );
