@@ -70,10 +70,17 @@ def _camel(name: str) -> str:
     return first + "".join(part.title() for part in rest)
 
 
-_SESSION = " ".join(_camel(name) for name in PUBLIC_FIELDS if name != "hold")
+_CHILD = "child { sessionId runId }"
+_PARTS = {
+    "hold": "holder until",
+    "waitingFor": f"approvalId {_CHILD}",
+    "because": f"reason by until approvalId {_CHILD}",
+    "lastRun": "id state reason settledAt",
+}  # of what is an object
+_SESSION = " ".join(f"{name} {{ {_PARTS[name]} }}" if name in _PARTS else name for name in map(_camel, PUBLIC_FIELDS))
 _ENTRY = " ".join(_camel(name) for name in Entry.__struct_fields__)
 QUERY = (
-    f"query ($id: ID!) {{ agentSession(sessionId: $id) {{ {_SESSION} hold {{ holder until }} "
+    f"query ($id: ID!) {{ agentSession(sessionId: $id) {{ {_SESSION} "
     f"history(last: {MESSAGES}) {{ nodes {{ {_ENTRY} }} }} }} }}"
 )
 

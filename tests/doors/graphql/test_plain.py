@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import importlib
 from typing import Any
 
 import pytest
-from graphql import ExecutionResult, OperationDefinitionNode, execute, parse
+from graphql import ExecutionResult, OperationDefinitionNode, execute, parse, validate
 
 from moorage import sync
 from moorage.core.query import Page
@@ -86,3 +87,12 @@ def test_clients_see_nothing_of_the_fields_for_plain_selections() -> None:
     assert not is_rewritten
     assert SUFFIX not in repr(shown.data)
     assert not [name for kind in schema().type_map.values() for name in getattr(kind, "fields", ()) if SUFFIX in name]
+
+
+def test_query_of_the_benchmark_is_valid_and_rewritten() -> None:
+    """It names every public field of a session, so a field that is added may need a selection."""
+    document = parse(importlib.import_module("bench.graphql").QUERY)
+    [operation] = document.definitions
+    assert isinstance(operation, OperationDefinitionNode)
+    assert validate(schema(), document) == []
+    assert quickened(schema(), document, operation)[1] is not document
