@@ -153,7 +153,7 @@ def open_deps(url: str | None = None, *, threaded: bool, patience: float | None 
     store = open_store(pick_url(url), threaded=threaded, patience=patience)
     chance = DrawnEntropy() if threaded else entropy
     clock = getattr(store, "clock", None) or SystemClock()  # a store of several machines has a clock for all of them
-    return Deps(store, clock, chance, settings, find_agent, agent_names=agents)
+    return Deps(store, clock, chance, settings, find_agent, defined_agents=agents)
 
 
 def open_store(url: str, *, threaded: bool, patience: float | None = None) -> Store:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import timedelta
 from typing import Any, cast
 
@@ -18,7 +19,7 @@ def at_version(deps: Deps, ref: str, session: Session) -> Deps:
     What is due by now has ended already (`retention.expire_due`): it must not count as that change.
     """
     store = cast(Store, AtVersion(deps.store, frozenset({ref, session.session_id}), session.version))
-    own = Deps(store, deps.clock, deps.entropy, deps.settings, deps.find_agent, deps.registered)
+    own = Deps(store, deps.clock, deps.entropy, deps.settings, deps.find_agent, deps.registered, deps.defined_agents)
     own.look_again_at = deps.clock.now() + WHOLE_REQUEST
     return own
 
@@ -35,26 +36,28 @@ class AtVersion:
 
     async def apply(self, owner: str, ref: str, *args: Any, **options: Any) -> Any:
         """As the store does."""
-        return await self._store.apply(owner, ref, *args, **self._comparing(ref, options))
+        return await self._compared(self._store.apply, owner, ref, *args, **options)
 
     async def append(self, owner: str, ref: str, *args: Any, **options: Any) -> Any:
         """As the store does."""
-        return await self._store.append(owner, ref, *args, **self._comparing(ref, options))
+        return await self._compared(self._store.append, owner, ref, *args, **options)
 
     async def fork(self, owner: str, ref: str, *args: Any, **options: Any) -> Any:
         """As the store does."""
-        return await self._store.fork(owner, ref, *args, **self._comparing(ref, options))
+        return await self._compared(self._store.fork, owner, ref, *args, **options)
 
     async def delete_tree(self, owner: str, ref: str, *args: Any, **options: Any) -> Any:
         """As the store does."""
-        return await self._store.delete_tree(owner, ref, *args, **self._comparing(ref, options))
+        return await self._compared(self._store.delete_tree, owner, ref, *args, **options)
 
     async def write_context(self, owner: str, ref: str, *args: Any, **options: Any) -> Any:
         """As the store does."""
-        return await self._store.write_context(owner, ref, *args, **self._comparing(ref, options))
+        return await self._compared(self._store.write_context, owner, ref, *args, **options)
 
-    def _comparing(self, ref: str, options: dict[str, Any]) -> dict[str, Any]:
+    async def _compared(self, change: Callable[..., Any], owner: str, ref: str, *args: Any, **options: Any) -> Any:
+        """Make a change at the version; one that was refused is not the first."""
         if ref not in self._refs or self._is_compared:
-            return options
+            return await change(owner, ref, *args, **options)
+        changed = await change(owner, ref, *args, **{**options, "expected": self._version})
         self._is_compared = True
-        return {**options, "expected": self._version}
+        return changed

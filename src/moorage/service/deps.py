@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from datetime import datetime, timedelta
 from functools import cached_property
 
@@ -78,11 +78,11 @@ class Deps:
         settings: Settings | None = None,
         find_agent: Callable[[str], AgentDefinition | None] | None = None,
         registered: Registered | None = None,
-        agent_names: Callable[[], Iterable[str]] = tuple,
+        defined_agents: Callable[[], dict[str, AgentDefinition]] = dict,
     ) -> None:
-        """`find_agent` finds those that are defined, `agent_names` lists them; those registered are found besides."""
+        """`find_agent` finds one that is defined, `defined_agents` all; those registered are found besides."""
         self.store, self.clock, self.entropy = store, clock, entropy
-        self.find_agent, self.agent_names = find_agent, agent_names
+        self.find_agent, self.defined_agents = find_agent, defined_agents
         self.settings = settings or Settings()
         self.redactor = Redactor(self.settings.secret_words)
         self.known_keys: dict[str, tuple[datetime, tuple[Key, str]]] = {}  # seen a moment ago; see keys.authenticate
@@ -107,11 +107,18 @@ class Deps:
             raise self.no_agent(name)
         return found
 
+    def startable(self) -> dict[str, AgentDefinition]:
+        """Every agent that is known here and can be started, by name."""
+        if self.find_agent is None:
+            return {}
+        every = {**self.registered.agents(), **self.defined_agents()}
+        return {name: agent for name, agent in every.items() if agent.enabled}
+
     def no_agent(self, name: str) -> AgentNotFound:
         """The error that names the agents which are spelt most like this one."""
         from difflib import get_close_matches
 
-        known = {*self.agent_names(), *self.registered.agents()} - {name}
+        known = {*self.defined_agents(), *self.registered.agents()} - {name}
         return AgentNotFound(name, sorted(get_close_matches(name, known)))
 
     async def look_for(self, name: str | None, *, unless_younger: timedelta = timedelta(0)) -> None:

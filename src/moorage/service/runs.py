@@ -148,12 +148,57 @@ async def ask(
     idempotency key.
     """
     wish, message = wish or Wish(), check_message(prompt)
+    asked = await _asked_unread(deps, caller, ref, [message], wish) if agent is None else None
+    if asked is not None:
+        return asked
     session = await deps.store.get(caller.owner, ref)
     if agent not in (None, session.agent_name):
         why = f"is {agent!r}, but session {session.session_id} is one of {session.agent_name or 'no agent'}"
         raise InvalidField("agent", why)
     await deps.look_for(session.agent_name)
     return await _asked(deps, caller, session, [message], wish)
+
+
+async def _asked_unread(
+    deps: Deps, caller: Caller, ref: str, messages: list[Message], wish: Wish, *, client_key: str | None = None
+) -> Asked | None:
+    """Put a run to a session without reading it first, as most asks can be; None if this one takes a closer look.
+
+    It does if a parent asks, if the session's agent is not known here, or if the key may have been used before.
+    """
+    if wish.parent is not None:
+        return None
+    (*before, message), known = messages, deps.startable()
+    unnamed = await _new_run(deps, caller, wish, None, message, None)
+    stamp, how = stamp_of(deps, caller), _way_of(caller, wish)
+
+    def decide(view: View) -> Change:
+        agent = known.get(view.session.agent_name or "")
+        if agent is None:
+            raise _NotKnownHere
+        key = unnamed.idempotency_key if client_key is None else _send_key(view.session, client_key)
+        run = replace(unnamed, agent_name=agent.name, max_turns=agent.max_turns, idempotency_key=key)
+        return work.ask(view, run, message, stamp, before=tuple(before), asking=how)
+
+    try:
+        change = await deps.store.apply(caller.owner, ref, decide, asker=_asker(caller, unnamed, wish))
+    except _NotKnownHere:
+        return None
+    except Conflict:
+        if client_key is None and unnamed.idempotency_key is None:
+            raise
+        return None
+    run = next(each for each in change.runs if each.run_id == unnamed.run_id)
+    return await _told(deps, change.session, run, [entry for entry in change.entries if entry.is_message])
+
+
+class _NotKnownHere(Exception):
+    """The session's agent cannot be started, as far as this process knows."""
+
+
+def _send_key(session: Session, client_key: str) -> str:
+    """The idempotency key of the run that a message with a client key asks for."""
+    return check_label("idempotency_key", f"send:{session.session_id}:{check_label('client_key', client_key)}")
 
 
 async def _asked(deps: Deps, caller: Caller, session: Session, messages: list[Message], wish: Wish) -> Asked:
@@ -212,14 +257,17 @@ async def post(
         run = False
     if run is False or said[-1].role != "user" or (run is None and deps.find_agent is None):
         return await _append(deps, caller, ref, said, wish)
+    key, said_without_keys = said[-1].client_key, [replace(each, client_key=None) for each in said]
+    asked = await _asked_unread(deps, caller, ref, said_without_keys, wish, client_key=key)
+    if asked is not None:
+        return asked
     session = await deps.store.get(caller.owner, ref)
     await deps.look_for(session.agent_name, unless_younger=timedelta(0) if run else KNOWN_FOR)
     if not run and not deps.can_start(session.agent_name):
         return await _append(deps, caller, session.session_id, said, wish)
-    key = said[-1].client_key
     if key is not None:
-        wish = replace(wish, idempotency_key=f"send:{session.session_id}:{check_label('client_key', key)}")
-    return await _asked(deps, caller, session, [replace(each, client_key=None) for each in said], wish)
+        wish = replace(wish, idempotency_key=_send_key(session, key))
+    return await _asked(deps, caller, session, said_without_keys, wish)
 
 
 async def _append(deps: Deps, caller: Caller, ref: str, said: list[Message], wish: Wish) -> list[Entry]:

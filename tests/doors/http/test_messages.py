@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+import inspect
+from collections.abc import Awaitable
 from typing import Any
 
 import httpx2
 import pytest
 
-from tests.doors.http.server import Served, launching
+from moorage import config
+from moorage.core.errors import VersionConflict
+from moorage.core.session import Change, View
+from moorage.service import runs
+from moorage.service.at_version import at_version
+from moorage.service.deps import Caller
+from tests.doors.http.server import Served, launching, serving
 
 
 async def made(http: httpx2.AsyncClient, agent: str | None = "echo-agent") -> str:
@@ -115,3 +123,68 @@ async def test_a_closed_session_takes_no_message(http: httpx2.AsyncClient) -> No
     answer = await say(http, session, content="hello")
     assert (answer.status_code, answer.json()["code"]) == (409, "session_closed")
     assert (await say(http, "nobody", content="hello")).status_code == 404
+
+
+# What asking costs -------------------------------------------------------------------------------
+
+
+class CountedStore:
+    """A store that notes which of its methods are called."""
+
+    def __init__(self, store: Any) -> None:
+        self._store, self.calls = store, list[str]()
+
+    def __getattr__(self, name: str) -> Any:
+        found = getattr(self._store, name)
+        if not inspect.iscoroutinefunction(found):
+            return found
+
+        async def counted(*args: Any, **options: Any) -> Any:
+            self.calls.append(name)
+            return await found(*args, **options)
+
+        return counted
+
+
+async def test_asking_is_one_write_and_one_read_of_the_store(url: str) -> None:
+    deps = config.open_deps(url, threaded=True)
+    store = CountedStore(deps.store)
+    deps.store = store
+    async with serving(deps) as served, served.client() as http:
+        session = await made(http)
+        python = served.moorage()
+        python.launches = False
+        both = ["apply", "launchers"]
+
+        async def cost(asking: Awaitable[Any]) -> list[str]:
+            store.calls.clear()
+            asked = await asking
+            assert (asked.json() if isinstance(asked, httpx2.Response) else {"run_id": asked.run_id})["run_id"]
+            return [each for each in store.calls if each != "next_expiry"]  # once a second, whatever is asked
+
+        assert await cost(say(http, session, content="hello")) == both
+        assert await cost(say(http, session, content="hello", run=True, client_key="k1")) == both
+        assert await cost(say(http, session, messages=[{"role": "system", "content": "Be brief"}, "hello"])) == both
+        assert await cost(http.post(f"/agent-sessions/{session}/messages", json={"content": "a", "wait": 0})) == [
+            *both,
+            "log",  # its answer names the turn
+        ]
+        assert await cost(python.send(session, "hello")) == both
+        assert await cost(python.send(session, "hello", client_key="k2")) == both
+    await store.close()
+
+
+async def test_if_match_counts_for_the_first_change_that_is_made(served: Served) -> None:
+    """An ask for an agent that is not known here gives its first change up and makes another one."""
+    moor = served.moorage()
+    session = await moor.create("somebody-elses", parent=None)
+    deps, caller = at_version(served.deps, session.session_id, session), Caller()
+
+    def give_up(_: View) -> Change:
+        raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        await deps.store.apply(caller.owner, session.session_id, give_up)
+    await moor.update(session.session_id, phase="planning")
+    with pytest.raises(VersionConflict):
+        await runs.post(deps, caller, session.session_id, ["hello"])

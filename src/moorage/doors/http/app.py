@@ -159,7 +159,7 @@ class Door:
                 mine.settings,
                 mine.find_agent,
                 mine.registered,
-                mine.agent_names,
+                mine.defined_agents,
             )
         return known
 
