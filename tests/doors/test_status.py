@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import re
 import shlex
@@ -17,15 +18,17 @@ import httpx2
 import pytest
 
 import moorage
+from moorage.protobuf import agent_platform_pb2 as ap
 from moorage.protobuf import sessions_pb2 as sp
 from tests.doors.graphql.client import Client
 from tests.doors.grpc.serving import Stubs
 from tests.doors.http.process import starting, until
-from tests.doors.mcp.ways import NEW, define
+from tests.doors.mcp.ways import NEW, client, define
 from tests.doors.test_every_door import PATIENCE, Serving, mcp_call
 
 MOORAGE = f"{shlex.quote(sys.executable)} -m moorage"
 FLAKY = 'read name; test -e "$MOORAGE_HOME/$name" && echo fixed'
+NARROW = "read name; " + 'while [ ! -e "$MOORAGE_HOME/$name" ]; do sleep 0.05; done; echo "$name"'
 SLEEPER = 'while [ ! -e "$MOORAGE_HOME/go" ]; do sleep 0.05; done; echo slept'
 MOTHER = f"""
 if [ -e "$MOORAGE_HOME/asked" ]; then echo done; exit 0; fi
@@ -33,16 +36,18 @@ touch "$MOORAGE_HOME/asked"
 {MOORAGE} run sleeper hi --mode async_callback --json
 """
 SESSION = "query ($id: ID!) { agentSession(sessionId: $id) { status waitingFor { child { sessionId runId } } } }"
+SEND = 'mutation ($id: ID!) { sendMessageToSession(sessionId: $id, message: "go") { run { because { reason } } } }'
 RETRY = "mutation ($id: ID!) { retryRun(runId: $id) { runId retryOf } }"
-DOORS = ("rest", "graphql", "grpc", "python", "cli", "cli by session")
+DOORS = ("rest", "graphql", "grpc", "mcp", "mcp by session", "python", "cli", "cli by session")
 
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Serving]:
     folder = tmp_path_factory.mktemp("status")
-    for name, script in (("flaky", FLAKY), ("sleeper", SLEEPER), ("mother", MOTHER)):
+    for name, script in (("flaky", FLAKY), ("sleeper", SLEEPER), ("mother", MOTHER), ("narrow", NARROW)):
         command = f'command = ["sh", "-c", {json.dumps(script)}]'
-        define(folder / "home", f'[agent]\nname = "{name}"\nkind = "command"\n{command}\n')
+        most = "max_concurrent = 1\n" if name == "narrow" else ""
+        define(folder / "home", f'[agent]\nname = "{name}"\nkind = "command"\n{most}{command}\n')
     with starting(folder) as begin:
         process = begin()
         url = process.url
@@ -86,6 +91,11 @@ async def retry(server: Serving, http: httpx2.Client, door: str, run_id: str, se
         async with grpc.aio.insecure_channel(server.grpc_place) as channel:
             told = (await Stubs(channel).sessions.RetryRun(sp.RetryRunRequest(run_id=run_id))).run
         return told.run_id, told.retry_of
+    if door.startswith("mcp"):
+        asked = {"run_id": run_id} if door == "mcp" else {"session_id": session_id}
+        failed, told = await mcp_call(server, "retry_run", NEW, wait_seconds=30, **asked)
+        assert (failed, told["run"]["result"]) == (False, "fixed")
+        return told["run"]["run_id"], told["run"]["retry_of"]
     if door == "python":
         async with moorage.connect(server.url) as moor:
             run = await moor.retry(run_id)
@@ -156,3 +166,81 @@ def test_nobody_to_start_the_agent_is_told_at_once(tmp_path: Path) -> None:
             assert asked["run"]["because"]["reason"] == "no_launcher"
             session = http.get(f"/sessions/{asked['session']['session_id']}").json()
             assert (session["status"], session["because"]["reason"]) == ("queued", "no_launcher")
+
+
+# Whoever asks while the launcher is busy is told so at once --------------------------------------
+
+
+async def told_by_rest(server: Serving, session_id: str, path: str) -> str:
+    """The reason that the first line of a stream has."""
+    async with httpx2.AsyncClient(base_url=server.url, timeout=PATIENCE) as http:
+        body = {"content": "go", "stream": True}
+        async with http.stream("POST", f"{path}/{session_id}/messages", json=body) as answer:
+            async for line in answer.aiter_lines():
+                if line.startswith("data: "):
+                    told = json.loads(line.removeprefix("data: "))
+                    return str(told["reason"] if path == "/sessions" else told["data"]["because"]["reason"])
+    raise AssertionError("the stream has no data")
+
+
+async def told_by_grpc(server: Serving, session_id: str, method: str) -> str:
+    """The reason in the metadata that comes before the answer; grpcio shows that of a unary call at its end."""
+    async with grpc.aio.insecure_channel(server.grpc_place) as channel:
+        stubs = Stubs(channel)
+        if method == "SendMessage":
+            call = stubs.sessions.SendMessage(sp.SendMessageRequest(session=session_id, content="go", wait_seconds=0.1))
+        else:
+            call = stubs.agents.StreamTask(ap.TaskRequest(agent_id="narrow", input="go", session_id=session_id))
+        metadata = dict(await call.initial_metadata())
+        call.cancel()
+        return str(metadata.get("moorage-because"))
+
+
+async def told_by_mcp(server: Serving, session_id: str, tool: str) -> str:
+    """The first word of progress."""
+    heard: asyncio.Queue[str] = asyncio.Queue()
+
+    async def hear(progress: float, total: float | None, message: str | None) -> None:
+        heard.put_nowait(message or "")
+
+    asked = {"input": "go"} if tool == "narrow" else {"message": "go", "wait_seconds": PATIENCE}
+    async with client(f"http {NEW}", server.home, server.port) as mcp:
+        calling = asyncio.create_task(mcp.call_tool(tool, {"session_id": session_id, **asked}, progress_callback=hear))
+        try:
+            return await heard.get()
+        finally:
+            calling.cancel()
+            await asyncio.wait([calling])
+
+
+@pytest.mark.parametrize(
+    ("tell", "how"),
+    [
+        (told_by_rest, "/sessions"),
+        (told_by_rest, "/agent-sessions"),
+        (told_by_grpc, "SendMessage"),
+        (told_by_grpc, "StreamTask"),
+        (told_by_mcp, "send_message"),
+        (told_by_mcp, "narrow"),
+    ],
+)
+async def test_busy_launcher_is_told_at_once_on_every_stream(server: Serving, tell: Any, how: str) -> None:
+    flag = f"narrow-{how.replace('/', '-')}"
+    with server.http() as http:
+        first = ask(http, "narrow", flag)
+        come_to(http, first["session"]["session_id"], "running")
+        waiting = http.post("/sessions", json={"agent_name": "narrow"}).json()["session_id"]
+        async with asyncio.timeout(PATIENCE):
+            assert "launcher_busy" in await tell(server, waiting, how)
+        http.post(f"/sessions/{waiting}/stop")
+        (server.home / flag).touch()
+        assert http.get(f"/runs/{first['run']['run_id']}/result", params={"wait": 30}).json()["state"] == "completed"
+
+
+async def test_graphql_says_at_once_why_an_answer_has_not_begun(server: Serving) -> None:
+    with server.http() as http:
+        session_id = http.post("/sessions", json={"agent_name": "narrow"}).json()["session_id"]
+        async with Client(server.url) as gql:
+            sent = (await gql.data(SEND, id=session_id))["sendMessageToSession"]
+        assert sent["run"]["because"]["reason"] == "LAUNCHER_BUSY"
+        http.post(f"/sessions/{session_id}/stop")

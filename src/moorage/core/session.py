@@ -29,6 +29,7 @@ from moorage.core.errors import (
     IllegalMove,
     InvalidField,
     OutcomeConflict,
+    RunNotFailed,
     RunStopped,
     SessionClosed,
     SessionRunning,
@@ -227,6 +228,12 @@ class Session(Struct, frozen=True, gc=False):
         """Raise SessionClosed if the session is final."""
         if self.state in FINAL_STATES:
             raise SessionClosed(self.session_id, self.state.value)
+
+    def check_run_ended(self) -> LastRun:
+        """Return the run that settled last. Raise RunNotFailed if none has."""
+        if self.last_run is None:
+            raise RunNotFailed("-", f"none: session {self.session_id} has no run that ended")
+        return self.last_run
 
     def check_version(self, expected: int | None) -> None:
         """Raise VersionConflict if the session is at another version than the one named."""

@@ -83,6 +83,29 @@ class Because(Struct, frozen=True, kw_only=True):
         """Whether waiting longer is no use until somebody acts."""
         return self.reason in NEEDS_A_PERSON
 
+    @property
+    def in_words(self) -> str:
+        """The reason as a part of a sentence: the run waits …"""
+        if self.reason is Reason.HELD:
+            return f"while {self.by} holds the session" + ("" if self.until is None else f", until {_utc(self.until)}")
+        if self.reason is Reason.WAITING_FOR_APPROVAL:
+            return f"for an answer to approval {self.approval_id}"
+        if self.reason is Reason.WAITING_FOR_CHILD and self.child is not None:
+            return f"for a child, session {self.child.session_id}"
+        return _IN_WORDS[self.reason]
+
+
+_IN_WORDS = {
+    Reason.NO_LAUNCHER: "for a launcher, and none is running that takes it",
+    Reason.LAUNCHER_BUSY: "until a launcher is free",
+    Reason.SUSPENDED: "because the session is suspended",
+    Reason.WAITING_FOR_CHILD: "for a child",
+}
+
+
+def _utc(at: datetime) -> str:
+    return f"{at:%Y-%m-%d %H:%M:%S}Z"
+
 
 class LastRun(Struct, frozen=True):
     """The run of a session that settled last."""

@@ -68,9 +68,12 @@ class Chunk(Struct, frozen=True, kw_only=True):
 class TaskDesk:
     """Takes tasks in the name of one caller."""
 
-    def __init__(self, moor: Moorage, *, alone: str | None = None) -> None:
-        """`alone`: there is nobody but this agent or tool here, whatever whoever asks calls it."""
-        self._moor, self._alone = moor, alone
+    def __init__(self, moor: Moorage, *, alone: str | None = None, tell_why: supervised.TellWhy | None = None) -> None:
+        """`alone`: there is nobody but this agent or tool here, whatever whoever asks calls it.
+
+        `tell_why` is told at once why a run for a task has not started.
+        """
+        self._moor, self._alone, self._tell_why = moor, alone, tell_why
 
     # Whom there is to ask -----------------------------------------------------------------------
 
@@ -123,7 +126,7 @@ class TaskDesk:
         _log_received(task)
         memory = await self._recalled(deps, task, agent)
         if agent.is_supervised:
-            return await supervised.answered(self._moor, agent, task, memory)
+            return await supervised.answered(self._moor, agent, task, memory, tell_why=self._tell_why)
         return await self._answered(deps, task, agent, memory, None)
 
     async def stream(self, task: Task) -> AsyncIterator[Chunk]:
@@ -133,7 +136,9 @@ class TaskDesk:
         memory = await self._recalled(deps, task, agent)
         said: asyncio.Queue[str] = asyncio.Queue()
         if agent.is_supervised:
-            work = asyncio.create_task(supervised.answered(self._moor, agent, task, memory, said.put_nowait))
+            work = asyncio.create_task(
+                supervised.answered(self._moor, agent, task, memory, said.put_nowait, tell_why=self._tell_why)
+            )
         else:
             work = asyncio.create_task(self._answered(deps, task, agent, memory, said.put_nowait))
         told = False

@@ -8,7 +8,7 @@ process does it on a store that is thrown away.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 from moorage import config
@@ -18,6 +18,7 @@ from moorage.core.codec import encode_text
 from moorage.core.errors import IdTaken, MoorageError, SessionNotFound
 from moorage.core.run import Run, RunState
 from moorage.core.session import Session
+from moorage.core.status import Because
 from moorage.service import memory as memories
 from moorage.service import runs
 from moorage.service.deps import Deps
@@ -28,10 +29,17 @@ if TYPE_CHECKING:
     from moorage.tasks.desk import Answer, Task
 
 Hear = Callable[[str], None]
+TellWhy = Callable[[Because], Awaitable[None]]
 
 
 async def answered(
-    moor: Moorage, agent: AgentDefinition, task: Task, memory: Memory, hear: Hear | None = None
+    moor: Moorage,
+    agent: AgentDefinition,
+    task: Task,
+    memory: Memory,
+    hear: Hear | None = None,
+    *,
+    tell_why: TellWhy | None = None,
 ) -> Answer:
     """Have the agent do it, and say how it ended."""
     if memory.session is None:
@@ -42,6 +50,8 @@ async def answered(
     if not own:
         await memories.keep(deps, caller, memory, [{"role": "user", "content": task.input}])
     asked = await runs.ask(deps, caller, session.session_id, prompt_of(task))
+    if tell_why is not None and asked.run.because is not None:
+        await tell_why(asked.run.because)
     run = await _waited_for(moor, deps, asked.run, hear)
     answer = _answer_of(run, agent)
     if not own and answer.success:

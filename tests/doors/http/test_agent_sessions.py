@@ -126,6 +126,7 @@ async def test_a_stream_has_lines_of_data_and_nothing_else(working: Served) -> N
     assert all(set(event) == {"type", "data", "timestamp"} for event in events)
     assert all(isinstance(event["data"]["content"], str) for event in events)
     assert [(event["type"], event["data"]["content"]) for event in events] == [
+        ("queued", ""),
         ("message", "Echo Agent Response: a\nb"),
         ("run_settled", ""),
     ]

@@ -271,7 +271,8 @@ async def test_an_answer_is_streamed_until_its_run_has_settled(served: Served, h
         launching(served),
         listening(http, f"/sessions/{session.id}/messages", verb="POST", json=body) as stream,
     ):
-        heard = await stream.rest()
+        queued, *heard = await stream.rest()
+    assert (queued.type, queued.id, queued.data["reason"]) == ("queued", None, "launcher_busy"), "told at once"
     assert [each.id for each in heard] == [*range(3, 3 + len(heard) - 1), None], "from the message on"
     assert [each.data["data"]["content"] for each in heard if each.type == "message"] == [
         "hello",

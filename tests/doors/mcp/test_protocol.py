@@ -19,8 +19,8 @@ from tests.doors.mcp.ways import OLD, SLOW, TALKER, WAYS, client, define, is_ali
 
 TABLE = (
     "list_agents start_agent_session resume_agent_session send_message get_agent_session_status "
-    "get_agent_session_result list_agent_sessions list_children wait_for_children suspend_session release_session "
-    "request_approval stop_agent_session delete_agent_session get_context set_context search_sessions"
+    "get_agent_session_result retry_run list_agent_sessions list_children wait_for_children suspend_session "
+    "release_session request_approval stop_agent_session delete_agent_session get_context set_context search_sessions"
 ).split()
 
 

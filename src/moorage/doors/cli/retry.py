@@ -6,7 +6,7 @@ import asyncio
 
 import click
 
-from moorage.core.errors import NotFound, RunNotFailed
+from moorage.core.errors import NotFound
 from moorage.core.run import Run, RunState
 from moorage.doors.cli.app import App, command
 from moorage.doors.cli.runs import run_id_of, show_result
@@ -36,10 +36,7 @@ def _failed_run(app: App, what: str) -> str:
     try:
         return run_id_of(app, what)
     except NotFound:
-        session = app.moor.get(app.id_of(what))
-        if session.last_run is None:
-            raise RunNotFailed("-", f"none: session {session.session_id} has no run that ended") from None
-        return str(session.last_run.id)
+        return str(app.moor.get(app.id_of(what)).check_run_ended().id)
 
 
 async def _retried(app: App, run_id: str, *, wait: bool) -> Run:

@@ -12,6 +12,7 @@ from moorage.core.codec import encode_text
 from moorage.core.errors import IdTaken, OutOfReach, SessionNotFound
 from moorage.core.key import Scope
 from moorage.core.run import Run
+from moorage.core.status import Because
 from moorage.doors.http.app import NAMED_BY_HEADERS, is_filled_in
 from moorage.doors.http.reach import check_one
 from moorage.doors.http.standing import Standing
@@ -56,14 +57,16 @@ class Call:
         session = next((name for name in map(asking.header, NAMED_BY_HEADERS) if is_filled_in(name)), None)
         self.moor = Visit(deps, visitor, session=session, run=asking.header(b"x-agent-run-id"))
         self.parent = session or visitor.session_id
-        self.desk = TaskDesk(self.moor, alone=alone)
+        self.desk = TaskDesk(self.moor, alone=alone, tell_why=self.tell_why_at_once)
 
     def tell_why(self, run: Run) -> None:
         """Say in the trailing metadata why a run has not started."""
         if run.because is not None:
-            facts = {name: value for name, value in to_builtins(run.because).items() if value is not None}
-            told = (("moorage-because", run.because.reason.value), ("moorage-because-facts", encode_text(facts)))
-            self._context.set_trailing_metadata(told)
+            self._context.set_trailing_metadata(_as_metadata(run.because))
+
+    async def tell_why_at_once(self, because: Because) -> None:
+        """Say in the initial metadata why a run has not started; whoever waits for the answer reads it meanwhile."""
+        await self._context.send_initial_metadata(_as_metadata(because))
 
     @property
     def timeout(self) -> float | None:
@@ -96,6 +99,11 @@ class Call:
         """Raise OutOfReach for whoever comes with a session's token."""
         if self.visitor.session_id is not None:
             raise OutOfReach(self.visitor.session_id)
+
+
+def _as_metadata(because: Because) -> tuple[tuple[str, str], ...]:
+    facts = {name: value for name, value in to_builtins(because).items() if value is not None}
+    return (("moorage-because", because.reason.value), ("moorage-because-facts", encode_text(facts)))
 
 
 class Rpc:

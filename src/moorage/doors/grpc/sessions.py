@@ -99,17 +99,19 @@ async def _stored(call: Call, request: pb.WatchSessionRequest) -> AsyncIterator[
 async def _send(call: Call, request: pb.SendMessageRequest) -> pb.SendMessageResponse:
     """Say something; with `wait_seconds`, the answer if it comes in time. What was said stays said."""
     await call.open_session(request.session)
-    reply = await call.moor.send(
+    posted = await call.moor.post(
         request.session,
-        request.content,
+        content=request.content,
         client_key=request.client_key or None,
         queue=request.queue,
         wake=not request.no_wake,
     )
-    response = pb.SendMessageResponse(session_id=reply.session_id, number=reply.message.number)
-    if reply.run_id is not None:
+    response = pb.SendMessageResponse(session_id=posted.session_id, number=posted.entries[-1].number)
+    if posted.run is not None:
+        if posted.run.because is not None:
+            await call.tell_why_at_once(posted.run.because)
         wait = min(max(0.0, request.wait_seconds), LONGEST_WAIT)
-        run = await call.moor.result(reply.run_id, wait=wait)
+        run = await call.moor.result(posted.run.run_id, wait=wait) if wait else posted.run
         response.run_id, response.status = run.run_id, run.state.value
         response.result, response.error = run.result or "", run.error or ""
         response.problems = run.problems

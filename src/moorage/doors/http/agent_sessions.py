@@ -19,10 +19,11 @@ from moorage.core.event import SESSION_DELETED, Event
 from moorage.core.key import Scope
 from moorage.core.render import to_json
 from moorage.core.session import Session
+from moorage.core.status import Reason
 from moorage.doors.http.app import Door, Endpoint, Route
 from moorage.doors.http.described import Described
 from moorage.doors.http.exchange import Exchange
-from moorage.doors.http.messages import end_of, why_it_waits
+from moorage.doors.http.messages import end_of
 from moorage.doors.http.reach import check_one
 from moorage.doors.http.reading import read_body
 from moorage.doors.http.streams import SSE, LiveStreams
@@ -210,9 +211,11 @@ class Routes:
 
     async def _stream(self, exchange: Exchange, visitor: Visitor, posted: Posted) -> None:
         """What the agent says, line by line, until it has done."""
-        because, first = why_it_waits(posted), b""
+        because, first = None if posted.run is None else posted.run.because, b""
         if because is not None:
-            data = {"run_id": posted.run_id, "because": because, "content": because.reason.value}
+            # Simple clients print every content: one that only has to wait for its turn has nothing to read there.
+            content = "" if because.reason is Reason.LAUNCHER_BUSY else because.reason.value
+            data = {"run_id": posted.run_id, "because": because, "content": content}
             first = _line("queued", data, self._door.deps.clock.now())
         if because is not None and because.needs_a_person:
             await self._live.say_once(exchange, visitor, first)

@@ -10,7 +10,6 @@ from moorage.core.codec import encode
 from moorage.core.entry import Kind
 from moorage.core.errors import NotFound
 from moorage.core.key import Scope
-from moorage.core.status import Because, Reason
 from moorage.doors.http.app import Door, Route
 from moorage.doors.http.described import Described
 from moorage.doors.http.exchange import Exchange
@@ -92,7 +91,7 @@ async def stream_answer(live: LiveStreams, exchange: Exchange, visitor: Visitor,
         except NotFound:  # deleted meanwhile, and its run with it
             return b"event: done\ndata: %s\n\n" % encode(posted)
 
-    because = why_it_waits(posted)
+    because = None if posted.run is None else posted.run.because
     first = b"" if because is None else b"event: queued\ndata: %s\n\n" % encode(because)
     if because is not None and because.needs_a_person:
         await live.say_once(exchange, visitor, first + await done())
@@ -106,12 +105,6 @@ async def stream_answer(live: LiveStreams, exchange: Exchange, visitor: Visitor,
         ending=done,
         first=first,
     )
-
-
-def why_it_waits(posted: Posted) -> Because | None:
-    """Return why an ask has not started; None if a launcher is there that takes it as soon as it can."""
-    because = None if posted.run is None else posted.run.because
-    return None if because is None or because.reason is Reason.LAUNCHER_BUSY else because
 
 
 def end_of(posted: Posted) -> Wants:

@@ -60,6 +60,7 @@ class Work(Struct, frozen=True, kw_only=True):
     state: str
     mode: str
     settled: bool
+    retry_of: str | None = None
     result: str | None = None
     next_offset: NextOffset | UnsetType = UNSET
     error: str | None = None
@@ -83,6 +84,7 @@ class Work(Struct, frozen=True, kw_only=True):
             state=run.state.value,
             mode=run.mode.value,
             settled=run.is_settled,
+            retry_of=run.retry_of,
             result=None if result is None else whole[offset : offset + limit],
             next_offset=next_offset(whole, offset, limit),
             error=run.error,

@@ -15,6 +15,7 @@ from moorage.core.entry import Entry, text_of
 from moorage.core.errors import Forbidden, InvalidField, MoorageError, OutOfReach, SessionNotFound
 from moorage.core.key import Scope
 from moorage.core.run import Run
+from moorage.core.status import Because
 from moorage.doors.http.reach import check_one
 from moorage.doors.http.visit import Visit, Visitor
 from moorage.tasks import TaskDesk
@@ -41,7 +42,7 @@ class Call:
     def __init__(self, guest: Guest, tell: Tell | None = None) -> None:
         """`tell`: somebody wants to hear how it goes."""
         self.moor, self.visitor, self.parent, self._guest = guest.moor, guest.visitor, guest.parent, guest
-        self.desk = TaskDesk(guest.moor)
+        self.desk = TaskDesk(guest.moor, tell_why=self.tell_why)
         self._tell, self._told = tell, 0.0
 
     # What they may ------------------------------------------------------------------------------
@@ -134,9 +135,15 @@ class Call:
             self._told += 1
             await self._tell(self._told, words[:MAX_WORD])
 
+    async def tell_why(self, because: Because) -> None:
+        """Say why what was asked has not started, if somebody hears."""
+        await self.tell(f"The run waits {because.in_words} ({because.reason.value})")
+
     async def settled(self, run: Run, wait: float | None = None) -> Run:
         """The run once it is over, or when `wait` seconds are; what its agent says meanwhile is told."""
         ends, seen = None if wait is None else monotonic() + wait, run.asked_entry or 0
+        if run.because is not None:
+            await self.tell_why(run.because)
         while not run.is_settled:
             left = WAIT_AT_ONCE if ends is None else ends - monotonic()
             if left <= 0:

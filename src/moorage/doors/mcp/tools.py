@@ -271,6 +271,26 @@ async def _last_said(call: Call, ref: str, offset: int) -> answers.ResultAnswer:
     )
 
 
+class RetryRun(Asks, frozen=True):
+    """Ask again what a failed run was asked, or the last run of a session: as a new run, with its prompt and its dead
+    letters. Asked again, the same new run answers. With wait_seconds the answer has its result."""
+
+    run_id: str | None = None
+    session_id: Ref = None
+    wait_seconds: Wait = 0.0
+
+
+async def retry_run(call: Call, asks: RetryRun) -> answers.RunAnswer:
+    failed = asks.run_id
+    if failed is None:
+        session = await call.moor.get(await call.session(asks.session_id))
+        failed = session.check_run_ended().id
+    run = await call.moor.retry(await call.run_id(failed))
+    run = await call.settled(run, asks.wait_seconds)
+    session = await call.moor.get(run.session_id)
+    return answers.RunAnswer(session_id=session.session_id, session=Brief.of(session), run=Work.of(run))
+
+
 # Looking ----------------------------------------------------------------------------------------
 
 
@@ -532,6 +552,7 @@ TOOLS = {
             get_agent_session_result,
             _R,
         ),
+        Tool("retry_run", "Retry a failed run", RetryRun, answers.RunAnswer, retry_run, repeatable=True),
         Tool(
             "list_agent_sessions", "List sessions", ListAgentSessions, answers.SessionsAnswer, list_agent_sessions, _R
         ),
