@@ -466,7 +466,8 @@ class Moorage:
         """
         message = {"role": "user", "content": content, "client_key": client_key}
         posted = await self._post(ref, [message], token=token, run=run, queue=queue, wake=wake)
-        return Reply(session_id=posted.session_id, message=posted.entries[-1], run_id=posted.run_id)
+        because = None if posted.run is None else posted.run.because
+        return Reply(session_id=posted.session_id, message=posted.entries[-1], run_id=posted.run_id, because=because)
 
     async def _post(
         self,
@@ -487,9 +488,8 @@ class Moorage:
         if isinstance(asked, list):
             return runs.Posted(session_id=str(asked[0].session_id), entries=asked)
         await self._launch(asked.session.root_session_id)
-        return runs.Posted(
-            session_id=asked.session.session_id, entries=asked.entries, run_id=asked.run.run_id, run=asked.run
-        )
+        work = asked.run.taken_here() if self._launchers else asked.run
+        return runs.Posted(session_id=asked.session.session_id, entries=asked.entries, run_id=work.run_id, run=work)
 
     # Runs ---------------------------------------------------------------------------------------
 

@@ -169,7 +169,7 @@ def test_hold_is_handed_over_by_its_name_or_its_token(who: dict[str, str]) -> No
 
 
 def test_nobody_hands_over_the_hold_of_another() -> None:
-    with pytest.raises(HeldByAnother, match="queue=true"):
+    with pytest.raises(HeldByAnother, match="ask with `queue`"):
         a_held_head(at=NOON).handed_over("bob", STAMP)
     with pytest.raises(HoldLost):
         a_held_head(at=NOON).handed_over("ann", STAMP, token="guessed")

@@ -127,10 +127,14 @@ def test_because_says_what_stands_in_the_way(fields: dict[str, Any], because: Be
         (a_launcher(draining=True), Reason.NO_LAUNCHER),
         (a_launcher(agents=("hello-world",)), Reason.NO_LAUNCHER),
         (a_launcher(owners=("somebody-else",)), Reason.NO_LAUNCHER),
+        (a_launcher(root="s-1"), Reason.LAUNCHER_BUSY),
+        (a_launcher(root="of-another-family"), Reason.NO_LAUNCHER),
         (None, Reason.NO_LAUNCHER),
     ],
 )
-def test_only_a_live_launcher_of_the_agent_and_the_owner_counts(launcher: Launcher | None, reason: Reason) -> None:
+def test_only_a_live_launcher_of_the_agent_the_owner_and_the_family_counts(
+    launcher: Launcher | None, reason: Reason
+) -> None:
     because = why_not_started(head(waits=True), [] if launcher is None else [launcher], NOON)
 
     assert because == Because(reason=reason)

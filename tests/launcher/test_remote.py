@@ -148,6 +148,7 @@ def test_an_agent_defined_later_is_started_too(works: Works) -> None:
         works.result(works.ask("echo-agent"))
         works.defines("late", "print('here I am')")
         assert works.result(works.ask("late")).result == "here I am"
+        until(lambda: "late" in works.moor.launchers().items[0].agents)  # so nobody who asks is told: no launcher
 
 
 def test_a_parent_hears_of_the_child_it_asked_through_the_server(works: Works) -> None:

@@ -253,7 +253,7 @@ def test_asking_while_somebody_else_holds_the_session_is_refused_or_waits(place:
     with pytest.raises(HeldByAnother) as refused:
         bob.send(session.id, "go on")
     assert refused.value.facts["holder"] == place.holder("ann")
-    assert "queue=true" in refused.value.message
+    assert "ask with `queue`" in refused.value.message
     assert ann.get(session.id).last_entry == before
     assert bob.send(session.id, "go on", queue=True).run_id is not None
     assert ann.get(session.id).hold is not None

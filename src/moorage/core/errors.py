@@ -480,10 +480,11 @@ class HeldByAnother(Conflict):
 
     code = "held_by_another"
 
-    def __init__(self, session_id: str, holder: str, until: datetime) -> None:
+    def __init__(self, session_id: str, holder: str, until: datetime, *, asks: bool = False) -> None:
+        """`asks`: it was asked for an answer, which can be queued."""
+        way = ", release it, or ask with `queue` to be answered when the hold ends" if asks else ", or release it"
         super().__init__(
-            f"session {session_id} is held by {holder} until {utc_text(until)}; wait, release it, "
-            "or ask with queue=true to be answered when the hold ends",
+            f"session {session_id} is held by {holder} until {utc_text(until)}; wait{way}",
             session_id=session_id,
             holder=holder,
             until=utc_text(until),

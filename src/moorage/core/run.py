@@ -16,10 +16,11 @@ from typing import Any
 from zlib import crc32
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from moorage.core.codec import canonical, is_text
 from moorage.core.errors import InvalidField
-from moorage.core.status import Because
+from moorage.core.status import Because, Reason
 
 MAX_ASKED = 1000  # characters of what was asked that the run itself remembers; the log has all of it
 MAX_RESULT_BYTES = 256 * 1024
@@ -107,6 +108,12 @@ class Run(Struct, frozen=True, kw_only=True):
     def needs_a_person(self) -> bool:
         """Whether it has not started and only a person can change that: waiting for it is no use."""
         return self.because is not None and self.because.needs_a_person
+
+    def taken_here(self) -> Run:
+        """The run as whoever has just started a launcher for it sees it."""
+        if self.because is None or self.because.reason is not Reason.NO_LAUNCHER:
+            return self
+        return replace(self, because=Because(reason=Reason.LAUNCHER_BUSY))
 
     @property
     def is_awaited_by_a_parent(self) -> bool:

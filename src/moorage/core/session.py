@@ -370,13 +370,13 @@ class Session(Struct, frozen=True, gc=False):
         if self.live_turn is not None or self.hold is None or not self.hold.lives(stamp.at):
             return Change(session=self)
         if token is None:
-            self.check_holder(holder, stamp.at)
+            self.check_holder(holder, stamp.at, asks=True)
         return replace(self, hold=None).changed(stamp, [(Kind.RELEASED, {"holder": self.hold.holder})])
 
-    def check_holder(self, holder: str | None, at: datetime) -> None:
+    def check_holder(self, holder: str | None, at: datetime, *, asks: bool = False) -> None:
         """Raise HeldByAnother if a launcher or somebody other than `holder` drives the session."""
         if self.hold is not None and self.is_held(at) and (self.live_turn is not None or self.hold.holder != holder):
-            raise HeldByAnother(self.session_id, self.hold.holder, self.hold.until)
+            raise HeldByAnother(self.session_id, self.hold.holder, self.hold.until, asks=asks)
 
     def release(self, stamp: Stamp, *, token: str | None = None) -> Change:
         """Give the hold up. Nothing to give up is harmless."""

@@ -162,11 +162,12 @@ def why_not_started(head: Session, launchers: Iterable[Launcher], at: datetime) 
         return Because(reason=Reason.SUSPENDED, by=head.suspended_by)
     if head.hold is not None and head.hold.lives(at):
         return Because(reason=Reason.HELD, by=head.hold.holder, until=head.hold.until)
-    able = any(can_take(each, head.owner, head.agent_name, at) for each in launchers)
+    able = any(can_take(each, head, at) for each in launchers)
     return Because(reason=Reason.LAUNCHER_BUSY if able else Reason.NO_LAUNCHER)
 
 
-def can_take(launcher: Launcher, owner: str, agent: str | None, at: datetime) -> bool:
-    """Whether a launcher lives and takes turns of that owner's agent, once it has a free slot."""
+def can_take(launcher: Launcher, head: Session, at: datetime) -> bool:
+    """Whether a launcher lives and takes turns of that session, once it has a free slot."""
     is_there = at - launcher.seen_at < SILENT_AFTER and not launcher.drain and not launcher.draining
-    return is_there and launcher.works_for(owner) and (not launcher.agents or agent in launcher.agents)
+    takes_agent = not launcher.agents or head.agent_name in launcher.agents
+    return is_there and takes_agent and launcher.works_for(head.owner) and launcher.root in (None, head.root_session_id)

@@ -111,6 +111,7 @@ class Launcher(Struct, frozen=True, kw_only=True):
     draining: bool = False  # whether it is ending
     agents: tuple[str, ...] = ()
     owners: tuple[str, ...] = ()  # for whom it works; empty: for all of its store
+    root: str | None = None  # the one family it takes turns of, by its root session
     drain: bool = False  # whether somebody wants it to take no more turns; the store's word, not the launcher's
     boot: str | None = None  # which boot its monotonic clock counts from
     zero_at: datetime | None = None  # the time when that clock was at zero, as it saw it last

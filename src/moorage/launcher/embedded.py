@@ -50,6 +50,7 @@ class Embedded:
             host=os.uname().nodename,
             pid=os.getpid(),
             slots=slots,
+            root=root,
         )
         self._stop = asyncio.Event()
         self._loop = Loop(

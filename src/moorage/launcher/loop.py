@@ -183,6 +183,7 @@ class Loop:
     async def _claim_some(self, room: int) -> bool:
         """Claim several turns side by side, so that they share a commit; whether there may be more."""
         agents = self._find_agents()
+        self._note_agents(agents)
         retries = {name: agent.retry for name, agent in agents.items()}
         full = tuple(name for name, agent in agents.items() if self._is_full(agent))
         at_once = 1 if any(agent.max_concurrent is not None for agent in agents.values()) else self._at_once
@@ -200,6 +201,12 @@ class Loop:
             if isinstance(answer, BaseException):
                 raise answer
         return bool(wishes) and len(claimed) == len(wishes)
+
+    def _note_agents(self, agents: dict[str, AgentDefinition]) -> None:
+        """Have it known whom we start, if that has changed; a launcher that names nobody starts all."""
+        if self._launcher.agents and self._launcher.agents != (names := tuple(agents)):
+            self._launcher = replace(self._launcher, agents=names)
+            self._has_news.set()
 
     def _is_full(self, agent: AgentDefinition) -> bool:
         return agent.max_concurrent is not None and self._agents[agent.name] >= agent.max_concurrent

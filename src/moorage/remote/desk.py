@@ -90,6 +90,7 @@ class RemoteDesk:
 
     async def register(self, launcher: Launcher) -> bool:
         """Say that this launcher is there, or still there; whether it is to drain."""
+        self._is_registered = self._is_registered and launcher.agents == self._launcher.agents
         self._launcher = launcher
         return (await self._send_beat(self._heartbeat(launcher.running))).drain
 

@@ -12,6 +12,7 @@ from moorage.core.errors import EntryNotFound, InvalidField, SessionGone
 from moorage.core.event import SESSION_DELETED, Event, Hit, event_of
 from moorage.core.query import Page, check_limit, check_numbers
 from moorage.core.session import Change, Session, View, check_text
+from moorage.core.status import Because
 from moorage.core.window import (
     TokenCounter,
     WindowBuilder,
@@ -51,7 +52,8 @@ class Reply(Struct, frozen=True, kw_only=True):
 
     session_id: str
     message: Entry
-    run_id: str | None = None  # of the work that was asked for, if the agent can be started
+    run_id: str | None = None  # of the work that was asked for; None if the message was only kept
+    because: Because | None = None  # why that work has not started
 
 
 # Reading ----------------------------------------------------------------------------------------

@@ -16,6 +16,19 @@ def test_send_prints_the_number_of_its_entry(cli: Cli, plan: str) -> None:
     assert messages(cli, plan)[-1] == ("user", "Go on")
 
 
+def test_send_says_whether_it_asked_or_only_kept_the_message(cli: Cli) -> None:
+    for agent in ("echo-agent", "somebody-elses"):
+        cli("create", "--agent", agent, "--name", agent)
+    asked, kept = cli("send", "echo-agent", "hi"), cli("send", "somebody-elses", "hi")
+    assert "Asked for an answer. Next: moorage result " in asked.err
+    assert "The run waits for a launcher, and none is running that takes it. Start one: moorage launcher" in asked.err
+    assert kept.err == "Kept: no agent was asked for an answer.\n"
+    asked, kept = (cli("send", agent, "hi", "--json") for agent in ("echo-agent", "somebody-elses"))
+    assert (bool(asked.json["run_id"]), asked.json["because"]["reason"]) == (True, "no_launcher")
+    assert (kept.json["run_id"], kept.json["because"]) == (None, None)
+    assert (asked.err, kept.err) == ("", "")
+
+
 @pytest.mark.parametrize("role", ["user", "assistant", "system", "tool"])
 def test_send_in_every_role_answers_alike(cli: Cli, plan: str, role: str) -> None:
     reply = cli("send", plan, "words", "--role", role, "--json").json

@@ -2,6 +2,7 @@
 
 import os
 import signal
+import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -23,6 +24,16 @@ command = ["sh", "-c", '''
 echo started
 while [ ! -e "$MOORAGE_HOME/go" ]; do sleep 0.05; done
 echo done
+''']
+"""
+MOTHER = f"""
+[agent]
+name = "mother"
+kind = "command"
+command = ["sh", "-c", '''
+test -e "$MOORAGE_HOME/asked" && exec echo done
+touch "$MOORAGE_HOME/asked"
+exec {sys.executable} -m moorage run gated hi --mode async_callback
 ''']
 """
 Leaving = Callable[[Talk], None]
@@ -261,3 +272,49 @@ def test_laptop_that_sleeps_and_wakes_goes_on_where_it_was(cli: Cli, home: Path)
         talk.wait_for("done\n")
         talk.say("/quit")
         assert talk.end() == 0
+
+
+# A command that waits says why ------------------------------------------------------------------
+
+
+def test_run_chat_and_attach_say_that_they_wait_for_a_launcher(cli: Cli, home: Path) -> None:
+    define(home, GATED.replace('"gated"', '"narrow"\nmax_concurrent = 1'))
+    cli("run", "narrow", "first", "--name", "first", "--mode", "async_poll")
+    until(lambda: cli("get", "first", "--json").json["status"] == "running", "the first")
+    waits = "The run waits until a launcher is free."
+    with a_talk("run", "narrow", "second") as command, a_talk("run", "narrow") as chat:
+        session_id = started(chat)
+        chat.say("third")
+        chat.wait_for(waits)
+        command.wait_for(waits)
+        with a_talk("attach", session_id) as attached:
+            attached.wait_for("It goes on with what you have asked before: third")
+            attached.wait_for(waits)
+            (home / "go").touch()
+            for talk in (command, chat, attached):
+                talk.wait_for("done")
+                assert waits not in talk.shown.partition(waits)[2], "told once"
+
+
+def test_run_says_that_it_waits_for_a_child(cli: Cli, home: Path) -> None:
+    define(home, MOTHER)
+    with a_talk("run", "mother", "go", "--name", "family") as talk:
+        talk.wait_for("The run waits for a child, session ")
+        (home / "go").touch()
+        talk.wait_for("done")
+        assert talk.end() == 0
+
+
+def test_asking_while_somebody_holds_the_session_names_the_option_that_waits(cli: Cli) -> None:
+    cli("create", "--agent", "echo-agent", "--name", "plan")
+    session_id = cli("resume", "plan", "--holder", "nightly", "--json").json["session"]["session_id"]
+    for asking in (("send", "plan", "hi"), ("run", "echo-agent", "hi", "--session", "plan")):
+        refused = cli(*asking)
+        assert (refused.code, f"moorage release {session_id}" in refused.err) == (4, True)
+        assert "ask with --queue to be answered when the hold ends" in refused.err
+    resumed = cli("resume", "plan", "--holder", "another")
+    assert (resumed.code, "queue" in resumed.err, f"moorage release {session_id}" in resumed.err) == (4, False, True)
+    sent = cli("send", "plan", "hi", "--queue")
+    assert (sent.code, "The run waits while" in sent.err) == (0, True)
+    told = cli("run", "echo-agent", "hi", "--session", "plan", "--queue", "--json").json["run"]
+    assert (told["state"], told["because"]["reason"]) == ("queued", "held")

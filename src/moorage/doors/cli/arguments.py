@@ -175,6 +175,12 @@ def token_option(command: F) -> F:
     return click.option("--token", metavar="TOKEN", help="Your hold's token: renews the hold.")(command)
 
 
+def queue_option(command: F) -> F:
+    """`--queue`: wait for somebody else's hold to end."""
+    told = "While somebody else holds the session, wait for the hold to end instead of being refused."
+    return click.option("--queue", is_flag=True, help=told)(command)
+
+
 def version_option(command: F) -> F:
     """`--expected-version`: change nothing if somebody else did."""
     return click.option(

@@ -20,9 +20,11 @@ from moorage.client import Moorage
 from moorage.core.entry import text_of
 from moorage.core.errors import MoorageError
 from moorage.core.session import State
+from moorage.doors.cli.edge import at_this_door
 from moorage.doors.cli.leaving import SUSPENDED, Departure, SignalQueue
 from moorage.doors.cli.output import complain, hint, printable, say
 from moorage.doors.cli.patience import queued_signals
+from moorage.doors.cli.waiting import telling_why, why
 from moorage.executor import AgentExecutor, ExecutionEvent, Interaction
 
 HELP = {
@@ -111,15 +113,9 @@ class Chat:
         hearing = asyncio.create_task(self._hear_lines())
         self._next_event()
         try:
-            while True:
-                assert self._event is not None
-                await asyncio.wait([self._event, hearing], return_when=asyncio.FIRST_COMPLETED)
-                if hearing.done():
-                    hearing.result()
-                elif self._event.done() and not self._event.cancelled():
-                    if self._show(self._event.result()):
-                        return None
-                    self._next_event()
+            async with telling_why(self._why_it_waits, self._show_wait):
+                await self._show_events(hearing)
+            return None
         except Leave as left:
             return str(left)
         except OSError:  # the terminal is gone
@@ -131,6 +127,30 @@ class Chat:
             hearing.cancel()
             if self._event is not None:
                 self._event.cancel()
+
+    async def _show_events(self, hearing: asyncio.Task[None]) -> None:
+        """Show what happens until the session is ended elsewhere; meanwhile lines are heard."""
+        while True:
+            assert self._event is not None
+            await asyncio.wait([self._event, hearing], return_when=asyncio.FIRST_COMPLETED)
+            if hearing.done():
+                hearing.result()
+            elif self._event.done() and not self._event.cancelled():
+                if self._show(self._event.result()):
+                    return
+                self._next_event()
+
+    async def _why_it_waits(self) -> str | None:
+        """Why the agent does not begin; None if it is at work, or asks a question, which is shown already."""
+        if self._talk.is_answered or self._talk.approvals:
+            return None
+        session = await self._moor.get(self._talk.session_id)
+        at_work = session.live_turn is not None
+        return None if session.because is None or at_work else why(session.because, session.session_id)
+
+    def _show_wait(self, line: str) -> None:
+        self._screen.end_line()
+        hint(line)
 
     def _next_event(self) -> None:
         if self._event is not None:
@@ -172,7 +192,7 @@ class Chat:
                 self._screen.is_persons_move = False
                 await self._talk.send(line.removeprefix("/") if line.startswith("//") else line)
         except MoorageError as error:
-            complain(error.message)
+            complain(at_this_door(error))
             self._screen.is_persons_move = was_move
 
     async def _obey(self, word: str, rest: str | None = None) -> None:

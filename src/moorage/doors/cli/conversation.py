@@ -10,10 +10,12 @@ from moorage.core.entry import ROLES, Entry, Kind
 from moorage.core.errors import utc_text
 from moorage.core.event import Hit
 from moorage.core.query import MAX_LIMIT, Page
+from moorage.core.status import Reason
 from moorage.doors.cli.app import App, command, pass_app
-from moorage.doors.cli.arguments import STDIN, one_of, read_stdin, session_argument, token_option
+from moorage.doors.cli.arguments import STDIN, one_of, queue_option, read_stdin, session_argument, token_option
 from moorage.doors.cli.edge import UsageProblem
-from moorage.doors.cli.output import entry_line, entry_paragraph, fields, is_terminal, note, page_of, say, table
+from moorage.doors.cli.output import entry_line, entry_paragraph, fields, hint, is_terminal, note, page_of, say, table
+from moorage.doors.cli.waiting import why
 from moorage.service.conversation import Reply
 
 
@@ -32,21 +34,34 @@ from moorage.service.conversation import Reply
 )
 @click.option("--client-key", metavar="KEY", help="Makes sending the same again harmless.")
 @token_option
+@queue_option
 @pass_app
-def send(app: App, session: str, text: str, role: str, client_key: str | None, token: str | None) -> None:
+def send(app: App, session: str, text: str, role: str, client_key: str | None, token: str | None, queue: bool) -> None:
     """Say something in a session; print the number of its entry.
 
+    A user's message asks the session's agent for an answer if that agent can be started, else it is only kept, as is
+    a message with --token; a line on standard error says which, and with --json `run_id` does.
     `-` reads standard input, without the line end that closes it.
     """
     said = _from_stdin() if text == STDIN else text
     if role == "user":
-        reply = app.moor.send(app.id_of(session), said, client_key=client_key, token=token)
+        reply = app.moor.send(app.id_of(session), said, client_key=client_key, token=token, queue=queue)
     else:
         message = {"role": role, "content": said, "client_key": client_key}
         entry = app.moor.append(app.id_of(session), [message], token=token)[0]
         reply = Reply(session_id=str(entry.session_id), message=entry)
+    app.show(reply, lambda: _show_sent(reply))
+
+
+def _show_sent(reply: Reply) -> None:
     number = reply.message.number
-    app.show(reply, lambda: say(f"Entry {number} of {reply.session_id}." if is_terminal() else str(number)))
+    say(f"Entry {number} of {reply.session_id}." if is_terminal() else str(number))
+    if reply.run_id is None:
+        hint("Kept: no agent was asked for an answer.")
+        return
+    hint(f"Asked for an answer. Next: moorage result {reply.run_id} --wait")
+    if reply.because is not None and reply.because.reason is not Reason.LAUNCHER_BUSY:
+        hint(why(reply.because, reply.session_id))
 
 
 def _from_stdin() -> str:

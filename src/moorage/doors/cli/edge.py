@@ -72,11 +72,19 @@ def _check_text(arguments: Sequence[str]) -> None:
 def _tell(error: MoorageError, *, as_json: bool = False) -> int:
     from moorage.doors.cli.output import complain, show_json
 
-    complain(error.message)
+    complain(at_this_door(error))
     if as_json:
         show_json(error.to_dict())
         sys.stdout.flush()
     return edge_of(error).exit_code
+
+
+def at_this_door(error: MoorageError) -> str:
+    """What an error says, in the words of this command line."""
+    if error.code != "held_by_another":
+        return error.message
+    release = f"release it with `moorage release {error.facts.get('session_id')}`"
+    return error.message.replace("release it", release).replace("ask with `queue`", "ask with --queue")
 
 
 def _unexpected(error: Exception) -> MoorageError:

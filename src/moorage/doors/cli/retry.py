@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+from functools import partial
+from typing import TYPE_CHECKING
 
 import click
 
@@ -11,6 +13,10 @@ from moorage.core.run import Run, RunState
 from moorage.doors.cli.app import App, command
 from moorage.doors.cli.runs import run_id_of, show_result
 from moorage.doors.cli.verdicts import NO
+from moorage.doors.cli.waiting import telling_why, why
+
+if TYPE_CHECKING:
+    from moorage.client import Moorage
 
 LOOK_AGAIN = 30.0  # seconds that a server lets a request wait
 
@@ -27,7 +33,7 @@ def retry(ctx: click.Context, what: str, no_wait: bool) -> None:
     """
     app = ctx.ensure_object(App)
     run = asyncio.run(_retried(app, _failed_run(app, what), wait=not no_wait))
-    app.show(run, lambda: show_result(app, run))
+    app.show(run, lambda: show_result(run))
     ctx.exit(0 if no_wait or run.state is RunState.COMPLETED else NO)
 
 
@@ -39,6 +45,11 @@ def _failed_run(app: App, what: str) -> str:
         return str(app.moor.get(app.id_of(what)).check_run_ended().id)
 
 
+async def _why_it_waits(moor: Moorage, run_id: str) -> str | None:
+    run = await moor.get_run(run_id)
+    return None if run.because is None else why(run.because, run.session_id)
+
+
 async def _retried(app: App, run_id: str, *, wait: bool) -> Run:
     from moorage import connect
     from moorage.doors.cli.patience import cancelled_by_signals
@@ -48,9 +59,9 @@ async def _retried(app: App, run_id: str, *, wait: bool) -> Run:
     try:
         with cancelled_by_signals():
             run = await moor.retry(run_id)
-            while wait and not (run.is_settled or (run.because is not None and run.because.needs_a_person)):
-                await moor.result(run.run_id, wait=LOOK_AGAIN)
-                run = await moor.get_run(run.run_id)
+            async with telling_why(partial(_why_it_waits, moor, run.run_id)):
+                while wait and not (run.is_settled or run.needs_a_person):
+                    run = await moor.result(run.run_id, wait=LOOK_AGAIN)
             return run
     finally:
         await moor.close()

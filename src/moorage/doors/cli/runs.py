@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import sys
 from contextlib import suppress
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from functools import partial
 from signal import Signals
 from typing import TYPE_CHECKING, Any
@@ -22,12 +22,23 @@ from moorage.core.query import MAX_LIMIT
 from moorage.core.run import Join, Mode, Run, RunState, check_mode
 from moorage.core.status import Reason
 from moorage.doors.cli.app import App, command, pass_app
-from moorage.doors.cli.arguments import DURATION, FOLDER, OBJECT, SESSION, STDIN, one_of, read_stdin, session_argument
+from moorage.doors.cli.arguments import (
+    DURATION,
+    FOLDER,
+    OBJECT,
+    SESSION,
+    STDIN,
+    one_of,
+    queue_option,
+    read_stdin,
+    session_argument,
+)
 from moorage.doors.cli.edge import UsageProblem
 from moorage.doors.cli.leaving import Departure, SignalQueue, stop_on_exit_option
 from moorage.doors.cli.output import complain, fields, hint, is_terminal, note, page_of, printable, say, table
 from moorage.doors.cli.patience import cancelled_by_signals, queued_signals
 from moorage.doors.cli.verdicts import NO
+from moorage.doors.cli.waiting import telling_why, why
 from moorage.executor import Interaction
 from moorage.service.runs import RunReply
 
@@ -35,7 +46,6 @@ if TYPE_CHECKING:
     from moorage.client import Moorage
 
 STOP_WITHIN = 20.0  # seconds: an agent has five from being asked to being made to
-SILENT = timedelta(seconds=30)  # after which a launcher is taken for gone
 FOREVER = 10 * 365 * 24 * 3600  # seconds
 MAX_SHOWN = 5
 
@@ -63,6 +73,7 @@ MAX_SHOWN = 5
 @click.option("--project-dir", type=FOLDER, metavar="FOLDER", help="Where the agent works.")
 @click.option("--no-session", is_flag=True, help="Keep nothing.")
 @click.option("--timeout", type=click.FloatRange(0), metavar="SECONDS", help="Stop the run if it takes longer.")
+@queue_option
 @stop_on_exit_option
 @click.pass_context
 def run(ctx: click.Context, /, agent: str, prompt: str | None, **options: Any) -> None:
@@ -177,10 +188,18 @@ async def _leave(moor: Moorage, seen: Stream, departure: Departure, by: Signals,
 async def _answered(moor: Moorage, agent: str, prompt: str, options: dict[str, Any], seen: Stream) -> RunReply:
     mode, limit = check_mode(options.get("mode", Mode.SYNC)), options.pop("timeout", None)
     moor.launches, moor.one_family = mode is Mode.SYNC and moor.launches, True
-    reply = await moor.run(agent, prompt, on_event=seen.see, timeout=limit, **options)
+    async with telling_why(partial(_why_it_waits, moor, seen)):
+        reply = await moor.run(agent, prompt, on_event=seen.see, timeout=limit, **options)
     if mode is not Mode.SYNC or reply.run.is_settled or reply.run.needs_a_person:
         return reply
     return await _stopped(moor, reply.run.run_id)
+
+
+async def _why_it_waits(moor: Moorage, seen: Stream) -> str | None:
+    if seen.run_id is None:
+        return None
+    run = await moor.get_run(seen.run_id)
+    return None if run.because is None else why(run.because, run.session_id)
 
 
 async def _tell_problems(moor: Moorage, run: Run) -> None:
@@ -250,13 +269,15 @@ def _show_reply(app: App, reply: RunReply, stream: Stream | None) -> None:
     session_id, run_id = reply.session.session_id, reply.run.run_id
     if not reply.run.is_settled:
         say(run_id)
-        if reply.run.needs_a_person:
-            hint(_why(reply.run))
-        else:
-            note(f"Session {session_id}. Next: moorage result {run_id} --wait")
-            if reply.run.mode is Mode.ASYNC_CALLBACK and not reply.run.calls_back:
-                hint("It has no parent, so nobody is called back: name one with --parent")
-            _hint_at_launcher(app)
+        because = reply.run.because
+        if because is not None and because.needs_a_person:
+            hint(why(because, session_id))
+            return
+        note(f"Session {session_id}. Next: moorage result {run_id} --wait")
+        if reply.run.mode is Mode.ASYNC_CALLBACK and not reply.run.calls_back:
+            hint("It has no parent, so nobody is called back: name one with --parent")
+        if because is not None and because.reason is Reason.NO_LAUNCHER:
+            hint(why(because, session_id))
         return
     (stream or Stream()).end(reply.result)
     if stream is None:
@@ -267,13 +288,6 @@ def _show_reply(app: App, reply: RunReply, stream: Stream | None) -> None:
         complain(f"run {run_id} is {reply.status}")
     if not app.full_url.startswith("memory://"):
         note(f"Session {session_id}: {reply.status}.")
-
-
-def _hint_at_launcher(app: App) -> None:
-    """Say so if nobody is there to take turns."""
-    now = datetime.now(UTC)
-    if not any(now - each.seen_at < SILENT and not each.drain for each in app.moor.launchers()):
-        hint("No launcher is running to take it: moorage launcher")
 
 
 @command("runs", examples=("moorage runs --open", "moorage runs --session plan-prod --json"))
@@ -319,9 +333,18 @@ def result(ctx: click.Context, /, run_id: str, wait: Any) -> None:
     """Print what a run came to: exit code 0 if it completed, 1 if it did not, or not yet."""
     app = ctx.ensure_object(App)
     seconds = wait.total_seconds() if isinstance(wait, timedelta) else wait
-    found = app.moor.result(run_id_of(app, run_id), wait=seconds)
-    app.show(found, lambda: show_result(app, found))
+    asked = run_id_of(app, run_id)
+    if seconds:
+        _hint_at_wait(app.moor.get_run(asked))
+    found = app.moor.result(asked, wait=seconds)
+    app.show(found, lambda: show_result(found))
     ctx.exit(0 if found.state is RunState.COMPLETED else NO)
+
+
+def _hint_at_wait(run: Run) -> None:
+    """Say why a run that is about to be waited for has not started; what needs a person ends the wait and says it."""
+    if run.because is not None and not run.needs_a_person:
+        hint(why(run.because, run.session_id))
 
 
 def run_id_of(app: App, given: str) -> str:
@@ -339,7 +362,7 @@ def run_id_of(app: App, given: str) -> str:
     return fitting[0]
 
 
-def show_result(app: App, run: Run) -> None:
+def show_result(run: Run) -> None:
     if run.result:
         say(run.result)
     _say_if_cut(run)
@@ -347,24 +370,10 @@ def show_result(app: App, run: Run) -> None:
         complain(run.error)
     if not run.is_settled:
         complain(f"run {run.run_id} is {run.state.value}")
-        if run.needs_a_person:
-            hint(_why(run))
-        elif run.state is RunState.QUEUED:
-            _hint_at_launcher(app)
+        if run.because is not None:
+            hint(why(run.because, run.session_id))
     elif run.state is not RunState.COMPLETED and not run.error:
         complain(f"run {run.run_id} is {run.state.value}" + (f" ({run.reason})" if run.reason else ""))
-
-
-def _why(run: Run) -> str:
-    """Return why a run does not start, and the command that changes it."""
-    because, session = run.because, run.session_id
-    assert because is not None
-    if because.reason is Reason.HELD:
-        until = "" if because.until is None else f" until {utc_text(because.until)}"
-        return f"The run waits: {because.by} holds the session{until}. Free it: moorage release {session}"
-    if because.reason is Reason.SUSPENDED:
-        return f"The run waits: the session is suspended. Let it go on: moorage agent resume {session}"
-    return f"The run waits for an approval: moorage approve {because.approval_id}"
 
 
 def _say_if_cut(run: Run) -> None:
