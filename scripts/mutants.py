@@ -270,6 +270,47 @@ MUTANTS = (
         (f"{SERVICE}/test_holds.py::test_a_wrong_token_is_refused_and_changes_nothing[sqlite-update]",),
     ),
     Mutant(
+        "an agent's token ends no hold of a person",
+        "moorage/service/deps.py",
+        "            session.check_holder(self.holder, at)\n",
+        "            pass\n",
+        (
+            "tests/doors/http/test_tokens.py::test_agents_token_ends_no_hold_of_a_person[None]",
+            "tests/doors/mcp/test_access.py::test_agents_token_releases_no_hold_of_a_person",
+        ),
+    ),
+    Mutant(
+        "holds: the identity of a session's token",
+        "moorage/doors/http/gate.py",
+        """return f"session:{session_id.replace(':', '%3A')}\"""",
+        "return session_id",
+        ("tests/doors/http/test_tokens.py::test_agents_token_ends_no_hold_of_a_person[nightly]",),
+    ),
+    Mutant(
+        "holds: a session id that reads like another's name",
+        "moorage/doors/http/gate.py",
+        """return f"session:{session_id.replace(':', '%3A')}\"""",
+        """return f"session:{session_id}\"""",
+        ("tests/doors/http/test_tokens.py::test_agents_token_ends_its_own_hold_and_no_other_sessions",),
+    ),
+    Mutant(
+        "holds: names in headers are the caller's own",
+        "moorage/doors/http/gate.py",
+        'return identity if named is None else f"{identity}:{named}"',
+        "return identity if named is None else named",
+        ("tests/doors/http/test_tokens.py::test_nobody_holds_under_the_name_of_another_key[header]",),
+    ),
+    Mutant(
+        "holds: names in bodies are the caller's own",
+        "moorage/service/deps.py",
+        'return f"{self.scope}:{checked}" if self.scope else checked',
+        "return checked",
+        (
+            "tests/doors/http/test_tokens.py::test_nobody_holds_under_the_name_of_another_key[body]",
+            "tests/doors/http/test_tokens.py::test_nobody_holds_under_the_name_of_another_key[verdict]",
+        ),
+    ),
+    Mutant(
         "one resumer wins",
         "moorage/core/session.py",
         "(self.live_turn is not None or self.hold.holder != holder)",

@@ -186,3 +186,61 @@ async def test_without_a_key_that_counts_every_route_is_shut(place: Guarded, giv
                 assert answer.is_success
             else:
                 assert (answer.status_code, answer.json()["code"]) == (401, "unauthorized"), asked
+
+
+# Holds -------------------------------------------------------------------------------------------
+
+
+ENDING_A_HOLD = [("release", {}), ("suspend", {}), ("finalize", {"outcome": "completed"})]
+
+
+@pytest.mark.parametrize("named", [None, "nightly"])
+async def test_agents_token_ends_no_hold_of_a_person(place: Guarded, named: str | None) -> None:
+    key = await place.embedded("ann").create_key(name="ann's")
+    ann = place.visitor(key.text)
+    for session_id in ("plan", key.key.key_id):  # a session id that reads like the key gives its token nothing
+        await place.embedded("ann").create("planner", session_id=session_id, parent=None)
+        held = (await ann.post(f"/sessions/{session_id}/resume", json={"holder": named})).json()["hold"]
+        agent = await bearer(place, session_id)
+        agents = [agent, place.visitor(agent.headers["authorization"].split()[1], **{"x-moorage-holder": "nightly"})]
+        for who in agents:
+            for verb, body in ENDING_A_HOLD:
+                refused = await who.post(f"/sessions/{session_id}/{verb}", json=body)
+                assert (refused.status_code, refused.json()["code"]) == (409, "held_by_another"), verb
+        assert (await ann.get(f"/sessions/{session_id}")).json()["hold"]["holder"] == held["holder"]
+        assert (await ann.post(f"/sessions/{session_id}/release", json={})).json()["hold"] is None
+
+
+async def test_agents_token_ends_its_own_hold_and_no_other_sessions(place: Guarded) -> None:
+    moor = place.embedded("ann")
+    await moor.create("planner", session_id="a", parent=None)
+    await moor.create("planner", session_id="a:b", parent="a")
+    upper, lower = await bearer(place, "a"), await bearer(place, "a:b")
+    for _ in range(2):
+        assert (await lower.post("/sessions/a:b/resume", json={"holder": "x"})).is_success
+        refused = await upper.post("/sessions/a:b/release", json={})
+        assert (refused.status_code, refused.json()["code"]) == (409, "held_by_another")
+        assert (await lower.post("/sessions/a:b/release", json={})).json()["hold"] is None
+
+
+@pytest.mark.parametrize("by", ["header", "body", "verdict"])
+async def test_nobody_holds_under_the_name_of_another_key(place: Guarded, by: str) -> None:
+    moor = place.embedded("ann")
+    first, second = [await moor.create_key(name=name) for name in ("first", "second")]
+    one = place.visitor(first.text)
+    await moor.create("planner", session_id="plan", parent=None)
+    await moor.update("plan", phase="planning")
+    held = (await one.post("/sessions/plan/resume", json={"holder": "nightly"})).json()["hold"]
+    for name in ("nightly", f"{first.key.key_id}:nightly", held["holder"]):
+        if by == "header":
+            two = place.visitor(second.text, **{"x-moorage-holder": name})
+            answer = await two.post("/sessions/plan/resume", json={"hold": True})
+        elif by == "body":
+            answer = await place.visitor(second.text).post("/sessions/plan/resume", json={"holder": name})
+        else:
+            judged = await place.visitor(second.text).get("/sessions/plan/resume-verdict", params={"holder": name})
+            assert judged.json()["reason"] == "held_by_another", judged.text
+            continue
+        assert (answer.status_code, answer.json()["code"]) == (409, "held_by_another"), (name, answer.text)
+    again = place.visitor(first.text, **{"x-moorage-holder": "nightly"})
+    assert (await again.post("/sessions/plan/resume", json={})).json()["hold"]["holder"] == held["holder"]

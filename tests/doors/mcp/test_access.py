@@ -141,3 +141,25 @@ async def test_without_the_library_the_server_says_what_is_missing(
         assert "moorage[mcp]" in answer.json()["detail"]
         assert (await http.head("/mcp")).status_code == 422
         assert (await http.get("/sessions")).status_code == 200
+
+
+async def test_agents_token_releases_no_hold_of_a_person(served: Served) -> None:
+    moor = served.moorage()
+    await moor.create_key()
+    await moor.create("echo-agent", session_id="own", parent=None)
+    person = await served.key("local")
+    text = await keys.session_token(served.deps, "local", "own")
+    async with (
+        client(f"http {NEW}", served.home, served.port, headers=person) as ann,
+        client(f"http {NEW}", served.home, served.port, headers={"Authorization": f"Bearer {text}"}) as agent,
+    ):
+        taken = await ann.call_tool("resume_agent_session", {"session_id": "own", "hold": True})
+        assert not taken.is_error, taken.structured_content
+        for tool in ("release_session", "suspend_session"):
+            refused = await agent.call_tool(tool, {"session_id": "own"})
+            assert refused.structured_content["error"]["code"] == "held_by_another", tool
+        assert (await moor.get("own")).hold is not None
+        assert not (await ann.call_tool("release_session", {"session_id": "own"})).is_error
+        assert not (await agent.call_tool("resume_agent_session", {"session_id": "own", "hold": True})).is_error
+        assert not (await agent.call_tool("release_session", {"session_id": "own"})).is_error, "its own"
+    assert (await moor.get("own")).hold is None

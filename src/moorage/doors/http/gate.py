@@ -115,12 +115,13 @@ class Gate:
 
     async def _token(self, asking: Asking, text: str) -> Visitor:
         token = await keys.read_token(self._deps, text)
+        identity = _of_session(token.session_id)
         caller = Caller(
             owner=token.owner,
             by=f"session {token.session_id}",
             interface=_interface(asking),
-            holder=_holder(asking, token.session_id),
-            scope=token.session_id,
+            holder=_holder(asking, identity),
+            scope=identity,
             session_id=token.session_id,
             run_id=token.run_id,
         )
@@ -164,6 +165,11 @@ def _holder(asking: Asking, identity: str) -> str:
     """Who would drive a session: whoever has the key or token, told apart by the name they give themselves."""
     named = _name(asking, b"x-moorage-holder")
     return identity if named is None else f"{identity}:{named}"
+
+
+def _of_session(session_id: str) -> str:
+    """Name the identity of a session's token. People choose session ids: none may read like a key or another's name."""
+    return f"session:{session_id.replace(':', '%3A')}"
 
 
 def _name(asking: Asking, header: bytes) -> str | None:
