@@ -67,7 +67,7 @@ def _class(name: str, client: ast.Module, sync: ast.Module) -> str:
     doc = f'    """{ast.get_docstring(ours)}"""\n'
     attributes = "".join(f"    {text}\n" for text in _attributes(ours))
     dunders = "".join(_shown(node, "    ") for node in _functions(ours, dunders=True))
-    methods = "\n".join(_shown(node, "    ") for node in _functions(theirs))
+    methods = "\n".join(_shown(node, "    ") for node in _overloaded(_functions(theirs)))
     return "\n".join(part for part in (f"class {name}:\n{doc}", attributes, dunders + methods) if part)
 
 
@@ -88,11 +88,30 @@ def _functions(node: ast.Module | ast.ClassDef, *, dunders: bool = False) -> Ite
             yield child
 
 
+def _overloaded(functions: Iterable[Function]) -> Iterator[Function]:
+    """The functions, with overloads in the place of what implements them; the first has its docstring."""
+    overloads: list[Function] = []
+    for node in functions:
+        if _is_overload(node):
+            overloads.append(node)
+        elif overloads:
+            overloads[0].body = node.body
+            yield from overloads
+            overloads = []
+        else:
+            yield node
+
+
+def _is_overload(node: Function) -> bool:
+    return any(ast.unparse(each) == "overload" for each in node.decorator_list)
+
+
 def _shown(node: Function, indent: str = "") -> str:
     """A function as the formatter lays it out: signature, docstring or an ellipsis."""
     doc = ast.get_docstring(node)
     returns = ast.unparse(node.returns) if node.returns else "None"
     signature = _fitted(node.name, _arguments(node.args), returns.replace("AsyncIterator", "Iterator"), indent, doc)
+    signature = f"{indent}@overload\n{signature}" if _is_overload(node) else signature
     if doc is None:
         return f"{signature} ...\n"
     lines = "\n".join(f"{indent}    {line}" if line else "" for line in f'"""{doc}'.splitlines())

@@ -8,14 +8,14 @@ from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 from types import ModuleType
-from typing import Any, assert_type
+from typing import Any, assert_type, get_overloads
 
 import pytest
 
 import moorage
 from moorage import client, config, sync
 from moorage.core.query import Page
-from moorage.core.session import Session
+from moorage.core.session import Hold, Session
 from moorage.core.turn import Launcher
 from moorage.service.inline import drive
 
@@ -59,6 +59,8 @@ def test_the_stub_has_every_method(generator: ModuleType) -> None:
         assert public_methods(here) == public_methods(there)
         for method in public_methods(there):
             ours, theirs = getattr(here, method), getattr(there, method)
+            if get_overloads(theirs):  # type checkers alone see them: see below
+                continue
             assert not inspect.iscoroutinefunction(ours)
             assert inspect.signature(ours).parameters == inspect.signature(theirs).parameters
             assert inspect.getdoc(ours) == inspect.getdoc(theirs)
@@ -70,6 +72,9 @@ def test_type_checkers_know_the_answers(moor: sync.Moorage) -> None:
     assert_type(moor.list(), Page[Session])
     assert_type(next(moor.export("one")), str)
     assert_type(moor.context.put("one", "a", 1).version, int)
+    assert_type(moor.resume("one").hold, Hold)
+    assert_type(moor.resume("one", hold=True).hold, Hold)
+    assert_type(moor.resume("one", hold=False).hold, Hold | None)
 
 
 def _greeter(name: str) -> str:

@@ -15,7 +15,7 @@ from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequenc
 from contextlib import contextmanager, suppress
 from datetime import datetime
 from functools import partial
-from typing import Any
+from typing import Any, Literal, overload
 
 from msgspec import UNSET, UnsetType
 from msgspec.structs import replace
@@ -69,6 +69,7 @@ if TYPE_CHECKING:
     from moorage.service.analytics import Analytics
     from moorage.service.keys import NewKey
     from moorage.service.runs import Asked, Posted, RunReply
+    from moorage.service.sessions import HeldPacket
 
 # `list` is a method below, so the answers that are lists have names of their own.
 Sessions = list[Session]
@@ -294,6 +295,16 @@ class Moorage:
             version=version,
             token=token,
         )
+
+    @overload
+    async def resume(
+        self, ref: str, *, hold: Literal[True] = True, holder: str | None = None, version: int | None = None
+    ) -> HeldPacket: ...
+
+    @overload
+    async def resume(
+        self, ref: str, *, hold: bool, holder: str | None = None, version: int | None = None
+    ) -> ResumePacket: ...
 
     async def resume(
         self, ref: str, *, hold: bool = True, holder: str | None = None, version: int | None = None

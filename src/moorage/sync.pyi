@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable, Iterator
 from datetime import datetime
-from typing import Any
+from typing import Any, Literal, overload
 
 from msgspec import UNSET, UnsetType
 
@@ -34,7 +34,7 @@ from moorage.service.importing import ImportReport
 from moorage.service.keys import NewKey
 from moorage.service.retention import Cleanup
 from moorage.service.runs import RunReply
-from moorage.service.sessions import Checkpoint, ResumePacket
+from moorage.service.sessions import Checkpoint, HeldPacket, ResumePacket
 
 ASKING = ("run", "compact")
 
@@ -154,14 +154,20 @@ class Moorage:
     ) -> Session:
         """Pause a session, keeping what its agent hands over."""
 
+    @overload
     def resume(
-        self, ref: str, *, hold: bool = True, holder: str | None = None, version: int | None = None
-    ) -> ResumePacket:
+        self, ref: str, *, hold: Literal[True] = True, holder: str | None = None, version: int | None = None
+    ) -> HeldPacket:
         """Take a session to drive: session, hold, checkpoint, context and messages.
 
         With `hold=False` its agent goes on instead: a suspended session becomes active, one that is active or running
         is left as it is, and the packet has no hold.
         """
+
+    @overload
+    def resume(
+        self, ref: str, *, hold: bool, holder: str | None = None, version: int | None = None
+    ) -> ResumePacket: ...
 
     def release(self, ref: str, *, token: str | None = None) -> Session:
         """Give the hold up, so that others may resume."""

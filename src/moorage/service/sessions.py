@@ -242,6 +242,17 @@ class ResumePacket(Struct, frozen=True, kw_only=True):
     inbox: list[Item]  # what waits for its next turn
 
 
+if TYPE_CHECKING:
+
+    class HeldPacket(ResumePacket, frozen=True, kw_only=True):
+        """The packet of whoever drives the session: its hold is there."""
+
+        hold: Hold
+
+else:
+    HeldPacket = ResumePacket
+
+
 async def resume_session(
     deps: Deps, caller: Caller, ref: str, *, hold: bool = True, holder: str | None = None, version: int | None = None
 ) -> ResumePacket:

@@ -68,7 +68,9 @@ class Visit(Moorage):
         options["timeout"] = min(USUAL_WAIT if timeout is None else timeout, LONGEST_WAIT)
         return await super().run(agent, prompt, **options)
 
-    async def resume(self, ref: str, *, hold: bool | None = None, **options: Any) -> ResumePacket:
+    async def resume(  # type: ignore[override]  # whether there is a hold depends on the visitor
+        self, ref: str, *, hold: bool | None = None, **options: Any
+    ) -> ResumePacket:
         """As `Moorage.resume`, but a visitor with neither key, token nor name gets a hold only by asking for one."""
         wanted = self._can_hold or options.get("holder") is not None if hold is None else hold
         return await super().resume(ref, hold=wanted, **options)
