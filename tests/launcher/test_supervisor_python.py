@@ -23,12 +23,12 @@ def call(turns: Turns) -> Any:
 def test_a_function_says_things_and_returns_its_answer(call: Any) -> None:
     running = call("greet", prompt="you", history=[{"role": "user", "content": "x"}], context={"seen": 2})
     assert running.wait() == [
-        {"type": "phase", "phase": "planning", "metadata": {"step": 1}, "line": 1},
+        {"type": "phase", "phase": "planning", "metadata": {"step": 1}},
         {"type": "chunk", "text": "Hel"},
-        {"type": "message", "role": "assistant", "content": "Hello you, number 1", "line": 3},
-        {"type": "metadata", "metadata": {"mood": "good"}, "line": 4},
-        {"type": "error", "error": "a small one", "line": 5},
-        {"type": "checkpoint", "checkpoint": {"seen": 3}, "line": 6},
+        {"type": "message", "role": "assistant", "content": "Hello you, number 1"},
+        {"type": "metadata", "metadata": {"mood": "good"}},
+        {"type": "error", "error": "a small one"},
+        {"type": "checkpoint", "checkpoint": {"seen": 3}},
         {"type": "usage", "input_tokens": 1},
         {"type": "result", "outcome": "completed", "text": "bye", "said": False},
     ]

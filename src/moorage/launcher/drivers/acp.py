@@ -220,7 +220,6 @@ class AcpDriver(Driver):
         self.line.send(json.dumps({"jsonrpc": "2.0", **message}).encode() + b"\n")
 
     def _take(self, line: bytes, length: int) -> None:
-        self.line_number = (self.line_number or 0) + 1
         if not line.strip() or self.is_done:
             return
         message = read_object(line) if length == len(line) else None

@@ -29,6 +29,8 @@ class Invalid(ValueError):
 class JsonlDriver(Driver):
     """Checks what the agent says and passes it on."""
 
+    numbers_lines = True  # whether the author of the agent prints its lines
+
     def __init__(self, job: Job, line: Line) -> None:
         super().__init__(job, line)
         self._lines = Lines(MAX_LINE)
@@ -82,7 +84,8 @@ class JsonlDriver(Driver):
         return self.account.ending(final["outcome"], text, **facts)
 
     def _take(self, line: bytes, length: int) -> None:
-        self.line_number = (self.line_number or 0) + 1
+        if self.numbers_lines:
+            self.line_number = (self.line_number or 0) + 1
         if not line.strip() or self._final is not None:
             return
         if length > len(line):

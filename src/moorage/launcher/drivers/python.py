@@ -11,6 +11,8 @@ from moorage.launcher.drivers.jsonl import JsonlDriver
 class PythonDriver(JsonlDriver):
     """Starts `moorage.agents.python`, which does the rest."""
 
+    numbers_lines = False
+
     def argv(self) -> list[str]:
         agent = self.job["agent"]
         beside = [os.path.dirname(agent["source"])] if agent.get("source") else []
