@@ -404,7 +404,11 @@ class Store(Protocol):
         """Owners that have sessions, in any order."""
 
     async def beat(self, server_id: str, at: datetime) -> datetime | None:
-        """Remember that a server lives; when one, this or another, last did so before."""
+        """Remember that a server lives; when one, this or another, last did so before.
+
+        A beat later than that by more than AHEAD was written before the clock was set back, and is forgotten: whoever
+        lives beats again.
+        """
 
     async def last_beat(self) -> datetime | None:
         """When a server last lived."""

@@ -236,7 +236,7 @@ async def test_a_writer_that_dies_fails_all_who_wait_and_all_who_come(
         await asyncio.sleep(0)
 
         def dying(_: object) -> bool:
-            raise MemoryError("no more")
+            raise SystemExit("no more")
 
         monkeypatch.setattr(threaded(store)._writer, "_attempt", dying)
     async with asyncio.timeout(30):
@@ -249,21 +249,53 @@ async def test_a_writer_that_dies_fails_all_who_wait_and_all_who_come(
         await store.close()
 
 
-@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
-async def test_a_writer_that_dies_after_its_commit_leaves_nobody_waiting(
-    path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    store = SqliteStore.serve(path)
-    await store.create(OWNER, a_session("s-1"))
+async def test_writer_goes_on_after_an_unexpected_error(store: SqliteStore) -> None:
+    raw, fails = threaded(store)._writer._db.raw, iter((True, False))
 
-    def dying() -> None:
+    def no_memory() -> bool:
+        if next(fails, False):
+            raise MemoryError("no more")
+        return False
+
+    raw.set_commit_hook(no_memory)
+    async with asyncio.timeout(30):
+        with pytest.raises(StoreUnavailable, match="no more"):
+            await store.append(OWNER, "s-1", said("refused"), a_stamp())
+        await store.append(OWNER, "s-1", said("kept"), a_stamp())
+    assert await texts(store) == ["kept"]
+
+
+async def test_listener_that_fails_after_the_commit_fails_no_write(
+    store: SqliteStore, caplog: pytest.LogCaptureFixture
+) -> None:
+    def failing(_tasks: int, _seconds: float) -> None:
         raise MemoryError("no more")
 
-    monkeypatch.setattr(threaded(store)._writer, "_committed", dying)
+    store.on_commit(failing)
     async with asyncio.timeout(30):
-        with pytest.raises(StoreError):
-            await store.append(OWNER, "s-1", said("who knows"), a_stamp())
-        await store.close()
+        for text in ("one", "two"):
+            await store.append(OWNER, "s-1", said(text), a_stamp())
+    assert await texts(store) == ["one", "two"]
+    assert "nobody was told" in caplog.text
+
+
+async def test_commit_stands_when_no_thread_is_left_for_the_checkpoint(
+    store: SqliteStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def no_threads(_: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    def checkpointing() -> bool:
+        return threaded(store)._writer._checkpointer._thread is not None
+
+    monkeypatch.setattr(access, "CHECKPOINT_PAGES", 1)
+    with monkeypatch.context() as without:
+        without.setattr(threading.Thread, "start", no_threads)
+        await store.append(OWNER, "s-1", said("kept"), a_stamp())
+        assert not checkpointing()
+    await store.append(OWNER, "s-1", said("checkpointed"), a_stamp())
+    assert checkpointing()
+    assert await texts(store) == ["kept", "checkpointed"]
 
 
 async def test_closing_finishes_what_waits_and_refuses_what_comes(path: Path) -> None:

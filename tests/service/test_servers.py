@@ -8,7 +8,7 @@ import pytest
 
 from moorage.core.turn import LOST_AFTER
 from moorage.service.inline import drive
-from moorage.service.servers import SILENT_AFTER, arrive, beat
+from moorage.service.servers import SILENT_AFTER, arrive, beat, living
 from moorage.testing.builders import OWNER
 from moorage.testing.work import launch, start, taken
 from tests.service.doors import Timed
@@ -84,3 +84,13 @@ def test_a_server_that_dies_before_its_beat_leaves_the_help_to_the_next(
             drive(arrive(working.deps, "two"))
     working.clock.forward(timedelta(seconds=1))
     assert drive(arrive(working.deps, "three")) == 1
+
+
+def test_server_that_died_before_the_clock_was_set_back_does_not_count_as_living(working: Timed) -> None:
+    working.clock.step(-timedelta(hours=1))
+
+    assert drive(arrive(working.deps, "two")) == 1
+    assert drive(living(working.deps)) == 1
+    assert drive(beat(working.deps, "two")) == 0
+    working.clock.forward(LOST_AFTER)
+    assert is_overdue(working)

@@ -21,6 +21,7 @@ from msgspec.structs import replace
 LEASE = timedelta(seconds=30)  # without renewal, a turn shows as unresponsive
 LOST_AFTER = timedelta(minutes=5)  # without renewal, one that was started is lost
 FORGOTTEN_AFTER = timedelta(days=7)  # a launcher or a server that nobody has heard of for so long
+AHEAD = timedelta(seconds=10)  # a server's beat that is later still was written before the clock was set back
 MAX_ATTEMPTS = 3  # turns that may fail or get lost in a row
 
 

@@ -67,7 +67,7 @@ async def copy_store(
 
 async def _check_still(source: Store, at: datetime) -> None:
     last = await source.last_beat()
-    if last is not None and at - last < SILENT_AFTER:
+    if last is not None and abs(at - last) < SILENT_AFTER:
         raise StoreInUse("a server is using it")
     if (await source.backlog()).running:
         raise StoreInUse(f"turns are running: {', '.join(await _running(source))}")

@@ -55,7 +55,7 @@ from moorage.core.registration import Registration
 from moorage.core.run import Run, RunQuery, RunState
 from moorage.core.session import Asker, Birth, Callback, Change, Session, Stamp, State, View
 from moorage.core.token import SigningSecret
-from moorage.core.turn import FORGOTTEN_AFTER, Launcher, Turn, TurnState
+from moorage.core.turn import AHEAD, FORGOTTEN_AFTER, Launcher, Turn, TurnState
 from moorage.core.work import DELIVERED, Claim, callbacks_of_deleted, claim, deliver, fate_with
 from moorage.ports import (
     BirthDecision,
@@ -535,7 +535,8 @@ class MemoryStore(OneByOne):
         """Remember that a server lives; when one last did so before."""
         with self._lock:
             before = await self.last_beat()
-            self._beats[server_id] = at
+            living = {name: beat for name, beat in self._beats.items() if beat <= at + AHEAD}
+            self._beats = {**living, server_id: at}
             self._tell()
             return before
 

@@ -6,6 +6,7 @@ from contextlib import suppress
 from datetime import datetime
 
 from moorage.core.errors import SessionCorrupt
+from moorage.core.turn import AHEAD
 from moorage.stores.postgres.connection import Connection
 from moorage.stores.rows import instant_or_none, json_text, kept, micros
 from moorage.stores.work_rows import due_at, turn_of
@@ -39,17 +40,22 @@ async def count(db: Connection, since: int) -> int:
     return int(row[0]) if row else 0
 
 
+# Two servers that beat at once each skip the row that the other holds, or they might wait for each other.
 _BEAT = """
-WITH before AS (SELECT max(beat_at) AS at FROM moor.servers), beaten AS (
-    INSERT INTO moor.servers (id, beat_at) VALUES (?, ?) ON CONFLICT (id) DO UPDATE SET beat_at = excluded.beat_at
+WITH before AS (SELECT max(beat_at) AS at FROM moor.servers), ahead AS (
+    DELETE FROM moor.servers WHERE id IN (
+        SELECT id FROM moor.servers WHERE beat_at > ?3 AND id <> ?1 FOR UPDATE SKIP LOCKED
+    )
+), beaten AS (
+    INSERT INTO moor.servers (id, beat_at) VALUES (?1, ?2) ON CONFLICT (id) DO UPDATE SET beat_at = excluded.beat_at
 )
 SELECT at FROM before
 """
 
 
-async def beat(db: Connection, server_id: str, at: int) -> datetime | None:
+async def beat(db: Connection, server_id: str, at: datetime) -> datetime | None:
     """Remember that a server lives; when one last did so before."""
-    [(before,)] = await db.commit_one(_BEAT, (server_id, at))
+    [(before,)] = await db.commit_one(_BEAT, (server_id, micros(at), micros(at + AHEAD)))
     return instant_or_none(before)
 
 

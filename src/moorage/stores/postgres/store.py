@@ -428,7 +428,7 @@ class PostgresStore:
     async def beat(self, server_id: str, at: datetime) -> datetime | None:
         from moorage.stores.postgres import servers
 
-        return await self._access.write(lambda db: servers.beat(db, server_id, micros(at)))
+        return await self._access.write(lambda db: servers.beat(db, server_id, at))
 
     async def last_beat(self) -> datetime | None:
         from moorage.stores.postgres import servers

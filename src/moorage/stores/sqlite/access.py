@@ -386,15 +386,30 @@ class _Writer:
                 if not self._attempt(task):
                     return self._run_apart(done), go_on
             db.commit()
-            if self.watcher is not None:
-                self.watcher(len(done), time.monotonic() - began)
-            if db.raw.total_changes() != before:  # whoever wrote nothing wakes nobody
-                self._committed()
-        except apsw.Error as error:
+        except Exception as error:  # whatever it was, the writer goes on: without it nobody writes before a restart
             db.rollback()
             for task in done:  # an error at COMMIT fails the whole group, honestly
-                task.error = translated(error, self._path)
+                task.error = self._told(error)
+            return done, go_on
+        self._tell_of_commit(len(done), time.monotonic() - began, db.raw.total_changes() != before)
         return done, go_on
+
+    def _told(self, error: Exception) -> Exception:
+        if isinstance(error, apsw.Error):
+            return translated(error, self._path)
+        return StoreUnavailable(f"{self._path} cannot be written to ({error!r})", store=self._path)
+
+    def _tell_of_commit(self, tasks: int, seconds: float, has_changed: bool) -> None:
+        """Tell who listens. What they do with it cannot undo the commit, so it fails nobody."""
+        try:
+            if self.watcher is not None:
+                self.watcher(tasks, seconds)
+            if has_changed:  # whoever wrote nothing wakes nobody
+                self._committed()
+        except Exception:
+            import logging
+
+            logging.getLogger(__name__).exception("nobody was told of a commit to %s", self._path)
 
     def _let_them_gather(self) -> None:
         """Under load, wait until no more tasks come in, for a fraction of a millisecond.
@@ -465,9 +480,17 @@ class _Checkpointer:
         if pages >= CHECKPOINT_PAGES and not self._wanted.is_set():
             self._wanted.set()
             if self._thread is None:
-                self._thread = threading.Thread(target=self._run, name="moorage-checkpoint", daemon=True)
-                self._thread.start()
+                self._start()
         return int(apsw.SQLITE_OK)
+
+    def _start(self) -> None:
+        thread = threading.Thread(target=self._run, name="moorage-checkpoint", daemon=True)
+        try:
+            thread.start()
+        except RuntimeError:  # no more threads: the commit stands, and the next one asks again
+            self._wanted.clear()
+        else:
+            self._thread = thread
 
     def _run(self) -> None:
         db = Connection(self._path)

@@ -6,6 +6,7 @@ from contextlib import suppress
 from datetime import datetime
 
 from moorage.core.errors import SessionCorrupt
+from moorage.core.turn import AHEAD
 from moorage.stores.rows import instant_or_none, json_text, kept, micros
 from moorage.stores.sqlite.connection import Connection
 from moorage.stores.work_rows import due_at, turn_of
@@ -29,11 +30,12 @@ def count(db: Connection, since: int) -> int:
     return int(row[0]) if row else 0
 
 
-def beat(db: Connection, server_id: str, at: int) -> datetime | None:
+def beat(db: Connection, server_id: str, at: datetime) -> datetime | None:
     """Remember that a server lives; when one last did so before."""
     before = last_beat(db)
+    db.execute("DELETE FROM servers WHERE beat_at > ?", (micros(at + AHEAD),))
     sql = "INSERT INTO servers (id, beat_at) VALUES (?, ?) ON CONFLICT (id) DO UPDATE SET beat_at = excluded.beat_at"
-    db.execute(sql, (server_id, at))
+    db.execute(sql, (server_id, micros(at)))
     return before
 
 

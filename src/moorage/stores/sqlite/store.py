@@ -383,7 +383,7 @@ class SqliteStore:
     async def beat(self, server_id: str, at: datetime) -> datetime | None:
         from moorage.stores.sqlite import servers
 
-        return await self._access.write(lambda db: servers.beat(db, server_id, micros(at)))
+        return await self._access.write(lambda db: servers.beat(db, server_id, at))
 
     async def last_beat(self) -> datetime | None:
         from moorage.stores.sqlite import servers

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import timedelta
 
 from moorage.core.fact import Backlog
-from moorage.core.turn import FORGOTTEN_AFTER
+from moorage.core.turn import AHEAD, FORGOTTEN_AFTER
 from moorage.ports import Store
 from moorage.testing.builders import NOON, OTHER, OWNER, a_session, a_stamp, after, may_delete, nothing_changes
 from moorage.testing.work import (
@@ -76,6 +76,17 @@ class ServerRules:
         assert await store.beat("one", after(2)) == after(1)
         assert await store.beat("one", after(3)) == after(2)
         assert await store.last_beat() == after(3)
+
+    async def test_beat_from_before_the_clock_was_set_back_is_forgotten(self, store: Store) -> None:
+        await store.beat("ahead", NOON + AHEAD)
+        await store.beat("dead", NOON + HOUR)
+        assert await store.count_servers(NOON) == 2
+
+        assert await store.beat("one", NOON) == NOON + HOUR
+        assert await store.count_servers(NOON) == 2
+        assert await store.last_beat() == NOON + AHEAD
+        await store.beat("ahead", NOON - HOUR)
+        assert await store.last_beat() == NOON - HOUR
 
     async def test_purge_forgets_servers_that_were_silent_for_a_week(self, store: Store) -> None:
         await store.beat("one", NOON)
