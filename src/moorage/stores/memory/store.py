@@ -1055,9 +1055,9 @@ class Shelf:
         head = as_restored(bundle.session, self.owner)
         if stone := self.stones.get(head.session_id):
             raise SessionGone(head.session_id, at=stone.deleted_at, by=stone.deleted_by, why=stone.reason)
-        self.check_free(head)
         if head.parent_session_id is not None and head.parent_session_id not in self.by_id:
             raise ParentNotFound(head.parent_session_id)
+        self.check_free(head)
         record = self.add(head, bundle.entries)
         record.context = {key: encode(item) for key, item in bundle.context.items()}
         self.save(record, head, approvals=bundle.approvals)

@@ -18,8 +18,9 @@ def restore(db: Connection, owner: str, bundle: Bundle) -> bool:
     if db.one("SELECT 1 FROM sessions WHERE owner = ? AND id = ?", (owner, new.session_id)):
         return False
     heads.check_not_spent(db, owner, new.session_id)
+    family = _family(db, owner, new.parent_session_id)
     heads.check_names(db, owner, new)
-    pk = heads.insert(db, new, family=_family(db, owner, new.parent_session_id))
+    pk = heads.insert(db, new, family=family)
     for start in range(0, len(bundle.entries), FEED_CHUNK):
         heads.add_entries(db, pk, owner, bundle.entries[start : start + FEED_CHUNK])
     context.put(db, pk, bundle.context)

@@ -114,6 +114,15 @@ class TransferRules:
             with pytest.raises(ParentNotFound):
                 await store.restore(OTHER, bundle)
 
+    async def test_missing_parent_is_told_before_a_name_in_use(self, store: Store) -> None:
+        await store.create(OWNER, a_session("p-1"))
+        await store.create(OWNER, a_session("c-1"), parent="p-1")
+        bundle = await bundle_of(store, "c-1")
+        await store.create(OTHER, a_session("s-1", "c-1", owner=OTHER))
+
+        with pytest.raises(ParentNotFound):
+            await store.restore(OTHER, bundle)
+
     async def test_deleted_session_is_not_restored(self, store: Store) -> None:
         await store.create(OWNER, a_session("s-1"))
         bundle = await bundle_of(store, "s-1")
