@@ -52,11 +52,10 @@ from moorage.testing.builders import (
     said,
     whole_feed,
 )
-from moorage.testing.comparison import Comparison, Place, Runner, somewhere
+from moorage.testing.comparison import Place, Runner, somewhere
+from moorage.testing.recovery_model import places, questions
 from moorage.testing.work_model import WorkRules
 
-places: Pool[Place] = Pool("places")
-questions: Pool[tuple[Place, str]] = Pool("questions")
 bundles: Pool[Bundle] = Pool("bundles")
 
 owners = st.sampled_from([OWNER, OWNER, OWNER, OTHER])
@@ -117,7 +116,7 @@ spans = st.fixed_dictionaries(
 )
 
 
-class StoreComparison(WorkRules, Comparison):
+class StoreComparison(WorkRules):
     """All that can happen to sessions, at random."""
 
     # Sessions -----------------------------------------------------------------------------------

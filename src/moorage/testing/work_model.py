@@ -12,7 +12,6 @@ from typing import Any
 
 import msgspec
 from hypothesis import strategies as st
-from hypothesis.stateful import Bundle as Pool
 from hypothesis.stateful import initialize, multiple, rule
 
 from moorage.core import work
@@ -34,17 +33,11 @@ from moorage.testing.builders import (
     run_out,
     said,
 )
-from moorage.testing.comparison import Answer, Comparison, Place, Runner, somewhere
+from moorage.testing.comparison import Answer, Place, Runner, somewhere
+from moorage.testing.recovery_model import RecoveryRules, Taken, claims, decisions, places, questions, runs, wordings
 from moorage.testing.work import EVERY_STATE, a_claim, a_run, all_items, all_runs, asked_at_birth, asking
 
 AGENTS = ("echo-agent", "hello-world")
-
-Taken = tuple[str, Turn]  # a turn that a launcher got, and its owner
-
-places: Pool[Place] = Pool("places")
-runs: Pool[tuple[Place, str]] = Pool("runs")
-claims: Pool[Taken] = Pool("claims")
-questions: Pool[tuple[Place, str]] = Pool("questions")
 
 wheres = st.builds(somewhere, places, st.integers(0, 30))
 owners = st.sampled_from([OWNER, OWNER, OWNER, OTHER])
@@ -98,15 +91,17 @@ REPORTS: dict[str, Rule] = {
     "released": lambda view, turn, stamp: work.released(view, turn.turn_id, turn.epoch, stamp),
     "completed": _ending("completed", result="the result"),
     "failed": _ending("failed", error="oh no"),
+    "died": _ending("failed", error="killed", cut_off=True),
     "stopped": _ending("stopped", reason="stopped"),
     "suspended": _with_token,
     "closed": _closing,
 }
+WITHOUT_A_REPORT = ("died", "released")  # of its agent: whoever goes on is told
 # Most turns go well; those that do not must not close every session before anything else can happen.
 reports = st.sampled_from(["started", "completed", *(name for name in REPORTS if name != "closed")] * 3 + ["closed"])
 
 
-class WorkRules(Comparison):
+class WorkRules(RecoveryRules):
     """What launchers do, and what is done to their work."""
 
     # Asking -------------------------------------------------------------------------------------
@@ -119,6 +114,7 @@ class WorkRules(Comparison):
         run = self._wanted(wish, parent)
         asker = None if parent is None else Asker(run_id=parent[1], session_id=parent[0][1])
         done, _ = self.change(where, asking(run, prompt, self.clock.now(), **how), asker=asker)
+        self._check_may_ask(where[0], run, done)
         return (where, run.run_id) if done else multiple()
 
     @rule(target=places, owner=owners, wish=wishes, agent=st.sampled_from(AGENTS))
@@ -146,7 +142,13 @@ class WorkRules(Comparison):
         decide = asked_at_birth(session_id, run, at=self.clock.now(), owner=owner, agent_name=agent)
         asker = None if parent is None else Asker(run_id=run.parent_run_id)
         done, _ = self.both(lambda store: store.create(owner, decide, parent=parent, asker=asker))
+        self._check_may_ask(owner, run, done)
         return (owner, session_id) if done else multiple()
+
+    def _check_may_ask(self, owner: str, run: Run, done: bool) -> None:
+        if done and run.parent_run_id in self.promises.stopped:
+            parent = run.parent_run_id
+            assert not self.both(lambda store: store.run(owner, parent))[0], "a stopped run asks for nothing new"
 
     @rule(target=runs, place=places)
     def find_run(self, place: Place) -> Any:
@@ -176,7 +178,11 @@ class WorkRules(Comparison):
     ) -> Any:
         stamp, wish = self.stamp(), a_claim(launcher, retries=dict.fromkeys(AGENTS, retry), token=_token(launcher))
         _, plain = self.both(lambda store: store.claim(whose, wanted, wish, stamp, full=full, root=root))
-        return multiple() if plain is None else (plain["owner"], msgspec.convert(plain["turn"], Turn))
+        return multiple() if plain is None else self._claimed(plain)
+
+    def _claimed(self, plain: dict[str, Any]) -> Taken:
+        self.note_claim(plain)
+        return plain["owner"], msgspec.convert(plain["turn"], Turn)
 
     @rule(target=claims, launcher=launchers)
     def claim_any(self, launcher: str) -> Any:
@@ -184,7 +190,7 @@ class WorkRules(Comparison):
 
     @rule(claimed=claims, what=reports)
     def report(self, claimed: Taken, what: str) -> None:
-        self._report(claimed, REPORTS[what])
+        self._report(claimed, REPORTS[what], cuts=what in WITHOUT_A_REPORT)
 
     @rule(target=claims, claimed=claims, launcher=launchers)
     def adopt(self, claimed: Taken, launcher: str) -> Any:
@@ -202,9 +208,90 @@ class WorkRules(Comparison):
         words, token = said("by the agent", role="assistant"), _token(str(turn.launcher_id))
         self.both(lambda store: store.append(owner, turn.session_id, words, stamp, token=token))
 
-    def _report(self, claimed: Taken, rule_: Rule) -> Answer:
+    def _report(self, claimed: Taken, rule_: Rule, *, cuts: bool = False) -> Answer:
         stamp, (owner, turn) = self.stamp(), claimed
-        return self.change((owner, turn.session_id), lambda view: rule_(view, turn, stamp), turn=turn.turn_id)
+        where = owner, turn.session_id
+        return self.change(where, lambda view: rule_(view, turn, stamp), turn=turn.turn_id, cuts=cuts)
+
+    @rule(
+        target=claims,
+        launcher=launchers,
+        wording=wordings,
+        waits=st.booleans(),
+        ttl=st.sampled_from([None, timedelta(minutes=20)]),
+        decision=decisions,
+        is_answered=st.booleans(),
+        how=st.sampled_from(["lost", *WITHOUT_A_REPORT]),
+        pause=st.sampled_from([timedelta(0), timedelta(minutes=20)]),
+        asks=st.integers(1, 2),
+    )
+    def cut_off(
+        self,
+        launcher: str,
+        wording: dict[str, Any],
+        waits: bool,
+        ttl: timedelta | None,
+        decision: str,
+        is_answered: bool,
+        how: str,
+        pause: timedelta,
+        asks: int,
+    ) -> Any:
+        """Cut a turn off after its question, before or after the answer, and let the next one ask the same again.
+
+        Single steps get there too, but seldom.
+        """
+        if not isinstance(claimed := self.claim_any(launcher), tuple):
+            return multiple()
+        self.report(claimed, "started")
+        question = self.ask_in_turn(claimed, wording, waits, ttl)
+        if is_answered and isinstance(question, tuple):
+            self.decide(question, decision)
+        if how == "lost":
+            self.expire(timedelta(minutes=6))
+        else:
+            self.report(claimed, how)
+        if not isinstance(question, tuple):
+            return multiple()
+        self.decide(question, decision)
+        if isinstance(again := self.claim_any(launcher), tuple):
+            self.report(again, "started")
+            self.clock.forward(pause)
+            for _ in range(asks):
+                self.ask_in_turn(again, wording, waits, None)
+        return again
+
+    @rule(
+        launcher=launchers,
+        wish=wishes,
+        agent=st.sampled_from(AGENTS),
+        parent_ends=st.sampled_from(["completed", "died"]),
+        below=st.booleans(),
+    )
+    def stop_a_parent(self, launcher: str, wish: dict[str, Any], agent: str, parent_ends: str, below: bool) -> None:
+        """Stop a run whose child is still at work: the child's end wakes nobody, and no other child is born.
+
+        Single steps get there too, but seldom.
+        """
+        if not isinstance(claimed := self.claim_any(launcher), tuple) or not self._served(claimed):
+            return
+        self.report(claimed, "started")
+        parent = (claimed[0], claimed[1].session_id), self._served(claimed)[0]
+        child = self.launch_child(parent, wish, agent)
+        if below:
+            self.stop_with_what_it_asked_for(parent)
+        else:
+            self.stop(parent, whole=False, again=False)
+        assert not isinstance(self.launch_child(parent, wish, agent), tuple), "a stopped run has no more children"
+        ends = [(claimed, parent_ends)]
+        if isinstance(child, tuple) and isinstance(taken := self.claim_any(launcher), tuple):
+            self.report(taken, "started")
+            ends.insert(wish["join"] is Join.EACH, (taken, "completed"))
+        for turn, end in ends:
+            self.report(turn, end)
+
+    def _served(self, claimed: Taken) -> list[str]:
+        return sorted(self.promises.serving[claimed[1].turn_id].run_ids)
 
     @rule(launcher=launchers, drain=st.sampled_from([False, False, True]))
     def look_at_launchers(self, launcher: str, drain: bool) -> None:
@@ -226,16 +313,12 @@ class WorkRules(Comparison):
             return sorted(await store.overdue(now, MANY))
 
         for place in self.both(overdue)[1]:
-            self._expire((place[0], place[1]))
+            self.judge((place[0], place[1]))
         assert self.both(overdue)[1] == [], "what time does is done"
 
     @rule(where=places)
     def expire_one(self, where: Place) -> None:
-        self._expire(where)
-
-    def _expire(self, where: Place) -> None:
-        stamp = self.stamp()
-        self.change(where, lambda view: work.expired(view, stamp))
+        self.judge(where)
 
     @rule(run=runs, whole=st.booleans(), again=st.booleans())
     def stop(self, run: tuple[Place, str], whole: bool, again: bool) -> None:
@@ -247,6 +330,7 @@ class WorkRules(Comparison):
         stamp = self.stamp()
         _, aside = self.both(lambda store: all_items(store, None, owner, ("set_aside",)))
         for item in aside[:1]:
+            self.promises.sent_again.add(item["item_id"])
             self.change((owner, item["session_id"]), lambda view: work.sent_again(view, stamp), item=item["item_id"])
 
     def follow(self, where: Place, rule_: Callable[[View], Change], stamp: Stamp) -> None:
@@ -325,8 +409,7 @@ class WorkComparison(WorkRules):
         _, plain = self.both(lambda store: store.claim((OWNER, OTHER), AGENTS, wish, stamp))
         if plain is None:
             return False
-        claimed = plain["owner"], msgspec.convert(plain["turn"], Turn)
-        assert plain["items"], "never an empty turn"
+        claimed = self._claimed(plain)
         assert self._report(claimed, REPORTS["started"])[0]
         assert self._report(claimed, REPORTS["completed"])[0]
         return True
