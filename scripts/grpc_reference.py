@@ -9,6 +9,7 @@ import re
 import sys
 from pathlib import Path
 
+from moorage.core.key import scope_text
 from moorage.doors.grpc.platform import Platform
 from moorage.doors.grpc.sessions import Sessions
 
@@ -73,7 +74,8 @@ def _method(service: str, comment: str, name: str, asks: str, stream: str, answe
 
 def _scope(service: str, name: str) -> str:
     rpcs = {**Platform().rpcs(), "SessionService": Sessions().rpcs()}
-    return rpcs[service][name].scope.value
+    rpc = rpcs[service][name]
+    return scope_text(rpc.scope, rpc.or_scope)
 
 
 def _message(name: str, body: str) -> str:

@@ -107,6 +107,20 @@ MUTANTS = (
         ("tests/doors/http/test_tokens.py::test_no_answer_to_a_token_tells_of_its_ancestors_or_siblings",),
     ),
     Mutant(
+        "decided questions to an approver",
+        "moorage/doors/http/visit.py",
+        "        if not pending_only:\n            check_held(self._visitor.scopes, Scope.READ)\n",
+        "",
+        ("tests/attack/test_approvers.py::test_approver_sees_no_list_of_what_was_decided",),
+    ),
+    Mutant(
+        "scope of an approver",
+        "moorage/core/key.py",
+        "if wanted not in held and instead not in held:",
+        "if wanted not in held and Scope.APPROVE not in held:",
+        ("tests/attack/test_approvers.py::test_approver_lists_and_decides_in_python",),
+    ),
+    Mutant(
         "port of an origin",
         "moorage/doors/http/browsers.py",
         "(page.hostname, page.port or usual) == (server.hostname, server.port or usual)",

@@ -13,6 +13,7 @@ from typing import Any
 import msgspec
 
 from moorage import config
+from moorage.core.key import scope_text
 from moorage.doors.http.described import Described
 from moorage.doors.http.serve import make_door
 from moorage.remote.operations import OPERATIONS, Operation
@@ -78,7 +79,8 @@ def _row(operation: Operation) -> str:
     fields = [name if operation.is_required(parameter) else f"({name})" for name, parameter in operation.fields.items()]
     if operation.body is not None:
         fields.insert(0, f"the {operation.body[:5]} is the body")
-    return _line(operation.verb, operation.path, operation.summary, operation.scope.value, fields)
+    scope = scope_text(operation.scope, operation.or_scope)
+    return _line(operation.verb, operation.path, operation.summary, scope, fields)
 
 
 def _described_row(verb: str, path: str, described: Described) -> str:

@@ -27,7 +27,7 @@ class Scope(StrEnum):
     READ = "read"
     WRITE = "write"  # and read
     LAUNCH = "launch"  # take turns of the key's owners
-    APPROVE = "approve"  # decide approvals
+    APPROVE = "approve"  # see what waits for an answer, and decide it
     ADMIN = "admin"  # everything, and the keys of every owner
 
 
@@ -60,6 +60,17 @@ class Key(Struct, frozen=True, kw_only=True):
         """Raise Forbidden unless it is good for that."""
         if not self.allows(scope):
             raise Forbidden(scope.value)
+
+
+def check_held(held: frozenset[Scope], wanted: Scope, instead: Scope | None = None) -> None:
+    """Raise Forbidden without the scope that is wanted, unless the one that will do instead is held."""
+    if wanted not in held and instead not in held:
+        raise Forbidden(wanted.value)
+
+
+def scope_text(wanted: Scope, instead: Scope | None = None) -> str:
+    """Return the scope that something takes, in words."""
+    return wanted.value if instead is None else f"{wanted.value} or {instead.value}"
 
 
 def check_scopes(scopes: object) -> tuple[Scope, ...]:

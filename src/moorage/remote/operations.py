@@ -45,15 +45,16 @@ class Operation:
         wraps: str | None = None,
         status: int = 200,
         to_token: bool = True,
+        or_scope: Scope | None = None,
     ) -> None:
         """`wire` gives parameters their names on the wire, `also` names that stand for a parameter as well.
 
         `local` parameters never travel. `refs` are those that name sessions, runs, approvals or items: a
         session's token has to reach all that are given. `body` is the parameter that is the whole body;
         the others are in the query then. `wraps` is the field in which a plain value travels. What is not
-        `to_token` is for keys only.
+        `to_token` is for keys only. `or_scope` is enough as well.
         """
-        self.name, self.verb, self.path, self.scope = name, verb, path, scope
+        self.name, self.verb, self.path, self.scope, self.or_scope = name, verb, path, scope, or_scope
         self.wire, self.also, self.local = wire or {}, also or {}, frozenset(local)
         self.body, self.wraps, self.status, self.to_token = body, wraps, status, to_token
         self.refs = tuple(ref for ref in refs if ref in self.parameters)
@@ -269,8 +270,8 @@ OPERATIONS: tuple[Operation, ...] = (
     Operation("checkpoint", "GET", f"{_ONE}/checkpoints/{{number}}", _R),
     # Approvals
     Operation("request_approval", "POST", f"{_ONE}/approvals", _W, status=201),
-    Operation("approvals", "GET", "/approvals", _R, wire=_OF, also={"session_id": "ref"}),
-    Operation("approval", "GET", "/approvals/{approval_id}", _R, refs=("approval_id",)),
+    Operation("approvals", "GET", "/approvals", _R, wire=_OF, also={"session_id": "ref"}, or_scope=_A),
+    Operation("approval", "GET", "/approvals/{approval_id}", _R, refs=("approval_id",), or_scope=_A),
     Operation("decide", "POST", "/approvals/{approval_id}/decision", _A, to_token=False),
     # Runs
     Operation(

@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from moorage.core.approval import Approval
-from moorage.core.errors import AmbiguousReference, ApprovalNotFound, InvalidRequest, NotFound, utc_text
+from moorage.core.errors import AmbiguousReference, ApprovalNotFound, Forbidden, InvalidRequest, NotFound, utc_text
 from moorage.core.query import MAX_LIMIT
 from moorage.doors.cli.app import App, command, pass_app
 from moorage.doors.cli.arguments import DURATION, JSON, SESSION, session_argument
@@ -35,7 +35,7 @@ def approvals(app: App, everything: bool, session: str | None) -> None:
 
     Piped, one line for each: approval, session, state, time asked and question, separated by tabs.
     """
-    ref = None if session is None else app.id_of(session)
+    ref = None if session is None else _session_id(app, session)
     found = app.moor.approvals(ref, pending_only=not everything, limit=MAX_LIMIT)
     app.show(page_of(found), lambda: _show_all(found))
 
@@ -121,7 +121,7 @@ def _approval_id(app: App, ref: str) -> str:
         return app.moor.approval(ref).approval_id
     except ApprovalNotFound as unknown:
         try:
-            waiting = app.moor.approvals(app.id_of(ref), limit=MAX_LIMIT)
+            waiting = app.moor.approvals(_session_id(app, ref), limit=MAX_LIMIT)
         except NotFound:
             raise unknown from None
     if len(waiting) > 1:
@@ -129,6 +129,14 @@ def _approval_id(app: App, ref: str) -> str:
     if not waiting:
         raise NothingWaits(ref)
     return waiting[0].approval_id
+
+
+def _session_id(app: App, ref: str) -> str:
+    """Return the id of a session; for a key that may only decide, what was given: the server knows ids and names."""
+    try:
+        return app.id_of(ref)
+    except Forbidden:
+        return ref
 
 
 def _show_one(approval: Approval) -> None:

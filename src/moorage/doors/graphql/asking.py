@@ -6,8 +6,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from moorage.core.errors import Forbidden
-from moorage.core.key import Scope
+from moorage.core.key import Scope, check_held
 from moorage.core.session import Session
 from moorage.doors.graphql.loaders import Loaders
 from moorage.doors.http.exchange import Exchange
@@ -43,7 +42,7 @@ class Asking:
     async def call(self, name: str, /, **arguments: Any) -> Any:
         """Call a method, if its operation is for this visitor. Raises Forbidden, OutOfReach."""
         operation, visitor = _BY_NAME[name], self.visitor
-        self.check(operation.scope)
+        check_held(visitor.scopes, operation.scope, operation.or_scope)
         if visitor.session_id is not None:
             await check_reach(self.moor, visitor, operation, arguments)
         value = await getattr(self.moor, name)(**arguments)
@@ -82,5 +81,4 @@ class Asking:
 
     def check(self, scope: Scope) -> None:
         """Raise Forbidden without a scope."""
-        if scope not in self.visitor.scopes:
-            raise Forbidden(scope.value)
+        check_held(self.visitor.scopes, scope)

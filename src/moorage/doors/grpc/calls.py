@@ -107,7 +107,7 @@ def _as_metadata(because: Because) -> tuple[tuple[str, str], ...]:
 
 
 class Rpc:
-    """One method of a service: what answers it, and the scope it takes."""
+    """One method of a service: what answers it, and the scope it takes; `or_scope` is enough as well."""
 
-    def __init__(self, scope: Scope, function: Callable[[Call, Any], Any]) -> None:
-        self.scope, self.function = scope, function
+    def __init__(self, scope: Scope, function: Callable[[Call, Any], Any], *, or_scope: Scope | None = None) -> None:
+        self.scope, self.or_scope, self.function = scope, or_scope, function

@@ -17,7 +17,8 @@ from google.protobuf.message import DecodeError
 from google.protobuf.message_factory import GetMessageClass
 
 from moorage.core.codec import encode
-from moorage.core.errors import Forbidden, InvalidField, MoorageError, edge_of
+from moorage.core.errors import InvalidField, MoorageError, edge_of
+from moorage.core.key import check_held
 from moorage.doors.grpc.calls import Asking, Call, Rpc
 from moorage.doors.grpc.watching import Operation, Watch
 from moorage.doors.http.gate import Gate
@@ -93,8 +94,7 @@ class GrpcDoor:
         """The call, let in. Raises what a stranger is told."""
         asking = Asking(context, about["request_id"])
         visitor = await self._gate.admit(asking)
-        if rpc.scope not in visitor.scopes:
-            raise Forbidden(rpc.scope.value)
+        check_held(visitor.scopes, rpc.scope, rpc.or_scope)
         if request is None:
             raise InvalidField("request", "is no message of this method")
         standing = Standing(lambda: self._gate.look_at(asking))

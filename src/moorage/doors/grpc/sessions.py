@@ -141,7 +141,7 @@ def _calling(name: str, read: Reading, render: Rendering) -> Rpc:
         target: Any = call.moor.context if door else call.moor
         return render(await getattr(target, method)(**arguments))
 
-    return Rpc(operation.scope, answer)
+    return Rpc(operation.scope, answer, or_scope=operation.or_scope)
 
 
 # Reading ----------------------------------------------------------------------------------------

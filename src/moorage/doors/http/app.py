@@ -14,7 +14,6 @@ from typing import Any
 
 from moorage.core import key
 from moorage.core.errors import (
-    Forbidden,
     MoorageError,
     OutOfReach,
     RateLimited,
@@ -55,7 +54,7 @@ NAMED_BY_HEADERS = (b"x-agent-session-id", b"x-agent-session-name")
 class Route:
     """How one thing is asked for, and what answers it."""
 
-    __slots__ = ("endpoint", "is_open", "name", "scope", "to_token")
+    __slots__ = ("endpoint", "is_open", "name", "or_scope", "scope", "to_token")
 
     def __init__(
         self,
@@ -65,12 +64,14 @@ class Route:
         *,
         is_open: bool = False,
         to_token: bool = True,
+        or_scope: key.Scope | None = None,
     ) -> None:
-        """Without a scope, any visitor may ask; what is open is answered before the gate.
+        """Without a scope, any visitor may ask; what is open is answered before the gate. `or_scope` is enough as well.
 
         What is not `to_token` is about all of an owner's sessions or more, which no session's token reaches.
         """
-        self.name, self.endpoint, self.scope, self.is_open, self.to_token = name, endpoint, scope, is_open, to_token
+        self.name, self.endpoint, self.is_open, self.to_token = name, endpoint, is_open, to_token
+        self.scope, self.or_scope = scope, or_scope
 
 
 class Door:
@@ -95,7 +96,8 @@ class Door:
         self.documents: dict[bool, dict[str, Any]] = {}  # OpenAPI's, by whether a key is needed
         self._routes = Routes()
         for operation in OPERATIONS:
-            self.add(operation.verb, operation.path, Route(operation.name, self._calling(operation), operation.scope))
+            calling, scope, or_scope = self._calling(operation), operation.scope, operation.or_scope
+            self.add(operation.verb, operation.path, Route(operation.name, calling, scope, or_scope=or_scope))
 
     def add(self, verb: str, path: str, route: Route, described: Described | None = None) -> None:
         """Answer `verb path` from now on; what is described is in the OpenAPI document."""
@@ -213,8 +215,8 @@ class Door:
             await route.endpoint(exchange, STRANGER)
             return
         visitor = await self.admit(exchange)
-        if route.scope is not None and route.scope not in visitor.scopes:
-            raise Forbidden(route.scope.value)
+        if route.scope is not None:
+            key.check_held(visitor.scopes, route.scope, route.or_scope)
         if visitor.session_id is not None and not route.to_token:
             raise OutOfReach(visitor.session_id)
         await route.endpoint(exchange, visitor)

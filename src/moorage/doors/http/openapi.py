@@ -11,7 +11,7 @@ import msgspec
 from moorage import __version__
 from moorage.core.codec import encode
 from moorage.core.entry import ROLES, Entry, Kind
-from moorage.core.key import Scope
+from moorage.core.key import Scope, scope_text
 from moorage.core.query import SORTS, STATUSES, Page
 from moorage.core.run import RunState
 from moorage.core.session import FINAL_STATES, PUBLIC_FIELDS, WORKING_PHASES, Phase, Session, State
@@ -150,7 +150,7 @@ def _operation(operation: Operation, types: _Types) -> dict[str, Any]:
         "operationId": _operation_id(operation),
         "summary": operation.summary,
         "tags": [operation.path.split("/")[1]],
-        "x-scope": operation.scope.value,
+        "x-scope": scope_text(operation.scope, operation.or_scope),
         "parameters": [_in_path(name) for name in operation.in_path],
         "responses": _responses(str(operation.status), types.schema(_answer(operation)), JSON),
     }

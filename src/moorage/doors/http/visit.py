@@ -9,10 +9,10 @@ from typing import Any
 from msgspec import Struct
 from msgspec.structs import replace
 
-from moorage.client import Moorage
+from moorage.client import Approvals, Moorage
 from moorage.core.errors import InvalidField
 from moorage.core.family import Deletion
-from moorage.core.key import Scope
+from moorage.core.key import Scope, check_held
 from moorage.core.session import Session
 from moorage.executor import AgentExecutor
 from moorage.executor import Posted as Posted  # what other doors that are visited tell of
@@ -98,6 +98,12 @@ class Visit(Moorage):
             return found
         upwards = [session.session_id for session in found]
         return found[: upwards.index(self._reach) + 1] if self._reach in upwards else []
+
+    async def approvals(self, ref: str | None = None, *, pending_only: bool = True, limit: int = 100) -> Approvals:
+        """As `Moorage.approvals`; who may decide but not read sees what waits for an answer."""
+        if not pending_only:
+            check_held(self._visitor.scopes, Scope.READ)
+        return await super().approvals(ref, pending_only=pending_only, limit=limit)
 
     async def agents(self) -> AgentList:
         """As `Moorage.agents`, without what variables and headers say."""
