@@ -114,6 +114,27 @@ MUTANTS = (
         ("tests/attack/test_approvers.py::test_approver_sees_no_list_of_what_was_decided",),
     ),
     Mutant(
+        "events for no store",
+        f"{HOOKS}/work.py",
+        "if self._deps is None and _is_about_url(error):",
+        "if False:",
+        (f"{SPOOL}::test_event_for_what_is_no_store_is_a_dead_letter_and_does_not_wait",),
+    ),
+    Mutant(
+        "number of dead letters",
+        f"{HOOKS}/spool.py",
+        "number > MAX_REFUSED or size > MAX_REFUSED_BYTES",
+        "size > MAX_REFUSED_BYTES",
+        (f"{SPOOL}::test_oldest_dead_letters_go_when_there_are_too_many",),
+    ),
+    Mutant(
+        "size of dead letters",
+        f"{HOOKS}/spool.py",
+        "number > MAX_REFUSED or size > MAX_REFUSED_BYTES",
+        "number > MAX_REFUSED",
+        (f"{SPOOL}::test_oldest_dead_letters_go_when_there_are_too_many",),
+    ),
+    Mutant(
         "scope of an approver",
         "moorage/core/key.py",
         "if wanted not in held and instead not in held:",

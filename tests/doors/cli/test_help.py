@@ -47,7 +47,8 @@ def test_all_commands_are_there() -> None:
     assert set(STAGE.split()) == set(root.list_commands(click.Context(root)))
     assert {name.split()[1] for name in COMMANDS if name.startswith("context ")} == {"get", "set", "delete"}
     assert {name.split()[1] for name in COMMANDS if name.startswith("checkpoint ")} == {"save", "show", "list"}
-    assert {name.split()[1] for name in COMMANDS if name.startswith("hooks ")} == {"install", "uninstall", "test"}
+    hooks = {name.split()[1] for name in COMMANDS if name.startswith("hooks ")}
+    assert hooks == {"install", "uninstall", "test", "deliver"}
     assert {name.split()[1] for name in COMMANDS if name.startswith("agents ")} == {
         "list",
         "show",

@@ -9,7 +9,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,7 @@ import pytest
 
 from moorage import sync
 from moorage.core.entry import Entry
+from moorage.doors.hooks import spool
 from moorage.testing.faults import Worker, opened_raw, write_lock
 from tests.doors.hooks.running import (
     EVENTS,
@@ -417,7 +418,9 @@ def test_what_the_rules_refuse_is_set_aside(later: Later, home: Path) -> None:
     with later.be_there():
         later.nudge()
     (aside,) = spooled(home, ".refused")
-    assert len(json.loads(aside.read_bytes())["event"]["custom_instructions"]) == 2_000_000
+    why, item = aside.read_bytes().splitlines()
+    assert "at most" in json.loads(why)["reason"]
+    assert len(json.loads(item)["event"]["custom_instructions"]) == 2_000_000
 
 
 # Whose ------------------------------------------------------------------------------------------
@@ -520,8 +523,58 @@ def test_a_spool_that_cannot_be_used_does_not_keep_a_store_from_being(later: Lat
         assert said(moor, HOST) == ["2", "1"], "late is better than never"
 
 
-def test_the_doctor_tells_of_what_waits(later: Later) -> None:
-    later.tell(prompt(1))
-    asked = [sys.executable, "-m", "moorage", "--json", "doctor"]
-    found = json.loads(subprocess.run(asked, capture_output=True, check=False).stdout)
-    assert found["spooled_events"] == 1
+def moorage(*arguments: str, **environment: str) -> tuple[int, Json]:
+    """Run a command; its exit code and its answer."""
+    asked = [sys.executable, "-m", "moorage", "--json", *arguments]
+    done = subprocess.run(asked, capture_output=True, check=False, env={**os.environ, **environment})
+    return done.returncode, json.loads(done.stdout)
+
+
+def test_doctor_tells_how_many_events_wait_since_when_and_how_to_store_them(later: Later, home: Path) -> None:
+    before = datetime.now(UTC)
+    later.tell(prompt(1), prompt(2))
+    code, found = moorage("doctor")
+    assert (code, found["ok"], found["spooled_events"]) == (1, False, 2)
+    assert before <= datetime.fromisoformat(found["spooled_since"]) <= datetime.now(UTC)
+    (problem,) = found["problems"]
+    assert all(word in problem for word in (found["spooled_since"], "hooks deliver", "2 for other stores"))
+    with later.be_there() as moor:
+        assert moorage("--url", later.url, "hooks", "deliver") == (0, {"stored": 2, "waiting": 0, "refused": 0})
+        assert said(moor, HOST) == ["1", "2"]
+    assert moorage("doctor")[1]["ok"]
+
+
+@pytest.mark.parametrize("url", ["http://127.0.0.1:9", "carrier-pigeon://home"])
+def test_event_for_what_is_no_store_is_a_dead_letter_and_does_not_wait(url: str, home: Path, database: Path) -> None:
+    for number in (1, 2):
+        done = hook(prompt(number), MOORAGE_URL=url)
+        assert (done.code, "set aside" in done.err) == (0, True)
+    assert spooled(home) == []
+    code, found = moorage("doctor")
+    assert (code, found["spooled_events"], found["refused_events"]) == (1, 0, 2)
+    assert url in found["problems"][0]
+    assert "hooks deliver --refused" in found["problems"][0]
+    assert moorage("hooks", "deliver", "--refused") == (0, {"stored": 2, "waiting": 0, "refused": 0})
+    with sync.connect(f"sqlite:///{database}") as moor:
+        assert said(moor, HOST) == ["1", "2"]
+
+
+def test_event_that_is_refused_again_stays_a_dead_letter(later: Later, home: Path) -> None:
+    later.tell(event("PreCompact", custom_instructions="x" * 2_000_000))
+    with later.be_there():
+        deliver = ("--url", later.url, "hooks", "deliver")
+        assert moorage(*deliver) == (1, {"stored": 0, "waiting": 0, "refused": 1})
+        assert moorage(*deliver, "--refused") == (1, {"stored": 0, "waiting": 0, "refused": 1})
+
+
+@pytest.mark.parametrize(("number", "size"), [(3, 10**9), (10**9, 3_000)])
+def test_oldest_dead_letters_go_when_there_are_too_many(
+    number: int, size: int, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(spool, "MAX_REFUSED", number)
+    monkeypatch.setattr(spool, "MAX_REFUSED_BYTES", size)
+    at = datetime(2026, 1, 1, tzinfo=UTC)
+    for minute in range(5):
+        spool.Spool("http://x").refuse(b"%d" % minute + b" " * 900, at + timedelta(minutes=minute), "it is no store")
+    kept = [path.read_bytes().splitlines()[1].strip() for path in spooled(home, ".refused")]
+    assert kept == [b"2", b"3", b"4"]

@@ -12,7 +12,7 @@ from typing import Any
 
 import click
 
-from moorage.core.errors import AccessError, ServerUnreachable, StoreCorrupt, StoreError, Unsupported
+from moorage.core.errors import AccessError, ServerUnreachable, StoreCorrupt, StoreError, Unsupported, utc_text
 from moorage.doors.cli.app import App, command
 from moorage.doors.cli.care import sqlite_file
 from moorage.doors.cli.output import complain, facts, say
@@ -56,7 +56,7 @@ def doctor(ctx: click.Context, set_aside: bool) -> None:
         raise Unsupported("--set-aside moves the store's file: run it where the server keeps its store")
     found = Findings(app.full_url)
     _look(app, found)
-    _look_at_spool(found)
+    _look_at_spool(app.full_url, found)
     moved = _set_aside(sqlite_file(app)) if set_aside and found.is_damaged else None
     told = {"problems": found.problems, "notes": found.notes, "ok": not found.problems, "set_aside": moved}
     answer = found.facts | told
@@ -109,16 +109,25 @@ def _is_older(path: str, found: Findings) -> bool:
     return is_older
 
 
-def _look_at_spool(found: Findings) -> None:
+def _look_at_spool(url: str, found: Findings) -> None:
     """What hooks could not store: it waits for the next one, or was refused for good."""
     from moorage.doors.hooks import spool
 
-    counts = spool.counts()
-    found.facts |= {"spooled_events": counts["waiting"], "refused_events": counts["set_aside"]}
-    if counts["set_aside"]:
+    seen = spool.contents(url)
+    found.facts |= {"spooled_events": seen.waiting, "refused_events": seen.refused}
+    if seen.since is not None:
+        found.facts["spooled_since"] = utc_text(seen.since)
         found.problems.append(
-            f"{counts['set_aside']} events of hooks were refused; look at the files *{spool.SET_ASIDE} in "
-            f"{spool.folder()}, and delete them when they are of no more use"
+            f"events of hooks that wait in {spool.folder()}: {seen.waiting}, since {utc_text(seen.since)}; "
+            "the next hook stores what waits for its store, `moorage hooks deliver` does so now"
+            + (f" ({seen.elsewhere} for other stores: `moorage --url THEIRS hooks deliver`)" if seen.elsewhere else "")
+        )
+    if seen.refused:
+        last = "" if seen.last_refusal is None else f" (the newest: {seen.last_refusal.reason})"
+        found.problems.append(
+            f"events of hooks that were refused: {seen.refused}{last}; each is a file *{spool.REFUSED} in "
+            f"{spool.folder()} whose first line says why. `moorage hooks deliver --refused` tries "
+            "them again on this store; delete them when they are of no more use"
         )
 
 

@@ -1,4 +1,4 @@
-"""Hooks: written into Claude Code's settings, tried out, taken out again."""
+"""Hooks: written into Claude Code's settings, tried out, taken out again; and what they could not store."""
 
 from __future__ import annotations
 
@@ -23,6 +23,7 @@ from moorage.doors.cli.verdicts import NO
 
 if TYPE_CHECKING:
     from moorage.doors.cli.hook_trial import Trial
+    from moorage.doors.hooks.spool import Spool
 
 DELEGATION = "Agent|Task"  # the tool that starts a sub-agent, and its former name
 FOLLOW_UP = "SendMessage"  # to a sub-agent that has stopped: it goes on
@@ -232,6 +233,49 @@ def _script_folders() -> Iterator[str]:
     if sys.executable:
         yield os.path.dirname(os.path.abspath(sys.executable))
     yield sysconfig.get_path("scripts")
+
+
+# Deliver ----------------------------------------------------------------------------------------
+
+
+@hooks.command(
+    "deliver",
+    examples=("moorage hooks deliver", "moorage hooks deliver --refused", "moorage --json hooks deliver"),
+)
+@click.option("--refused", is_flag=True, help="Try what was refused once more, on this store.")
+@click.pass_context
+def deliver(ctx: click.Context, refused: bool) -> None:
+    """Store the events that hooks could not store.
+
+    Prints how many were stored, still wait and were refused. Exit code 1 if one was refused or waits.
+    """
+    from moorage.doors.hooks import spool
+
+    app = ctx.ensure_object(App)
+    before, own = spool.contents(app.full_url), spool.Spool(app.full_url, is_configured=app.url is None)
+    put_back = own.put_back() if refused else 0
+    _deliver(app.full_url, own)
+    after = spool.contents(app.full_url)
+    waiting, again = after.waiting - after.elsewhere, after.refused - before.refused + put_back
+    stored = before.waiting - before.elsewhere + put_back - waiting - again
+    done = {"stored": stored, "waiting": waiting, "refused": again}
+    app.show(done, lambda: say(fields(*(f"{name} {count}" for name, count in done.items()))))
+    ctx.exit(NO if waiting or again else 0)
+
+
+def _deliver(url: str, own: Spool) -> None:
+    """Store what waits for this store, however long it takes."""
+    from moorage.doors.hooks import put_off
+    from moorage.doors.hooks.desk import Desk
+    from moorage.service.inline import drive
+
+    if not own.has_something():
+        return
+    deps = config.open_deps(url, threaded=False)
+    try:
+        put_off.deliver(Desk(deps, own), until=float("inf"))
+    finally:
+        drive(deps.store.close())
 
 
 # Test -------------------------------------------------------------------------------------------

@@ -15,7 +15,7 @@ from msgspec import Struct
 from moorage import config
 from moorage.compat.pre_delegate import read_request, working_folder
 from moorage.core.delegation import Delegation
-from moorage.core.errors import InvalidField, SessionCorrupt, StoreError
+from moorage.core.errors import InvalidField, MoorageError, SessionCorrupt, StoreError
 from moorage.core.ids import uuid7
 from moorage.doors.hooks import claude_code, plain
 from moorage.doors.hooks.desk import Desk, delegation_item, parent_of_host
@@ -63,24 +63,31 @@ def take_in(desk: Desk, *, until: float) -> bool:
     for: what is at hand would be lost with it.
     """
     try:
-        return desk.spool.take_each(lambda item: _taken(desk, item), until=until)
+        return deliver(desk, until=until)
     except StoreError:
         return False
     except OSError:
         return True
 
 
-def _taken(desk: Desk, raw: bytes) -> bool:
-    """Store one; False if it never will be: it must not stand in the way of the others."""
+def deliver(desk: Desk, *, until: float) -> bool:
+    """As `take_in`. Raises StoreError and OSError."""
+    return desk.spool.take_each(lambda item: _refused(desk, item), until=until)
+
+
+def _refused(desk: Desk, raw: bytes) -> str | None:
+    """Store one; why not, if it never will be: it must not stand in the way of the others."""
     try:
         _store(desk, msgspec.json.decode(raw, type=Item))
-    except SessionCorrupt:
-        return False  # the trouble of one session, not of the store
+    except SessionCorrupt as error:
+        return error.message  # the trouble of one session, not of the store
     except StoreError:
         raise
-    except Exception:
-        return False
-    return True
+    except MoorageError as error:
+        return error.message
+    except Exception as error:
+        return f"{type(error).__name__}: {error}"
+    return None
 
 
 def _store(desk: Desk, item: Item) -> None:

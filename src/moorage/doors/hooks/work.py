@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 
 import msgspec
 
@@ -38,6 +39,8 @@ class Work:
         try:
             return self._handled(self.event)
         except MoorageError as error:
+            if self._deps is None and _is_about_url(error):
+                return self._set_aside(self.event, error)
             if isinstance(error, StoreError) or self._deps is None:  # without a store, it is not the event's fault
                 return self._put_off(self.event, error.code, error.message)
             reason = "invalid_request" if error.family == "invalid" else error.code
@@ -108,6 +111,22 @@ class Work:
         return self.name == "PreToolUse" or (not self.name and self.command == "pre-delegate")
 
     def _put_off(self, event: Json, code: str, why: str) -> Answer:
+        def keep(item: bytes) -> str:
+            self._spool().keep(item, self.at)
+            return "put off until the store can take it"
+
+        return self._kept(event, code, why, keep)
+
+    def _set_aside(self, event: Json, error: MoorageError) -> Answer:
+        """No store will ever be behind this URL: waiting for it would be for ever."""
+
+        def keep(item: bytes) -> str:
+            self._spool().refuse(item, self.at, error.message)
+            return "set aside; `moorage doctor` tells what to do"
+
+        return self._kept(event, error.code, error.message, keep)
+
+    def _kept(self, event: Json, code: str, why: str, keep: Callable[[bytes], str]) -> Answer:
         safe = self._safe(event, code)
         try:
             from moorage.doors.hooks.put_off import as_item
@@ -115,10 +134,9 @@ class Work:
             item = as_item(self.command, self.name, event, self.at, code)
             if item is None:
                 return Answer(safe, why)
-            self._spool().keep(item, self.at)
+            return Answer(safe, f"{why}; {keep(item)}")
         except Exception as error:
             return Answer(safe, f"{why}; it could not be put off either ({error}), and is lost")
-        return Answer(safe, f"{why}; put off until the store can take it")
 
     def _spool(self) -> Spool:
         is_configured = config.given_url(self._url) is None
@@ -140,6 +158,11 @@ class Work:
                 drive(self._deps.store.close())
             except Exception:
                 return  # nothing acknowledged depends on it
+
+
+def _is_about_url(error: MoorageError) -> bool:
+    """Whether a URL names nothing that hooks could work on, now or later."""
+    return "url" in error.facts or error.facts.get("field") == "url"
 
 
 def _decoded(raw: bytes | None) -> tuple[str, Json | None]:
