@@ -51,6 +51,7 @@ LOST, KILLS, SUPERVISOR = (
     "tests/launcher/test_supervisor.py",
 )
 FAMILIES = "tests/launcher/test_families.py"
+EMBEDDED = "tests/launcher/test_embedded.py"
 A_SECOND_TURN = "test_the_database_refuses_a_second_turn_that_is_queued_or_running"
 STOPPING = "tests/contract/test_sqlite_store.py::TestSqliteStore"
 CHANGING = f"{STOPPING}::test_whatever_names_another_version_changes_nothing"
@@ -112,6 +113,27 @@ MUTANTS = (
         "        if not pending_only:\n            check_held(self._visitor.scopes, Scope.READ)\n",
         "",
         ("tests/attack/test_approvers.py::test_approver_sees_no_list_of_what_was_decided",),
+    ),
+    Mutant(
+        "folders of living launchers",
+        "moorage/launcher/locked_folder.py",
+        "        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)\n",
+        "        pass\n",
+        (f"{EMBEDDED}::test_folders_of_killed_launchers_go_and_those_of_living_ones_stay",),
+    ),
+    Mutant(
+        "folders of living supervisors",
+        "moorage/launcher/locked_folder.py",
+        " and not is_needed(folder)",
+        "",
+        (f"{EMBEDDED}::test_folder_stays_while_a_supervisor_in_it_lives",),
+    ),
+    Mutant(
+        "folders of killed launchers",
+        "moorage/launcher/embedded.py",
+        "        await asyncio.to_thread(clear_up)\n",
+        "",
+        (f"{EMBEDDED}::test_folders_of_killed_launchers_go_and_those_of_living_ones_stay",),
     ),
     Mutant(
         "events for no store",

@@ -3,16 +3,24 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import subprocess
 import sys
-from collections.abc import AsyncIterator
+import tempfile
+from collections.abc import AsyncIterator, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
+from moorage import config
 from moorage.core.agent import AgentDefinition, AgentKind
 from moorage.core.run import Run
-from moorage.launcher.embedded import Embedded
+from moorage.launcher.embedded import Embedded, clear_up
+from moorage.launcher.folder import TurnFolder
 from moorage.service import runs
+from moorage.testing.faults import PATIENCE
+from tests.doors.http.process import starting
 from tests.launcher.stage import Stage, on
 from tests.launcher.test_processes import is_alive
 
@@ -86,3 +94,83 @@ async def test_a_launcher_that_is_closed_waits_for_agents_that_end_soon(stage: S
         await runs.stop_run(stage.deps, stage.caller, run.run_id)
     assert not is_alive(pid)
     assert (await runs.get_run(stage.deps, stage.caller, run.run_id)).state.value == "stopped"
+
+
+# What killed processes leave ----------------------------------------------------------------------
+
+HOLDS_A_FOLDER = """\
+import asyncio, sys
+from moorage import config
+from moorage.launcher.embedded import Embedded
+
+async def main():
+    async with Embedded(config.open_deps("memory://", threaded=True), dict):
+        print("ready", flush=True)
+        await asyncio.sleep(600)
+
+asyncio.run(main())
+"""
+
+
+@pytest.fixture
+def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A temporary folder that nobody else uses, for this process and for those that it starts."""
+    folder = tmp_path / "temporary"
+    folder.mkdir()
+    monkeypatch.setenv("TMPDIR", str(folder))
+    monkeypatch.setattr(tempfile, "tempdir", None)
+    return folder
+
+
+@contextmanager
+def a_launcher() -> Iterator[subprocess.Popen[str]]:
+    """A process with a launcher inside."""
+    process = subprocess.Popen([sys.executable, "-c", HOLDS_A_FOLDER], stdout=subprocess.PIPE, text=True)
+    try:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "ready\n"
+        yield process
+    finally:
+        process.kill()
+        process.wait(PATIENCE)
+        process.stdout.close()
+
+
+def folders(temporary: Path) -> set[Path]:
+    return set(temporary.glob("moorage-turns-*"))
+
+
+@pytest.mark.parametrize("by", ["launcher", "server"])
+async def test_folders_of_killed_launchers_go_and_those_of_living_ones_stay(
+    tmp_path: Path, temporary: Path, by: str
+) -> None:
+    with a_launcher():
+        living = folders(temporary)
+        with a_launcher() as killed:
+            left = folders(temporary) - living
+            killed.kill()
+            killed.wait(PATIENCE)
+            assert folders(temporary) == living | left
+            if by == "server":
+                with starting(tmp_path) as begin:
+                    assert begin("--no-launcher", "--no-grpc").url
+            else:
+                async with Embedded(config.open_deps("memory://", threaded=True), dict):
+                    assert len(folders(temporary)) == 2
+            assert folders(temporary) == living
+    assert len(living) == len(left) == 1
+
+
+def test_folder_stays_while_a_supervisor_in_it_lives(temporary: Path) -> None:
+    with a_launcher() as killed:
+        (left,) = folders(temporary)
+    assert killed.returncode is not None
+    turn = TurnFolder(str(left / "turns" / "turn"))
+    Path(turn.path).mkdir(parents=True)
+    lock = turn._locked()
+    assert lock is not None
+    clear_up()
+    assert folders(temporary) == {left}
+    os.close(lock)
+    clear_up()
+    assert folders(temporary) == set()

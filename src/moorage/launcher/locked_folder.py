@@ -1,0 +1,54 @@
+"""Folders that live as long as a process: the lock in each says whether its maker, or who inherited the lock, lives.
+
+A process that is killed cannot clear its folder away, so the next one does: of whichever folder nobody has the lock.
+The system lets go of a lock when its last holder ends; ids of processes, which are used again, do not come into it.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import shutil
+import stat
+import tempfile
+from collections.abc import Callable
+from contextlib import suppress
+
+LOCK = "lock"
+
+
+def make(prefix: str, within: str) -> tuple[str, int]:
+    """Return a new folder and its lock, which is held as long as the file is open."""
+    folder = tempfile.mkdtemp(prefix=prefix, dir=within)
+    unfinished = os.path.join(folder, f"{LOCK}.new")
+    lock = os.open(unfinished, os.O_RDWR | os.O_CREAT, 0o600)
+    fcntl.flock(lock, fcntl.LOCK_EX)
+    os.rename(unfinished, os.path.join(folder, LOCK))  # nobody sees it before it is held
+    return folder, lock
+
+
+def clear_up(prefix: str, within: str, is_needed: Callable[[str], bool] = lambda _: False) -> None:
+    """Remove the folders of processes that are gone, except what is needed still."""
+    with suppress(OSError):  # there is nothing, or it is not ours
+        for name in os.listdir(within):
+            folder = os.path.join(within, name)
+            if name.startswith(prefix) and _is_nobodys(folder) and not is_needed(folder):
+                shutil.rmtree(folder, ignore_errors=True)
+
+
+def _is_nobodys(folder: str) -> bool:
+    try:
+        seen = os.lstat(folder)
+        if not stat.S_ISDIR(seen.st_mode) or seen.st_uid != os.getuid():
+            return False
+        lock = os.open(os.path.join(folder, LOCK), os.O_RDWR)
+    except OSError:
+        return False  # it is being made at this moment, or is none of ours
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        return False
+    else:
+        return True
+    finally:
+        os.close(lock)
