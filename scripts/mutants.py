@@ -115,6 +115,27 @@ MUTANTS = (
         ("tests/attack/test_approvers.py::test_approver_sees_no_list_of_what_was_decided",),
     ),
     Mutant(
+        "database that is gone at the end",
+        "moorage/doors/http/serve.py",
+        "    door.deps.store.hurry()\n",
+        "",
+        ("tests/postgres/test_stopping.py::test_server_whose_database_is_gone_stops_soon",),
+    ),
+    Mutant(
+        "agents at work when the database is gone",
+        "moorage/launcher/loop.py",
+        "                self.hurry()  # nothing that ends now could be kept\n",
+        "                pass\n",
+        ("tests/postgres/test_stopping.py::test_server_whose_database_is_gone_stops_soon",),
+    ),
+    Mutant(
+        "launcher whose database is gone at the end",
+        "moorage/launcher/standalone.py",
+        "        on_signal()\n",
+        "",
+        ("tests/postgres/test_stopping.py::test_launcher_whose_database_is_gone_stops_soon",),
+    ),
+    Mutant(
         "folders of living launchers",
         "moorage/launcher/locked_folder.py",
         "        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)\n",

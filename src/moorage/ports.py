@@ -478,6 +478,9 @@ class Store(Protocol):
     def on_commit(self, watcher: CommitWatcher) -> None:
         """Tell of every commit of this process from now on, from whatever thread; memory has none to tell of."""
 
+    def hurry(self) -> None:
+        """Wait for a database that is away no longer than a moment from now on: this process is about to end."""
+
     # Search, transfer, care ---------------------------------------------------------------------
 
     async def search(self, owner: str, text: str, limit: int) -> list[Hit]:

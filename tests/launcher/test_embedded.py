@@ -125,15 +125,13 @@ def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @contextmanager
 def a_launcher() -> Iterator[subprocess.Popen[str]]:
     """A process with a launcher inside."""
-    process = subprocess.Popen([sys.executable, "-c", HOLDS_A_FOLDER], stdout=subprocess.PIPE, text=True)
-    try:
-        assert process.stdout is not None
-        assert process.stdout.readline() == "ready\n"
-        yield process
-    finally:
-        process.kill()
-        process.wait(PATIENCE)
-        process.stdout.close()
+    with subprocess.Popen([sys.executable, "-c", HOLDS_A_FOLDER], stdout=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stdout is not None
+            assert process.stdout.readline() == "ready\n"
+            yield process
+        finally:
+            process.kill()
 
 
 def folders(temporary: Path) -> set[Path]:

@@ -29,6 +29,7 @@ from moorage.core.errors import (
     NotFound,
     SessionCorrupt,
     StoreError,
+    StoreUnavailable,
     TurnLost,
 )
 from moorage.core.problem import Problem, problem_of
@@ -506,8 +507,11 @@ class Loop:
         told = replace(
             self._launcher, running=len(self._turns), draining=self._is_draining, seen_off=tuple(self._seen_off)
         )
-        with suppress(MoorageError):
+        try:
             self._is_to_drain = await self._desk.register(told)
+        except MoorageError as error:
+            if self._is_draining and isinstance(error, StoreUnavailable):
+                self.hurry()  # nothing that ends now could be kept
 
     def _confirm(self, owner: str, turn: Turn) -> None:
         """Have it known that nothing of a turn is left which is not ours any more: who deleted it may be waiting."""

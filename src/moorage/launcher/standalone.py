@@ -33,6 +33,7 @@ async def serve(
     environment: dict[str, str] | None = None,
     stop: asyncio.Event | None = None,
     beat_every: float = HEARTBEAT,
+    on_signal: Callable[[], None] = lambda: None,
 ) -> None:
     """Take turns until `stop`, or SIGTERM or SIGINT; then finish what ends soon and leave the rest to the next life.
 
@@ -61,10 +62,10 @@ async def serve(
             ends_when_drained=stop is None,
             beat_every=beat_every,
         )
-        await loop.run(_told_by_signals(loop) if stop is None else stop)
+        await loop.run(_told_by_signals(loop, on_signal) if stop is None else stop)
 
 
-def _told_by_signals(loop: Loop) -> asyncio.Event:
+def _told_by_signals(loop: Loop, on_signal: Callable[[], None]) -> asyncio.Event:
     """What a first signal sets; a second one makes the loop hurry."""
     stop = asyncio.Event()
 
@@ -72,6 +73,7 @@ def _told_by_signals(loop: Loop) -> asyncio.Event:
         if stop.is_set():
             loop.hurry()
         stop.set()
+        on_signal()
 
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, tell)

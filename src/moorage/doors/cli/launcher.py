@@ -66,7 +66,8 @@ async def _on_store(url: str, _: str | None, limits: dict[str, Any], options: di
     deps = config.open_deps(url, threaded=True)
     looking = asyncio.create_task(deps.registered.keep_looking())
     try:
-        await serve(lambda _: TurnDesk(deps, **limits), partial(config.agents_of, deps), **options)
+        desk, agents = TurnDesk(deps, **limits), partial(config.agents_of, deps)
+        await serve(lambda _: desk, agents, on_signal=deps.store.hurry, **options)
     finally:
         looking.cancel()
         await deps.store.close()

@@ -291,8 +291,9 @@ async def _beat(deps: Deps, server_id: str, heart: Heart, rates: Rates, stop: as
 
 
 async def _close(door: Door, stop: asyncio.Event) -> None:
-    """End the streams as soon as the server is told to stop: it waits for what it has begun."""
+    """End the streams when the server is told to stop: it waits for what it has begun, not for a lost database."""
     await stop.wait()
+    door.deps.store.hurry()
     await door.close()
 
 

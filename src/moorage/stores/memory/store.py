@@ -677,6 +677,9 @@ class MemoryStore(OneByOne):
     def on_commit(self, watcher: CommitWatcher) -> None:
         """There are none to tell of."""
 
+    def hurry(self) -> None:
+        """Nobody ever waits."""
+
     # Search, transfer, care ---------------------------------------------------------------------
 
     async def search(self, owner: str, text: str, limit: int) -> list[Hit]:

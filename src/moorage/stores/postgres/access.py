@@ -19,6 +19,7 @@ import ssl
 import time
 from collections import deque
 from collections.abc import Awaitable, Callable
+from math import inf
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import asyncpg
@@ -38,6 +39,7 @@ Job = Callable[[Connection], Awaitable[T]]
 MOST_TRIES = 40  # of a change that others keep getting ahead of
 MOST_BROKEN_RULES = 5  # tries of one that the database's rules refuse
 FIRST_BACKOFF, LONGEST_BACKOFF = 0.02, 1.0  # seconds between looks at a database that is away
+IN_A_HURRY = 2.0  # seconds of patience that are left to a process that is about to end
 _NEVER_MIND = ("28", "3D", "42")  # no such user, password, database: waiting does not help
 
 
@@ -48,7 +50,7 @@ class Access:
         self.options = options
         self.pool = Pool(options, sealer, self._prepare)
         self.bus = Bus(options, self.pool)
-        self._statistics = Statistics(options, self.pool)
+        self._statistics = Statistics(self.pool)
         self._prepare_store = prepare
         self.watcher: Callable[[int, float], None] | None = None
 
@@ -58,7 +60,7 @@ class Access:
 
     async def read(self, job: Job[T]) -> T:
         """Run a job that only reads."""
-        patience = Patience(self.options)
+        patience = self.pool.patience()
         await self.bus.ready()
         while True:
             try:
@@ -69,7 +71,7 @@ class Access:
 
     async def look(self, job: Job[T]) -> T:
         """Run a job that only reads on a database whose schema may be old, or not there."""
-        patience = Patience(self.options)
+        patience = self.pool.patience()
         while True:
             try:
                 db = await self.pool.new(max(patience.left, 0.1))
@@ -98,7 +100,7 @@ class Access:
         return await self._tried(job, locks_at_once=True)
 
     async def _tried(self, job: Job[T], *, locks_at_once: bool) -> T:
-        patience, tries = Patience(self.options), 0
+        patience, tries = self.pool.patience(), 0
         while True:
             began, tries = time.monotonic(), tries + 1
             try:
@@ -142,15 +144,16 @@ async def _locked(db: Connection, job: Job[T]) -> T:
 class Patience:
     """How long a caller waits in all, and how long between two tries."""
 
-    def __init__(self, options: Options) -> None:
-        self._shown = options.shown
-        self._end = time.monotonic() + options.patience
+    def __init__(self, options: Options, pool: Pool) -> None:
+        self._shown, self._pool = options.shown, pool
+        self._began, self._patience = time.monotonic(), options.patience
         self._pause = FIRST_BACKOFF
 
     @property
     def left(self) -> float:
         """Seconds."""
-        return self._end - time.monotonic()
+        hurried = max(self._began, self._pool.hurried_at) + IN_A_HURRY
+        return min(self._began + self._patience, hurried) - time.monotonic()
 
     async def wait(self, error: BaseException) -> None:
         """Pause before another try; StoreUnavailable if there is no time for one."""
@@ -175,6 +178,15 @@ class Pool:
         self._preparing: asyncio.Lock | None = None
         self._is_closed = False
         self._process = os.getpid()
+        self.hurried_at = inf  # since when nobody waits for long
+
+    def hurry(self) -> None:
+        """Let nobody wait for long any more."""
+        self.hurried_at = time.monotonic()
+
+    def patience(self) -> Patience:
+        """The patience of a caller who begins now."""
+        return Patience(self._options, self)
 
     def connection(self, patience: Patience) -> Lent:
         """A connection for a while. Raises StoreBusy if all stay in use, LostConnection if there is none to be had."""

@@ -97,10 +97,8 @@ class Bus:
             pause = min(2 * pause, TELL_EVERY)
 
     async def _notify(self) -> None:
-        from moorage.stores.postgres.access import Patience
-
         with suppress(MoorageError, LostConnection, Stale):  # those who listen look by themselves, too
-            async with self._pool.connection(Patience(self._options)) as db:
+            async with self._pool.connection(self._pool.patience()) as db:
                 await db.all("SELECT pg_notify(?, ?)", (self._options.channel, self._name))
 
     # Hearing ------------------------------------------------------------------------------------

@@ -17,7 +17,6 @@ from moorage.stores.postgres.connection import LostConnection, Stale
 
 if TYPE_CHECKING:
     from moorage.stores.postgres.access import Pool
-    from moorage.stores.postgres.options import Options
 
 AFTER = (50, 1_000, 20_000)  # changes of this process
 YOUNG = 20_000  # rows of a table that the database knows of
@@ -30,8 +29,8 @@ _COUNT = f"ANALYZE (SKIP_LOCKED) {', '.join(f'moor.{table}' for table in _TABLES
 class Statistics:
     """Counts changes, and has the tables counted."""
 
-    def __init__(self, options: Options, pool: Pool) -> None:
-        self._options, self._pool = options, pool
+    def __init__(self, pool: Pool) -> None:
+        self._pool = pool
         self._changes, self._left = 0, list(AFTER)
         self._counting: asyncio.Task[None] | None = None
 
@@ -43,10 +42,8 @@ class Statistics:
             self._counting = asyncio.create_task(self._count())
 
     async def _count(self) -> None:
-        from moorage.stores.postgres.access import Patience
-
         with suppress(MoorageError, LostConnection, Stale):  # the database will count by itself, later
-            async with self._pool.connection(Patience(self._options)) as db:
+            async with self._pool.connection(self._pool.patience()) as db:
                 known = await db.one(_KNOWN)
                 if known is not None and known[0] < YOUNG:
                     await db.script(_COUNT)

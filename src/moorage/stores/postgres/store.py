@@ -526,6 +526,9 @@ class PostgresStore:
     def on_commit(self, watcher: CommitWatcher) -> None:
         self._access.watcher = watcher
 
+    def hurry(self) -> None:
+        self._access.pool.hurry()
+
     # Search, transfer, care ---------------------------------------------------------------------
 
     async def search(self, owner: str, text: str, limit: int) -> list[Hit]:

@@ -481,6 +481,9 @@ class SqliteStore:
     def on_commit(self, watcher: CommitWatcher) -> None:
         self._access.on_commit(watcher)
 
+    def hurry(self) -> None:
+        """A file is there or not: nobody waits for it to come back."""
+
     # Search, transfer, care ---------------------------------------------------------------------
 
     async def search(self, owner: str, text: str, limit: int) -> list[Hit]:

@@ -136,7 +136,7 @@ async def _items(page: Awaitable[Any]) -> list[Any]:
 
 OWNERLESS = {"check", "size", "pulse", "wait", "close", "overdue", "waiting_turns", "save_launcher", "launchers"}
 OWNERLESS |= {"purge", "save_key", "key", "keys", "has_keys", "revoke_key", "note_key_use", "signing_secret"}
-OWNERLESS |= {"owners", "beat", "last_beat", "extend_leases", "backlog", "on_commit", "unstarted_turns"}
+OWNERLESS |= {"owners", "beat", "last_beat", "extend_leases", "backlog", "on_commit", "hurry", "unstarted_turns"}
 OWNERLESS |= {"drain_launcher", "count_servers", "dump", "load", "load_mark", "save_registration", "registrations"}
 TESTED_APART = {"restore", "record_delegation", "once"}
 
