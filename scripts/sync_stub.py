@@ -67,8 +67,13 @@ def _class(name: str, client: ast.Module, sync: ast.Module) -> str:
     doc = f'    """{ast.get_docstring(ours)}"""\n'
     attributes = "".join(f"    {text}\n" for text in _attributes(ours))
     dunders = "".join(_shown(node, "    ") for node in _functions(ours, dunders=True))
-    methods = "\n".join(_shown(node, "    ") for node in _overloaded(_functions(theirs)))
+    methods = _stacked(_shown(node, "    ") for node in _overloaded(_functions(theirs)))
     return "\n".join(part for part in (f"class {name}:\n{doc}", attributes, dunders + methods) if part)
+
+
+def _stacked(methods: Iterable[str]) -> str:
+    """Put a blank line behind each method, as the formatter does, except behind one without a body."""
+    return "".join(text if text.endswith(" ...\n") else f"{text}\n" for text in methods).rstrip("\n") + "\n"
 
 
 def _class_of(module: ast.Module, name: str) -> ast.ClassDef:

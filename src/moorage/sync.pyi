@@ -168,7 +168,6 @@ class Moorage:
     def resume(
         self, ref: str, *, hold: bool, holder: str | None = None, version: int | None = None
     ) -> ResumePacket: ...
-
     def release(self, ref: str, *, token: str | None = None) -> Session:
         """Give the hold up, so that others may resume."""
 
