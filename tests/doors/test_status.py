@@ -18,6 +18,7 @@ import httpx2
 import pytest
 
 import moorage
+from moorage.executor import AgentExecutor
 from moorage.protobuf import agent_platform_pb2 as ap
 from moorage.protobuf import sessions_pb2 as sp
 from tests.doors.graphql.client import Client
@@ -158,14 +159,23 @@ async def test_parent_that_waits_for_its_child_says_so_at_every_door(server: Ser
         come_to(http, session_id, "idle")
 
 
-def test_nobody_to_start_the_agent_is_told_at_once(tmp_path: Path) -> None:
+async def test_nobody_to_start_the_agent_is_told_at_once(tmp_path: Path) -> None:
     with starting(tmp_path) as begin:
-        url = begin("--no-launcher").url
+        process = begin("--no-launcher")
+        url = process.url
         with httpx2.Client(base_url=url, timeout=PATIENCE) as http:
             asked = ask(http, "echo-agent", "hello")
             assert asked["run"]["because"]["reason"] == "no_launcher"
-            session = http.get(f"/sessions/{asked['session']['session_id']}").json()
+            session_id = asked["session"]["session_id"]
+            session = http.get(f"/sessions/{session_id}").json()
             assert (session["status"], session["because"]["reason"]) == ("queued", "no_launcher")
+        async with client(f"http {NEW}", tmp_path / "home", urlsplit(url).port or 0) as mcp:
+            told = (await mcp.call_tool("get_agent_session_result", {"session_id": session_id})).structured_content
+        assert (told["status"], told["because"]["reason"]) == ("queued", "no_launcher")
+        async with moorage.connect(url) as moor:
+            sent = await moor.send(session_id, "more")
+            turn = await AgentExecutor(moor).execute_single_turn(None, "x", session_id=session_id, timeout=0.2)
+        assert [each and each.reason for each in (sent.because, turn.because)] == ["no_launcher"] * 2
 
 
 # Whoever asks while the launcher is busy is told so at once --------------------------------------

@@ -12,6 +12,7 @@ from moorage.client import Moorage
 from moorage.core.errors import AgentNotFound, InvalidDefinition, InvalidField, SessionNotFound
 from moorage.core.run import Run, RunState
 from moorage.core.session import Session, State
+from moorage.core.status import Because
 from moorage.executor import events, saying
 from moorage.executor.events import ExecutionEvent
 from moorage.executor.interaction import Interaction
@@ -40,6 +41,7 @@ class SingleTurn(Struct, frozen=True, kw_only=True):
     run_id: str | None = None
     error: str | None = None
     approvals: list[dict[str, Any]] = field(default_factory=list)
+    because: Because | None = None  # why the run has not started
 
 
 class AgentExecutor:
@@ -114,7 +116,7 @@ class AgentExecutor:
         if run is not None and run.is_settled:
             return answer
         if last is None:
-            return replace(answer, status=RUNNING)
+            return replace(answer, status=RUNNING, because=None if run is None else run.because)
         return replace(answer, status=last.type, content=last.content, approvals=last.data.get("approvals", []))
 
     # What doors are made of ---------------------------------------------------------------------

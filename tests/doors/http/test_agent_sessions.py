@@ -56,6 +56,15 @@ async def test_the_clients_own_lines_work(working: Served) -> None:
     assert said == ["Help me with coding", "How do I handle errors?"]
 
 
+async def test_answers_say_why_the_agent_has_not_begun(http: httpx2.AsyncClient) -> None:
+    body = {"agent_name": "echo-agent", "initial_message": "hello"}
+    made = (await http.post("/agent-sessions/create", json=body)).json()
+    assert made["because"]["reason"] == "no_launcher"
+    path = f"/agent-sessions/{made['session_id']}/messages"
+    answer = (await http.post(path, json={"content": "more", "wait": 0})).json()
+    assert (answer["content"], answer["state"], answer["because"]["reason"]) == ("", "queued", "no_launcher")
+
+
 async def test_a_session_is_made_at_once_whatever_its_agent_does(served: Served, http: httpx2.AsyncClient) -> None:
     body = {"agent_name": "echo-agent", "initial_message": "hello", "metadata": {"a": 1}, "session_name": "first"}
     answer = await http.post("/agent-sessions/create", json=body)

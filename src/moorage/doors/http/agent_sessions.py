@@ -19,7 +19,7 @@ from moorage.core.event import SESSION_DELETED, Event
 from moorage.core.key import Scope
 from moorage.core.render import to_json
 from moorage.core.session import Session
-from moorage.core.status import Reason
+from moorage.core.status import Because, Reason
 from moorage.doors.http.app import Door, Endpoint, Route
 from moorage.doors.http.described import Described
 from moorage.doors.http.exchange import Exchange
@@ -99,6 +99,7 @@ class Answered(Struct, kw_only=True):
     turn_id: str | None
     run_id: str | None
     state: str | None  # of the run
+    because: Because | None  # why the run has not started
 
 
 def add_to(door: Door, live: LiveStreams) -> None:
@@ -164,6 +165,7 @@ class Routes:
         session = started.session
         told = {name: getattr(session, name) for name in ("session_id", "session_name", "task_id", "agent_name")}
         answer = {**told, "state": session.state, "created_at": session.created_at, "run_id": started.run_id}
+        answer["because"] = session.because
         await exchange.answer(encode(answer), status=201)
 
     async def get(self, exchange: Exchange, visitor: Visitor) -> None:
@@ -289,6 +291,7 @@ async def _answered(moor: Visit, posted: Posted) -> Answered:
         turn_id=turn,
         run_id=posted.run_id,
         state=None if run is None else run.state.value,
+        because=None if run is None else run.because,
     )
 
 

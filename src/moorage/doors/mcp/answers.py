@@ -191,6 +191,7 @@ class ResultAnswer(Struct, frozen=True, kw_only=True):
     next_offset: NextOffset | UnsetType = UNSET
     error: str | None = None
     reason: str | None = None
+    because: Because | None = None
     run_id: str | None = None
 
     @property

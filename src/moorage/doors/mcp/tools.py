@@ -244,6 +244,7 @@ async def get_agent_session_result(call: Call, asks: GetAgentSessionResult) -> a
         next_offset=next_offset(whole, asks.offset, MAX_TEXT),
         error=run.error,
         reason=run.reason,
+        because=run.because,
     )
 
 
