@@ -41,13 +41,14 @@ def test_a_chat_answers_remembers_and_is_kept(cli: Cli) -> None:
     assert [role for role, _ in messages(cli, session_id)] == ["user", "assistant"] * 2
 
 
-def test_a_chat_that_was_left_goes_on(cli: Cli) -> None:
+@pytest.mark.parametrize("command", ["run echo-agent --session", "agent resume", "attach"])
+def test_a_chat_that_was_left_goes_on(cli: Cli, command: str) -> None:
     with a_talk("run", "echo-agent") as talk:
         session_id = started(talk)
         talk.say("first")
         talk.say("/suspend")
         assert talk.end() == 0
-    with a_talk("run", "echo-agent", "--session", session_id) as talk:
+    with a_talk(*command.split(), session_id) as talk:
         talk.wait_for(f"Session resumed: {session_id}")
         talk.say("//recall")
         talk.wait_for("Remembered: first\n")

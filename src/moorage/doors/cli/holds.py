@@ -117,13 +117,15 @@ def agent_resume(ctx: click.Context, session: str | None, prompt: str | None, ex
     session_id, known = app.id_of(session), dict[str, Any](version=expected_version)
     if prompt is not None:
         ctx.exit(_go_on(app, session_id, prompt, known))
-    packet = app.moor.resume(session_id, hold=False, **known)
-    agent = packet.session.agent_name
+    found = app.moor.get(session_id)
+    found.check_version(expected_version)
+    agent = found.agent_name
     if sys.stdin.isatty() and is_terminal() and not app.as_json and agent and _can_be_asked(app, agent):
         from moorage.doors.cli.runs import start_chat
 
-        start_chat(app, agent, {"session": session_id})
+        start_chat(app, agent, {"session": session_id})  # which resumes it, and says so
         return
+    packet = app.moor.resume(session_id, hold=False, **known)
     app.show(packet, lambda: _show_packet(app, packet))
 
 
