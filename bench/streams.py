@@ -152,7 +152,7 @@ class _Reader:
     @classmethod
     async def open(cls, address: str, path: str) -> _Reader:
         reader, writer = await asyncio.open_connection("127.0.0.1", int(address.rpartition(":")[2]))
-        writer.write(f"GET {path} HTTP/1.1\r\nhost: localhost\r\n\r\n".encode())
+        writer.write(f"GET {path} HTTP/1.1\r\nhost: localhost\r\naccept: text/event-stream\r\n\r\n".encode())
         head = await reader.readuntil(b"\r\n\r\n")
         assert b" 200 " in head, head
         return cls(reader, writer)

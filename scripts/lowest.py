@@ -13,9 +13,11 @@ import tomllib
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
-# These run no test, but for schemathesis, which needs a newer rich; protoc would pull the gRPC packages up, and
-# starlette, for a benchmark, ariadne.
-NO_TEST_TOOLS = {"grpcio-tools", "import-linter", "moorage", "mypy", "ruff", "schemathesis", "starlette"}
+# These run no test, but for schemathesis and openapi-python-client, which need a newer rich; protoc would pull the gRPC
+# packages up, and starlette, for a benchmark, ariadne.
+NO_TEST_TOOLS = {
+    *("grpcio-tools", "import-linter", "moorage", "mypy", "openapi-python-client", "ruff", "schemathesis", "starlette")
+}
 
 
 def main(uv: str, python: str) -> int:

@@ -27,14 +27,14 @@ What `moorage serve` answers to. `GET /openapi.json` has the same for programs, 
 
 - Bodies and answers are JSON. A list is `{"items": […], "next": …}`; `next` goes into `cursor` (or `before`, `after`)
   for what follows, and is null at the end.
-- Wherever a path has `{ref}`, a session's id or name will do.
+- Wherever a path has `{session_id}`, a session's name will do as well.
 - An error is `application/problem+json` with `code`, `detail`, its facts, `status` and `request_id`; the
   [codes](errors.md) are the same at every door.
 - `Idempotency-Key` on a POST that creates: asked again within 24 hours, the same answer; with another body, 409.
   A [key](../access.md) is shown once, so `POST /keys` makes another one.
 - A session's `ETag` is its version and its last entry. `If-None-Match` gets 304, `If-Match` on a change 412 if the
-  session's version is another by now: on every route with `{ref}`, compared in the transaction that makes the change. A
-  field `version` of a context's routes is the version of the key, or of the whole context.
+  session's version is another by now: on every route with `{session_id}`, compared in the transaction that makes the
+  change. A field `version` of a context's routes is the version of the key, or of the whole context.
 - `X-Request-Id` comes back, and stands in every line of the log about the request.
 - `X-Agent-Session-Id` or `X-Agent-Session-Name` name the session that asks, where the body does not: the parent.
 - `X-Moorage-Holder`, or `holder` in the body of a `resume`, says who would drive a session, and gets the hold again

@@ -19,6 +19,7 @@ from moorage.protobuf import sessions_pb2 as sp
 from tests.doors.cli.agent_files import MISSPEAKING
 from tests.doors.graphql.client import Client
 from tests.doors.grpc.serving import Stubs, sample_process
+from tests.doors.http.listening import STREAM
 from tests.doors.http.process import Process, starting, until
 from tests.doors.mcp.test_stdio import called, said, talking
 from tests.doors.mcp.ways import NEW, OLD, client, define
@@ -245,7 +246,7 @@ async def test_what_is_said_is_never_in_the_log_at_any_level(server: Serving) ->
         assert http.get("/search", params={"q": SECRET}).json()["items"]
         http.post("/sessions", content=json.dumps({"purpose": SECRET})[:-2])  # no JSON: refused
         http.post("/runs", json={"agent_name": "misspeaking", "prompt": SECRET, "wait": PATIENCE})
-        with http.stream("GET", f"/sessions/{session_id}/events") as stream:
+        with http.stream("GET", f"/sessions/{session_id}/events", headers=STREAM) as stream:
             assert next(line for line in stream.iter_lines() if SECRET in line)
     async with AsyncExitStack() as stack:
         gql = await stack.enter_async_context(Client(server.url))

@@ -23,6 +23,7 @@ from moorage.doors.mcp import door as mcp
 from moorage.protobuf.sessions_pb2 import WatchSessionRequest
 from tests.doors.graphql.client import Client
 from tests.doors.grpc.serving import Stubs
+from tests.doors.http.listening import STREAM
 from tests.doors.http.server import Served, running
 from tests.doors.mcp.serving import ACCEPT, HELLO
 
@@ -66,7 +67,8 @@ async def guarded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncItera
 
 
 async def test_server_sent_events_end_with_a_refusal(guarded: Guarded) -> None:
-    async with guarded.client(headers=guarded.headers) as http, http.stream("GET", "/sessions/s/events") as stream:
+    headers = {**guarded.headers, **STREAM}
+    async with guarded.client(headers=headers) as http, http.stream("GET", "/sessions/s/events") as stream:
         lines = stream.aiter_lines()
         while not (await anext(lines)).startswith("data:"):
             pass
@@ -134,7 +136,8 @@ async def test_a_store_that_is_away_ends_no_stream(guarded: Guarded, monkeypatch
         looked.set()
         raise StoreUnavailable("away")
 
-    async with guarded.client(headers=guarded.headers) as http, http.stream("GET", "/sessions/s/events") as stream:
+    headers = {**guarded.headers, **STREAM}
+    async with guarded.client(headers=headers) as http, http.stream("GET", "/sessions/s/events") as stream:
         lines = stream.aiter_lines()
         monkeypatch.setattr(Gate, "look_at", fail)
         await looked.wait()

@@ -189,7 +189,7 @@ def test_a_launcher_that_is_to_drain_finishes_what_it_has_takes_nothing_new_and_
 
 def test_words_of_an_agent_elsewhere_are_heard_while_it_says_them(works: Works) -> None:
     works.defines("teller", TELLER.format(signal_file=str(works.go)))
-    headers = {"Authorization": f"Bearer {works.key_for('read')}"}
+    headers = {"Authorization": f"Bearer {works.key_for('read')}", "Accept": "text/event-stream"}
     with works.server(), works.launcher():
         run = works.ask("teller")
         path = f"{works.url}/sessions/{run.session_id}/words"

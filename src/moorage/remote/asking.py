@@ -40,8 +40,8 @@ def ask_for(name: str, given: Arguments) -> tuple[Operation, Ask]:
     """The request that calls a method with these arguments."""
     _check_local(given)
     given = {parameter: value for parameter, value in given.items() if value is not UNSET}
-    chosen = next(each for each in variants(name) if all(given.get(part) is not None for part in each.in_path))
-    named = [name for name in chosen.in_path if name != "key"]  # looked at where the path is made
+    chosen = next(each for each in variants(name) if all(given.get(part) is not None for part in each.in_path.values()))
+    named = [name for name in chosen.in_path.values() if name != "key"]  # looked at where the path is made
     told = {
         parameter: value if parameter in named else _ready(parameter, value)
         for parameter, value in given.items()
@@ -162,7 +162,7 @@ _CHECKS: dict[str, Any] = {
 
 
 def _path(operation: Operation, told: Arguments) -> str:
-    return operation.path.format_map({name: segment(name, told[name]) for name in operation.in_path})
+    return operation.path.format_map({place: segment(name, told[name]) for place, name in operation.in_path.items()})
 
 
 def segment(name: str, value: object) -> str:

@@ -187,8 +187,8 @@ class RemoteMoorage(Moorage):
         if cursor != "end":
             headers["Last-Event-ID"] = str(cursor)
         ask = Ask(verb="GET", path=path, query=[("after", str(cursor))], headers=headers, is_repeatable=True)
-        async with self._transport.streaming(ask) as pieces:
-            yield messages_of(lines_of(pieces))
+        async with self._transport.streaming(ask) as response:
+            yield messages_of(lines_of(response.aiter_bytes()), begins=response.headers.get("Last-Event-ID"))
 
     @contextmanager
     def _words_heard(self, session_id: str, hearer: WordHearer) -> Iterator[None]:
@@ -207,8 +207,8 @@ class RemoteMoorage(Moorage):
             while True:
                 failure: Exception = ServerUnreachable(self._transport.url, "the words ended", is_unsure=False)
                 try:
-                    async with self._transport.streaming(ask) as pieces:
-                        async for _, data in messages_of(lines_of(pieces)):
+                    async with self._transport.streaming(ask) as response:
+                        async for _, data in messages_of(lines_of(response.aiter_bytes())):
                             patience = self._transport.patience()
                             spoken: Spoken = read(data, Spoken)
                             hearer(spoken.text, spoken.begins)
@@ -350,8 +350,8 @@ class RemoteMoorage(Moorage):
         has_begun, patience = False, self._transport.patience()
         while True:
             try:
-                async with self._transport.streaming(ask) as pieces:
-                    async for line in lines_of(pieces):
+                async with self._transport.streaming(ask) as response:
+                    async for line in lines_of(response.aiter_bytes()):
                         has_begun = True
                         yield line.decode()
                 return

@@ -25,6 +25,7 @@ from moorage.service import sessions
 Arguments = dict[str, Any]
 
 _IN_PATH = re.compile(r"{(\w+)}")
+SESSION = "session_id"  # in a path: the session's id or name, which methods call `ref`
 
 
 class Operation:
@@ -92,9 +93,9 @@ class Operation:
         return {name: each for name, each in every.items() if name != "self" and name not in self.local}
 
     @cached_property
-    def in_path(self) -> tuple[str, ...]:
-        """The parameters that stand in the path."""
-        return tuple(_IN_PATH.findall(self.path))
+    def in_path(self) -> dict[str, str]:
+        """Names in the path, with the parameters they stand for."""
+        return {name: "ref" if name == SESSION else name for name in _IN_PATH.findall(self.path)}
 
     @property
     def has_body(self) -> bool:
@@ -104,7 +105,7 @@ class Operation:
     @cached_property
     def fields(self) -> dict[str, str]:
         """Names on the wire of what is in the body or in the query, with the parameters they stand for."""
-        elsewhere = (*self.in_path, self.body)
+        elsewhere = (*self.in_path.values(), self.body)
         own = {self.wire.get(name, name): name for name in self.parameters if name not in elsewhere}
         return {**own, **self.also}
 
@@ -147,7 +148,7 @@ class Operation:
     @cached_property
     def numbers_in_path(self) -> frozenset[str]:
         """Those of the path's parameters that are numbers."""
-        return frozenset(name for name in self.in_path if self.hints[name] == int | None)
+        return frozenset(name for name in self.in_path.values() if self.hints[name] == int | None)
 
 
 def on_the_wire(name: str, kind: Any) -> Any:
@@ -212,8 +213,8 @@ _PARENT = {"parent_session_name": "parent"}
 _TASK = {"task_id": "task"}
 _OF = {"ref": "session"}
 _FILTERS = {"agent_name": "agent", "parent_session_id": "parent", "root_session_id": "root"}  # as a session calls them
-_ONE = "/sessions/{ref}"
-_KEY = "/sessions/{ref}/context/{key}"
+_ONE = f"/sessions/{{{SESSION}}}"
+_KEY = f"{_ONE}/context/{{key}}"
 
 OPERATIONS: tuple[Operation, ...] = (
     # The busiest first: routes are looked for in this order.

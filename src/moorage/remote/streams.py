@@ -18,11 +18,15 @@ async def lines_of(pieces: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
         yield rest
 
 
-async def messages_of(lines: AsyncIterator[bytes]) -> AsyncIterator[tuple[str | None, bytes]]:
-    """The id and the data of one message after another; some only say where the reader is.
+async def messages_of(
+    lines: AsyncIterator[bytes], begins: str | None = None
+) -> AsyncIterator[tuple[str | None, bytes]]:
+    """The id and the data of one message after another; the first has no data if it is known where they begin.
 
     One that is cut off is not given: it comes again. Nothing comes after a refusal: who comes back is told why.
     """
+    if begins is not None:
+        yield begins, b""
     place: str | None = None
     data: list[bytes] = []
     async for line in lines:
@@ -32,6 +36,6 @@ async def messages_of(lines: AsyncIterator[bytes]) -> AsyncIterator[tuple[str | 
             return
         elif line.startswith(b"id:"):
             place = line[3:].strip().decode("latin-1")
-        elif not line and (data or place):
+        elif not line and data:
             yield place, LINE_END.join(data)
             place, data = None, []

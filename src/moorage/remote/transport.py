@@ -104,7 +104,7 @@ class Transport:
                 await patience.after(_refusal(self.url, response), pause=_retry_after(response))
 
     @asynccontextmanager
-    async def streaming(self, ask: Ask) -> AsyncIterator[AsyncIterator[bytes]]:
+    async def streaming(self, ask: Ask) -> AsyncIterator[httpx2.Response]:
         """Yield an answer as it comes. Nothing is repeated here: the reader handles httpx2's errors."""
         response = await self._sent(ask, stream=True)
         try:
@@ -113,7 +113,7 @@ class Transport:
                 if _is_for_later(response, ask):
                     raise Later(_refusal(self.url, response), _retry_after(response))
                 _checked(self.url, response)
-            yield response.aiter_bytes()
+            yield response
         finally:
             await response.aclose()
 

@@ -28,8 +28,8 @@ def before_call(_: Any, case: schemathesis.Case[Any], kwargs: dict[str, Any]) ->
     if places.get("key_id") == KEY.split("_")[1]:  # it finds its own key in the list, and would revoke it
         places["key_id"] = "another"
     is_chain = case.meta is None or case.meta.phase.name is TestPhase.STATEFUL
-    if "ref" in places and not is_chain and next(_turn) % 2:
-        places["ref"] = _a_session()
+    if "session_id" in places and not is_chain and next(_turn) % 2:
+        places["session_id"] = _a_session()
 
 
 def _shorten(part: dict[str, Any]) -> None:

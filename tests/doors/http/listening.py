@@ -12,6 +12,7 @@ from urllib.parse import urlsplit
 import httpx2
 
 PATIENCE = 60.0
+STREAM = {"Accept": "text/event-stream"}  # without it, what there is so far comes as JSON
 
 
 class Heard(NamedTuple):
@@ -68,8 +69,8 @@ class Listener:
 @asynccontextmanager
 async def listening(http: httpx2.AsyncClient, path: str, **request: Any) -> AsyncIterator[Listener]:
     """A stream, closed afterwards."""
-    verb = request.pop("verb", "GET")
-    async with http.stream(verb, path, **request) as response:
+    verb, headers = request.pop("verb", "GET"), {**STREAM, **request.pop("headers", {})}
+    async with http.stream(verb, path, headers=headers, **request) as response:
         assert response.status_code == 200, await response.aread()
         assert response.headers["content-type"] == "text/event-stream"
         yield Listener(response)
@@ -100,7 +101,7 @@ class Plain:
             assert line, "the stream has ended"
             if line.startswith(b"id: "):
                 self._id = int(line[4:])
-            elif line.startswith(b"data: "):  # an id alone says where the stream begins
+            elif line.startswith(b"data: "):
                 self.ids.append(self._id)
 
     def close(self) -> None:

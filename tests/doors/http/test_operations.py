@@ -27,7 +27,7 @@ class World:
 
     def __init__(self, http: httpx2.AsyncClient, served: Served) -> None:
         self.http, self.served = http, served
-        self.places = {"ref": "s-1", "key": "tone", "number": "0", "name": "greeter", "tool": "weather-tool"}
+        self.places = {"session_id": "s-1", "key": "tone", "number": "0", "name": "greeter", "tool": "weather-tool"}
         self.places["launcher_id"] = "launcher-1"
 
     async def make(self) -> World:
@@ -98,46 +98,52 @@ def session(**facts: Any) -> Check:
 
 
 SUCCESSES: dict[tuple[str, str], Case] = {
-    ("GET", "/sessions/{ref}"): Case(session(session_id="s-1")),
-    ("GET", "/sessions/{ref}/messages"): Case(items(lambda them: them[0]["content"] == "and say when"), last=1),
+    ("GET", "/sessions/{session_id}"): Case(session(session_id="s-1")),
+    ("GET", "/sessions/{session_id}/messages"): Case(items(lambda them: them[0]["content"] == "and say when"), last=1),
     ("POST", "/sessions"): Case(session(agent_name="x", metadata={"a": 1}), {"agent_name": "x", "metadata": {"a": 1}}),
     ("GET", "/sessions"): Case(items(lambda them: [each["session_id"] for each in them] == ["s-1"]), agent="planner"),
-    ("PATCH", "/sessions/{ref}"): Case(session(phase="planning"), {"phase": "planning"}),
-    ("DELETE", "/sessions/{ref}"): Case(lambda gone: gone["session_ids"] == ["child", "s-1"]),
-    ("GET", "/sessions/{ref}/id"): Case(lambda answer: answer == {"session_id": "s-1"}),
-    ("POST", "/sessions/{ref}/suspend"): Case(session(state="suspended"), {"checkpoint": {"step": 2}}),
-    ("POST", "/sessions/{ref}/resume"): Case(lambda packet: packet["checkpoint"] == {"step": 1}, {}),
-    ("POST", "/sessions/{ref}/release"): Case(session(hold=None), {}),
-    ("POST", "/sessions/{ref}/finalize"): Case(session(state="failed"), {"outcome": "failed"}),
-    ("POST", "/sessions/{ref}/fork"): Case(lambda fork: fork["last_entry"] == 3, {"at": 2}),
-    ("POST", "/sessions/{ref}/stop"): Case(items(lambda them: them == []), {}),
-    ("GET", "/sessions/{ref}/resume-verdict"): Case(lambda verdict: verdict["reason"] == "phase_not_resumable"),
+    ("PATCH", "/sessions/{session_id}"): Case(session(phase="planning"), {"phase": "planning"}),
+    ("DELETE", "/sessions/{session_id}"): Case(lambda gone: gone["session_ids"] == ["child", "s-1"]),
+    ("GET", "/sessions/{session_id}/id"): Case(lambda answer: answer == {"session_id": "s-1"}),
+    ("POST", "/sessions/{session_id}/suspend"): Case(session(state="suspended"), {"checkpoint": {"step": 2}}),
+    ("POST", "/sessions/{session_id}/resume"): Case(lambda packet: packet["checkpoint"] == {"step": 1}, {}),
+    ("POST", "/sessions/{session_id}/release"): Case(session(hold=None), {}),
+    ("POST", "/sessions/{session_id}/finalize"): Case(session(state="failed"), {"outcome": "failed"}),
+    ("POST", "/sessions/{session_id}/fork"): Case(lambda fork: fork["last_entry"] == 3, {"at": 2}),
+    ("POST", "/sessions/{session_id}/stop"): Case(items(lambda them: them == []), {}),
+    ("GET", "/sessions/{session_id}/resume-verdict"): Case(lambda verdict: verdict["reason"] == "phase_not_resumable"),
     ("GET", "/resume-verdict"): Case(lambda verdict: verdict["reason"] == "no_existing_session", agent="nobody"),
     ("GET", "/resumable"): Case(items(lambda them: isinstance(them, list))),
     ("POST", "/delegations"): Case(lambda answer: "verdict" in answer, {"agent": "planner"}),
     ("GET", "/delegations"): Case(items(lambda them: len(them) == 1)),
-    ("GET", "/sessions/{ref}/children"): Case(items(lambda them: them[0]["session_id"] == "child")),
-    ("GET", "/sessions/{ref}/children/count"): Case(lambda answer: answer == {"count": 1}),
-    ("GET", "/sessions/{ref}/ancestors"): Case(items(lambda them: them == [])),
-    ("GET", "/sessions/{ref}/tree"): Case(lambda tree: len(tree["children"]) == 1),
+    ("GET", "/sessions/{session_id}/children"): Case(items(lambda them: them[0]["session_id"] == "child")),
+    ("GET", "/sessions/{session_id}/children/count"): Case(lambda answer: answer == {"count": 1}),
+    ("GET", "/sessions/{session_id}/ancestors"): Case(items(lambda them: them == [])),
+    ("GET", "/sessions/{session_id}/tree"): Case(lambda tree: len(tree["children"]) == 1),
     ("GET", "/deleted"): Case(items(lambda them: them == [])),
     ("POST", "/cleanup"): Case(lambda answer: answer["dry_run"] is True, {"dry_run": True}),
-    ("GET", "/sessions/{ref}/log"): Case(items(lambda them: [each["number"] for each in them] == [1]), kinds="created"),
-    ("POST", "/sessions/{ref}/compact"): Case(lambda entry: entry["kind"] == "summary", {"summary": "They planned"}),
+    ("GET", "/sessions/{session_id}/log"): Case(
+        items(lambda them: [each["number"] for each in them] == [1]), kinds="created"
+    ),
+    ("POST", "/sessions/{session_id}/compact"): Case(
+        lambda entry: entry["kind"] == "summary", {"summary": "They planned"}
+    ),
     ("GET", "/search"): Case(items(lambda them: them[0]["session_id"] == "s-1"), q="plan"),
-    ("GET", "/sessions/{ref}/context"): Case(lambda context: context == {"tone": "dry"}),
-    ("PUT", "/sessions/{ref}/context"): Case(lambda answer: answer["version"] > 0, {"a": 1}),
-    ("PATCH", "/sessions/{ref}/context"): Case(lambda answer: answer["version"] > 0, {"a": 1}, ttl=60),
-    ("DELETE", "/sessions/{ref}/context"): Case(lambda answer: answer["version"] > 0),
-    ("GET", "/sessions/{ref}/context-items"): Case(lambda answer: answer["tone"]["value"] == "dry"),
-    ("GET", "/sessions/{ref}/context/{key}"): Case(lambda answer: answer == "dry"),
-    ("PUT", "/sessions/{ref}/context/{key}"): Case(lambda answer: answer["version"] > 0, ["any", "JSON"]),
-    ("DELETE", "/sessions/{ref}/context/{key}"): Case(lambda answer: answer["version"] > 0),
-    ("POST", "/sessions/{ref}/checkpoints"): Case(lambda saved: saved["number"] > 0, {"checkpoint": {"step": 2}}),
-    ("GET", "/sessions/{ref}/checkpoints"): Case(items(lambda them: len(them) == 1)),
-    ("GET", "/sessions/{ref}/checkpoints/newest"): Case(lambda saved: saved["checkpoint"] == {"step": 1}),
-    ("GET", "/sessions/{ref}/checkpoints/{number}"): Case(lambda saved: saved["checkpoint"] == {"step": 1}),
-    ("POST", "/sessions/{ref}/approvals"): Case(lambda asked: asked["state"] == "pending", {"question": "Go?"}),
+    ("GET", "/sessions/{session_id}/context"): Case(lambda context: context == {"tone": "dry"}),
+    ("PUT", "/sessions/{session_id}/context"): Case(lambda answer: answer["version"] > 0, {"a": 1}),
+    ("PATCH", "/sessions/{session_id}/context"): Case(lambda answer: answer["version"] > 0, {"a": 1}, ttl=60),
+    ("DELETE", "/sessions/{session_id}/context"): Case(lambda answer: answer["version"] > 0),
+    ("GET", "/sessions/{session_id}/context-items"): Case(lambda answer: answer["tone"]["value"] == "dry"),
+    ("GET", "/sessions/{session_id}/context/{key}"): Case(lambda answer: answer == "dry"),
+    ("PUT", "/sessions/{session_id}/context/{key}"): Case(lambda answer: answer["version"] > 0, ["any", "JSON"]),
+    ("DELETE", "/sessions/{session_id}/context/{key}"): Case(lambda answer: answer["version"] > 0),
+    ("POST", "/sessions/{session_id}/checkpoints"): Case(
+        lambda saved: saved["number"] > 0, {"checkpoint": {"step": 2}}
+    ),
+    ("GET", "/sessions/{session_id}/checkpoints"): Case(items(lambda them: len(them) == 1)),
+    ("GET", "/sessions/{session_id}/checkpoints/newest"): Case(lambda saved: saved["checkpoint"] == {"step": 1}),
+    ("GET", "/sessions/{session_id}/checkpoints/{number}"): Case(lambda saved: saved["checkpoint"] == {"step": 1}),
+    ("POST", "/sessions/{session_id}/approvals"): Case(lambda asked: asked["state"] == "pending", {"question": "Go?"}),
     ("GET", "/approvals"): Case(items(lambda them: them[0]["question"] == "Sure?"), session="asks"),
     ("GET", "/approvals/{approval_id}"): Case(lambda approval: approval["question"] == "Sure?"),
     ("POST", "/approvals/{approval_id}/decision"): Case(
@@ -217,7 +223,7 @@ async def test_what_is_not_there_is_not_found(world: World, operation: Any) -> N
 
 
 @pytest.mark.parametrize(
-    "operation", [each for each in NAMED if "ref" in each.in_path], ids=lambda each: f"{each.verb}{each.path}"
+    "operation", [each for each in NAMED if "session_id" in each.in_path], ids=lambda each: f"{each.verb}{each.path}"
 )
 async def test_what_was_deleted_is_gone(world: World, operation: Any) -> None:
     case = SUCCESSES[operation.verb, operation.path]
@@ -262,7 +268,7 @@ async def test_whoever_knows_the_tag_in_any_of_its_forms_gets_no_body(world: Wor
     assert (same.status_code, same.content) == (304, b"")
 
 
-CHANGES = [each for each in NAMED if "ref" in each.in_path and each.verb != "GET"]
+CHANGES = [each for each in NAMED if "session_id" in each.in_path and each.verb != "GET"]
 
 
 @pytest.mark.parametrize("operation", CHANGES, ids=lambda each: f"{each.verb}{each.path}")

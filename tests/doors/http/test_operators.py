@@ -33,6 +33,7 @@ from moorage.protobuf.agent_platform_pb2_grpc import AgentServiceStub
 from moorage.protobuf.sessions_pb2 import WatchSessionRequest
 from moorage.protobuf.sessions_pb2_grpc import SessionServiceStub
 from moorage.testing.faults import PATIENCE
+from tests.doors.http.listening import STREAM
 from tests.doors.http.process import Process, until
 
 
@@ -118,7 +119,7 @@ def test_whichever_worker_is_asked_it_tells_the_numbers_of_all(start: Callable[.
     url = start("--workers", "2", "--no-launcher").url
     for _ in range(40):  # each on a connection of its own, so that both workers get some
         httpx2.post(f"{url}/sessions", json={}).raise_for_status()
-    with httpx2.stream("GET", f"{url}/events", timeout=PATIENCE) as stream:
+    with httpx2.stream("GET", f"{url}/events", headers=STREAM, timeout=PATIENCE) as stream:
         lines = stream.iter_lines()
         next(lines)
         for _ in range(10):

@@ -41,7 +41,7 @@ async def test_what_is_anothers_is_answered_like_what_was_never_there(place: Gua
     bob, before = place.visitor(await place.key("bob", *SCOPES)), await everything_of(place, "ann")
 
     for asked in everything(place.door):
-        if "{ref}" in f"{asked}" or "_id}" in asked.path:
+        if "{session_id}" in f"{asked}" or "_id}" in asked.path:
             theirs, nothing = await ask(bob, asked, anns), await ask(bob, asked, nobodys)
             assert _alike(theirs, anns) == _alike(nothing, nobodys), asked
             assert not theirs.is_success or _says_nothing(theirs.json()), asked

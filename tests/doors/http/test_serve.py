@@ -18,6 +18,7 @@ import pytest
 from moorage import sync
 from moorage.core.errors import ServerUnreachable
 from moorage.testing.faults import PATIENCE
+from tests.doors.http.listening import STREAM
 from tests.doors.http.process import Process, answers, until
 
 
@@ -78,7 +79,7 @@ def _define(folder: Path, agent: str) -> None:
 def test_a_stop_ends_streams_and_lets_the_store_go(start: Callable[..., Process]) -> None:
     process = start()
     url = process.url
-    with httpx2.stream("GET", f"{url}/events", timeout=PATIENCE) as stream:
+    with httpx2.stream("GET", f"{url}/events", headers=STREAM, timeout=PATIENCE) as stream:
         lines = stream.iter_lines()
         next(lines)  # it has begun
         assert process.end() == 0

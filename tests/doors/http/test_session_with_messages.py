@@ -1,4 +1,4 @@
-"""GET /sessions/{ref}?messages=N: a session with its last messages, in one answer."""
+"""GET /sessions/{session_id}?messages=N: a session with its last messages, in one answer."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ async def test_a_wrong_number_is_refused(http: httpx2.AsyncClient, deps: Deps, n
 async def test_the_document_tells_of_it(http: httpx2.AsyncClient) -> None:
     document = (await http.get("/openapi.json")).json()
 
-    parameters = {each["name"]: each for each in document["paths"]["/sessions/{ref}"]["get"]["parameters"]}
+    parameters = {each["name"]: each for each in document["paths"]["/sessions/{session_id}"]["get"]["parameters"]}
     assert parameters["messages"]["schema"]["type"] == "integer"
     session = document["components"]["schemas"]["Session"]
     assert session["properties"]["messages"]["items"] == {"$ref": "#/components/schemas/Entry"}

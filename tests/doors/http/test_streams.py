@@ -9,8 +9,10 @@ from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
 
+import httpx
 import httpx2
 import pytest
+from httpx_sse import aconnect_sse
 
 from moorage import config
 from moorage.core.event import Event
@@ -19,7 +21,7 @@ from moorage.doors.http.streams import StreamSettings
 from moorage.service.deps import Deps
 from moorage.stores.memory.store import MemoryStore
 from moorage.testing.faults import Worker
-from tests.doors.http.listening import PATIENCE, Listener, listening
+from tests.doors.http.listening import PATIENCE, STREAM, Listener, listening
 from tests.doors.http.server import OwnerGate, Served, launching, serving
 
 
@@ -146,7 +148,7 @@ async def test_json_pages_lead_to_the_end(served: Served, http: httpx2.AsyncClie
     assert at_the_end == {"items": [], "next": None}
 
 
-@pytest.mark.parametrize("accept", [{}, {"accept": "application/json"}])
+@pytest.mark.parametrize("accept", [STREAM, {"accept": "application/json"}])
 async def test_wrong_questions_are_refused(http: httpx2.AsyncClient, accept: dict[str, str]) -> None:
     await http.post("/sessions", json={"session_id": "one"})
 
@@ -196,9 +198,75 @@ async def test_a_stream_that_leaves_out_all_that_happens_gives_signs_of_life_too
 
 
 async def test_asking_for_the_head_of_a_stream_opens_none(served: Served, http: httpx2.AsyncClient) -> None:
-    answer = await http.head("/events")
+    answer = await http.head("/events", headers=STREAM)
     assert (answer.status_code, answer.headers["content-type"]) == (200, "text/event-stream")
     assert served.live.count == 0
+
+
+async def test_httpx_sse_gets_no_message_besides_the_events(url: str) -> None:
+    async with serving(url, settings=StreamSettings(heartbeat=0.02)) as served, httpx.AsyncClient() as http:
+        session = await served.moorage().create(session_id="one", parent=None)
+        path = f"{served.url}/sessions/one/events"
+        async with asyncio.timeout(PATIENCE), aconnect_sse(http, "GET", path, params={"after": "end"}) as source:
+            assert source.response.headers["last-event-id"] == "1", "where to go on if it breaks off before an event"
+            events = source.aiter_sse()
+            for number in (2, 3):
+                await asyncio.sleep(0.1)  # some signs of life
+                await served.moorage().append(session.id, f"number {number}")
+                event = await anext(events)
+                assert (event.id, event.event, event.json()["data"]["number"]) == (str(number), "message", number)
+            assert event.retry is None, "said once, with the first"
+
+
+# Which form an answer has ------------------------------------------------------------------------
+
+ACCEPT = {
+    None: "application/json",
+    "": "application/json",
+    "*/*": "application/json",
+    "application/json": "application/json",
+    "application/*": "application/json",
+    "image/png": "application/json",
+    "text/event-stream": "text/event-stream",
+    "Text/Event-Stream": "text/event-stream",
+    "text/event-stream; charset=utf-8": "text/event-stream",
+    "text/event-stream, */*": "text/event-stream",
+    "text/*": "text/event-stream",
+    "application/json, text/event-stream": "application/json",
+    "text/event-stream, application/json": "application/json",
+    "application/json;q=0.5, text/event-stream": "text/event-stream",
+    "APPLICATION/JSON;Q=0.9,text/event-stream;q=0.1": "application/json",
+    "text/event-stream;q=0, */*": "application/json",
+    "application/json;q=0, */*;q=0.1": "text/event-stream",
+    "text/event-stream;q=high": "application/json",
+}
+
+
+@pytest.mark.parametrize("accept", ACCEPT)
+async def test_a_stream_comes_to_those_who_prefer_one(http: httpx2.AsyncClient, accept: str | None) -> None:
+    await http.post("/sessions", json={"session_id": "one"})
+    if accept is None:
+        del http.headers["accept"]
+    for path in ("/events", "/sessions/one/events"):
+        answer = await http.head(path, headers={} if accept is None else {"accept": accept})
+        assert answer.headers["content-type"] == ACCEPT[accept]
+
+
+async def test_an_accept_header_in_two_lines_is_one(http: httpx2.AsyncClient) -> None:
+    lines = [("accept", "text/event-stream"), ("accept", "application/json;q=0.1")]
+    assert (await http.head("/events", headers=lines)).headers["content-type"] == "text/event-stream"
+
+
+@pytest.mark.parametrize(
+    ("codings", "coding"),
+    [("gzip", "gzip"), ("GZIP;q=0.1", "gzip"), ("*", "gzip"), ("gzip;q=0", None), ("br, *;q=0", None), ("br", None)],
+)
+async def test_an_answer_is_packed_for_those_who_take_gzip(
+    http: httpx2.AsyncClient, codings: str, coding: str | None
+) -> None:
+    await http.post("/sessions", json={"session_id": "one", "metadata": {"note": "long " * 1000}})
+    answer = await http.get("/sessions/one", headers={"accept-encoding": codings})
+    assert answer.headers.get("content-encoding") == coding
 
 
 # Ends --------------------------------------------------------------------------------------------
@@ -353,10 +421,10 @@ async def test_streams_are_limited_for_each_and_in_all(url: str) -> None:
         async with AsyncExitStack() as stack:
             for _ in range(2):
                 await stack.enter_async_context(listening(http, "/events"))
-            refused = await http.get("/events")
+            refused = await http.get("/events", headers=STREAM)
             assert (refused.status_code, refused.json()["code"], refused.json()["limit"]) == (429, "rate_limited", 2)
             await stack.enter_async_context(listening(http, "/events", headers={"x-owner": "ann"}))
-            refused = await http.get("/events", headers={"x-owner": "bob"})
+            refused = await http.get("/events", headers={**STREAM, "x-owner": "bob"})
             assert (refused.status_code, refused.json()["limit"]) == (429, 3)
         await until(lambda: served.live.count == 0)
         async with listening(http, "/events"):
@@ -372,7 +440,7 @@ async def test_a_slow_reader_is_dropped_and_misses_nothing_when_it_comes_back(ur
             slow.setblocking(False)
             port = int(served.url.rpartition(":")[2])
             await asyncio.get_running_loop().sock_connect(slow, ("127.0.0.1", port))
-            slow.send(b"GET /sessions/one/events HTTP/1.1\r\nhost: localhost\r\n\r\n")
+            slow.send(b"GET /sessions/one/events HTTP/1.1\r\nhost: localhost\r\naccept: text/event-stream\r\n\r\n")
             await until(lambda: served.live.count == 1)
             for _ in range(60):
                 await moor.append("one", "x" * 250_000)

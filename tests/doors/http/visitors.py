@@ -31,23 +31,23 @@ class Asked(NamedTuple):
 
 
 BODIES: dict[tuple[str, str], Any] = {  # of what refuses an empty one
-    ("PUT", "/sessions/{ref}/context"): {"a": 1},
-    ("PATCH", "/sessions/{ref}/context"): {"a": 1},
-    ("PUT", "/sessions/{ref}/context/{key}"): 1,
-    ("POST", "/sessions"): {"parent_session_id": "{ref}"},
-    ("POST", "/sessions/{ref}/compact"): {"summary": "they met"},
-    ("POST", "/sessions/{ref}/checkpoints"): {"checkpoint": {"step": 2}},
-    ("POST", "/sessions/{ref}/approvals"): {"question": "Really?"},
+    ("PUT", "/sessions/{session_id}/context"): {"a": 1},
+    ("PATCH", "/sessions/{session_id}/context"): {"a": 1},
+    ("PUT", "/sessions/{session_id}/context/{key}"): 1,
+    ("POST", "/sessions"): {"parent_session_id": "{session_id}"},
+    ("POST", "/sessions/{session_id}/compact"): {"summary": "they met"},
+    ("POST", "/sessions/{session_id}/checkpoints"): {"checkpoint": {"step": 2}},
+    ("POST", "/sessions/{session_id}/approvals"): {"question": "Really?"},
     ("POST", "/approvals/{approval_id}/decision"): {"decision": "approve"},
-    ("POST", "/runs"): {"session": "{ref}", "prompt": "hello", "wait": 0},
-    ("POST", "/delegations"): {"agent": "planner", "session_id": "{ref}"},
+    ("POST", "/runs"): {"session": "{session_id}", "prompt": "hello", "wait": 0},
+    ("POST", "/delegations"): {"agent": "planner", "session_id": "{session_id}"},
     ("POST", "/agents"): {"definition": {"name": "mine", "kind": "command", "command": ["cat"]}},
     ("PUT", "/agents/{name}"): {"definition": {"name": "greeter", "kind": "command", "command": ["cat"]}},
-    ("POST", "/tools/{tool}"): {"parameters": {"location": "Rome"}, "session_id": "{ref}"},
-    ("POST", "/sessions/{ref}/messages"): {"content": "hello"},
-    ("POST", "/agent-sessions/create"): {"parent_session_id": "{ref}"},
-    ("POST", "/agent-sessions/list"): {"parent_session_id": "{ref}"},
-    ("POST", "/agent-sessions/{ref}/messages"): {"content": "hello", "wait": 0},
+    ("POST", "/tools/{tool}"): {"parameters": {"location": "Rome"}, "session_id": "{session_id}"},
+    ("POST", "/sessions/{session_id}/messages"): {"content": "hello"},
+    ("POST", "/agent-sessions/create"): {"parent_session_id": "{session_id}"},
+    ("POST", "/agent-sessions/list"): {"parent_session_id": "{session_id}"},
+    ("POST", "/agent-sessions/{session_id}/messages"): {"content": "hello", "wait": 0},
     ("POST", "/launchers"): {"name": "mine"},
     ("POST", "/launchers/{launcher_id}/claim"): {"agents": {"echo-agent": "resume"}},
     ("POST", "/launchers/{launcher_id}/adopt"): {"turn_id": "{turn_id}", "epoch": 1},
@@ -55,13 +55,13 @@ BODIES: dict[tuple[str, str], Any] = {  # of what refuses an empty one
     ("POST", "/turns/{turn_id}/finish"): {"epoch": 1},
 }
 QUERIES: dict[tuple[str, str], dict[str, Any]] = {
-    ("GET", "/sessions"): {"parent": "{ref}"},
-    ("GET", "/runs"): {"session": "{ref}"},
-    ("GET", "/approvals"): {"session": "{ref}"},
-    ("GET", "/inbox"): {"session": "{ref}"},
+    ("GET", "/sessions"): {"parent": "{session_id}"},
+    ("GET", "/runs"): {"session": "{session_id}"},
+    ("GET", "/approvals"): {"session": "{session_id}"},
+    ("GET", "/inbox"): {"session": "{session_id}"},
     ("GET", "/search"): {"q": SECRET},
-    ("GET", "/resume-verdict"): {"agent": "planner", "host": "{ref}"},
-    ("GET", "/events"): {"session": "{ref}"},
+    ("GET", "/resume-verdict"): {"agent": "planner", "host": "{session_id}"},
+    ("GET", "/events"): {"session": "{session_id}"},
     ("GET", "/turns/{turn_id}/approvals/{approval_id}"): {"epoch": 1},
 }
 
@@ -141,7 +141,7 @@ async def settle_in(place: Guarded, owner: str) -> dict[str, str]:
     wish = {"agents": {"echo-agent": "resume"}}
     [turn] = (await launch.post(f"/launchers/{launcher}/claim", json=wish)).json()["turns"]
     return {
-        "ref": session.id,
+        "session_id": session.id,
         "key": "tone",
         "number": str(number),
         "approval_id": approval.approval_id,

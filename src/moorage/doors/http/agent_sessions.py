@@ -29,7 +29,7 @@ from moorage.doors.http.reading import read_body
 from moorage.doors.http.streams import SSE, LiveStreams
 from moorage.doors.http.visit import USUAL_WAIT, Posted, Visit, Visitor
 
-ROOT, ONE = "/agent-sessions", "/agent-sessions/{ref}"
+ROOT, ONE = "/agent-sessions", "/agent-sessions/{session_id}"
 TOLD = frozenset({Kind.MESSAGE, Kind.PHASE, Kind.ERROR, Kind.APPROVAL_REQUESTED, Kind.RUN_SETTLED, SESSION_DELETED})
 
 
@@ -131,7 +131,7 @@ def _guarded(door: Door, endpoint: Endpoint) -> Endpoint:
     """The same for sessions within a token's reach."""
 
     async def guarded(exchange: Exchange, visitor: Visitor) -> None:
-        if visitor.session_id is not None and (ref := exchange.params.get("ref")) is not None:
+        if visitor.session_id is not None and (ref := exchange.params.get("session_id")) is not None:
             await check_one(door.visit(exchange, visitor), visitor, "ref", ref)
         await endpoint(exchange, visitor)
 
@@ -170,7 +170,7 @@ class Routes:
 
     async def get(self, exchange: Exchange, visitor: Visitor) -> None:
         """One session."""
-        session = await self._door.visit(exchange, visitor).get(exchange.params["ref"])
+        session = await self._door.visit(exchange, visitor).get(exchange.params["session_id"])
         await exchange.answer(encode(to_json(session)))
 
     async def list(self, exchange: Exchange, visitor: Visitor) -> None:
@@ -197,7 +197,7 @@ class Routes:
             raise InvalidField("message", "or content: give one of the two")
         moor = await self._door.visit_to_change(exchange, visitor)
         posted = await moor.post(
-            exchange.params["ref"],
+            exchange.params["session_id"],
             content=asked.content if asked.message is None else asked.message,
             client_key=exchange.header(b"idempotency-key"),
             run=True,
@@ -242,14 +242,14 @@ class Routes:
     async def suspend(self, exchange: Exchange, visitor: Visitor) -> None:
         """Pause a session."""
         asked = read_body(await exchange.body(), Suspend)
-        moor, ref = await self._door.visit_to_change(exchange, visitor), exchange.params["ref"]
+        moor, ref = await self._door.visit_to_change(exchange, visitor), exchange.params["session_id"]
         await _answer_state(exchange, await moor.suspend(ref, checkpoint=asked.checkpoint, reason=asked.reason))
 
     async def resume(self, exchange: Exchange, visitor: Visitor) -> None:
         """Let a session's agent go on, or drive it: what it was doing, and what was said."""
         asked = read_body(await exchange.body(), Resume)
         moor = await self._door.visit_to_change(exchange, visitor)
-        packet = to_json(await moor.resume(exchange.params["ref"], hold=asked.hold, holder=asked.holder))
+        packet = to_json(await moor.resume(exchange.params["session_id"], hold=asked.hold, holder=asked.holder))
         session = packet["session"]
         await exchange.answer(encode({"session_id": session["session_id"], "state": session["state"], **packet}))
 
@@ -257,7 +257,7 @@ class Routes:
         """Close a session that came to a good end."""
         asked = read_body(await exchange.body(), Complete)
         moor = await self._door.visit_to_change(exchange, visitor)
-        session = await moor.finalize(exchange.params["ref"], "completed", summary=asked.summary)
+        session = await moor.finalize(exchange.params["session_id"], "completed", summary=asked.summary)
         await _answer_state(exchange, session)
 
 

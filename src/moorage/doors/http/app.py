@@ -142,7 +142,7 @@ class Door:
 
         Raises VersionConflict if it is at another one now; at its first change the store compares again.
         """
-        moor, version, ref = self.visit(exchange, visitor), wanted_version(exchange), exchange.params.get("ref")
+        moor, version, ref = self.visit(exchange, visitor), wanted_version(exchange), exchange.params.get("session_id")
         if version is None or ref is None:
             return moor
         session = await moor.get(ref)
@@ -184,7 +184,7 @@ class Door:
         try:
             route = _chosen(exchange, found)
             name = route.name
-            learn(session=exchange.params.get("ref"), run=exchange.params.get("run_id"))
+            learn(session=exchange.params.get("session_id"), run=exchange.params.get("run_id"))
             await self._traced(exchange, route)
         except Gone:
             exchange.status = exchange.status or 499

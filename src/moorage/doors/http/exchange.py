@@ -16,6 +16,7 @@ import msgspec
 
 from moorage.core.codec import encode
 from moorage.core.errors import InvalidJson, MoorageError, RequestTooLarge, edge_of
+from moorage.doors.http.negotiation import preferred, takes_coding
 from moorage.doors.http.refusals import STATUS, TooDense
 
 Scope = MutableMapping[str, Any]
@@ -207,7 +208,15 @@ class Exchange:
     @property
     def takes_packed(self) -> bool:
         """Whether whoever asked can unpack an answer."""
-        return b"gzip" in self.headers.get(b"accept-encoding", b"")
+        return takes_coding(self._listed(b"accept-encoding"), b"gzip")
+
+    def preferred(self, *offered: bytes) -> bytes:
+        """Return which of these media types the answer is to have; the first if the request does not care."""
+        return preferred(self._listed(b"accept"), *offered)
+
+    def _listed(self, name: bytes) -> bytes:
+        """Return a header that is a list: sent several times, it is one."""
+        return b",".join(value for each, value in self.scope["headers"] if each == name)
 
     async def answer_as_is(self, body: bytes, *, status: int = 200, kind: bytes, headers: Headers) -> None:
         """Send an answer whole, packed or not, as it came."""

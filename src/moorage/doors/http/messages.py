@@ -1,4 +1,4 @@
-"""`POST /sessions/{ref}/messages`: say something, and hear the answer: later, after a while, or as it comes."""
+"""`POST /sessions/{session_id}/messages`: say something, and hear the answer: later, after a while, or as it comes."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from moorage.doors.http.visit import Posted, Visit, Visitor
 from moorage.service.about import learn
 from moorage.service.streams import Wants
 
-PATH = "/sessions/{ref}/messages"
+PATH = "/sessions/{session_id}/messages"
 
 
 class PostMessages(Struct, kw_only=True, forbid_unknown_fields=True):
@@ -44,7 +44,7 @@ def add_to(door: Door, live: LiveStreams) -> None:
     async def post(exchange: Exchange, visitor: Visitor) -> None:
         asked = read_body(await exchange.body(), PostMessages)
         if visitor.session_id is not None:
-            await check_one(door.visit(exchange, visitor), visitor, "ref", exchange.params["ref"])
+            await check_one(door.visit(exchange, visitor), visitor, "ref", exchange.params["session_id"])
         moor = await door.visit_to_change(exchange, visitor)
         posted = await said(moor, exchange, asked)
         learn(session=posted.session_id, task=posted.entries[0].task_id, run=posted.run_id)
@@ -69,7 +69,7 @@ async def said(moor: Visit, exchange: Exchange, asked: PostMessages) -> Posted:
     """Say what a request wants said."""
     key = exchange.header(b"idempotency-key") or asked.client_key
     return await moor.post(
-        exchange.params["ref"],
+        exchange.params["session_id"],
         messages=None if asked.messages is None else _keyed(asked.messages, key),
         content=asked.content,
         role=asked.role,

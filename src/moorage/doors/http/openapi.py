@@ -17,7 +17,7 @@ from moorage.core.run import RunState
 from moorage.core.session import FINAL_STATES, PUBLIC_FIELDS, WORKING_PHASES, Phase, Session, State
 from moorage.core.status import Child
 from moorage.doors.http.described import Described
-from moorage.remote.operations import OPERATIONS, Operation, variants
+from moorage.remote.operations import OPERATIONS, SESSION, Operation, variants
 
 JSON = "application/json"
 PROBLEM = "application/problem+json"
@@ -209,7 +209,7 @@ def _in_query(name: str, schema: dict[str, Any], *, required: bool) -> dict[str,
 
 def _headers(operation: Operation) -> list[dict[str, Any]]:
     wanted = []
-    if operation.verb != "GET" and "ref" in operation.in_path:
+    if operation.verb != "GET" and SESSION in operation.in_path:
         wanted.append(("If-Match", "The version of the session this change is for, as its ETag says"))
     if _KEYED in operation.parameters:
         wanted.append(("Idempotency-Key", "A repeated request with the same key is answered, not done again"))

@@ -22,7 +22,7 @@ _TAG = re.compile(r'(?:W/)?"?(\d{1,18})(?:-\d{1,18})?"?')  # version and last en
 
 async def arguments_of(operation: Operation, exchange: Exchange) -> Arguments:
     """What a request calls the operation's method with."""
-    arguments: Arguments = {name: exchange.params[name] for name in operation.in_path}
+    arguments: Arguments = {name: exchange.params[place] for place, name in operation.in_path.items()}
     for name in operation.numbers_in_path:
         arguments[name] = _integer(name, exchange.params[name])
     if operation.has_body:

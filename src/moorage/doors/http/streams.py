@@ -1,4 +1,4 @@
-"""Live streams: `GET /events` and `GET /sessions/{ref}/events`, as server-sent events or as JSON pages.
+"""Live streams: `GET /events` and `GET /sessions/{session_id}/events`, as server-sent events or as JSON pages.
 
 An event's `id` is its number in the log, or its cursor over all sessions; a reader who comes back with
 the last one it saw (`Last-Event-ID`) goes on right after it. Who reads too slowly loses the connection,
@@ -32,8 +32,9 @@ from moorage.service.streams import Hub, Render, Stream, Told, Wants
 
 SSE = b"text/event-stream"
 HEADERS = [(b"content-type", SSE), (b"cache-control", b"no-cache"), (b"x-accel-buffering", b"no")]
-GREETING = b"retry: 1000\n\n"  # milliseconds until a browser comes back
-HEARTBEAT = b":\n\n"
+# Neither ends with an empty line: that would end an event, and some readers take one without data for a message.
+GREETING = b"retry: 1000\n"  # milliseconds until a browser comes back
+HEARTBEAT = b":\n"
 AT_ONCE = 64 * 1024  # bytes of a write
 TYPES = (*Kind, SESSION_DELETED)
 
@@ -69,13 +70,19 @@ def add_to(door: Door, settings: StreamSettings | None = None, places: Places | 
     door.on_close(live.close)
     for path, endpoint, name, told, query in (
         ("/events", live.everything, "events", "What happens in all sessions", EventsRequest),
-        ("/sessions/{ref}/events", live.session, "session_events", "What happens in a session", SessionEventsRequest),
+        (
+            "/sessions/{session_id}/events",
+            live.session,
+            "session_events",
+            "What happens in a session",
+            SessionEventsRequest,
+        ),
     ):
-        summary = f"{told}, as it happens; a JSON page with `Accept: application/json`"
+        summary = f"{told}: a JSON page; with `Accept: text/event-stream` a stream, as it happens"
         described = Described(
             name=name, summary=summary, scope=Scope.READ, answer=Page[Event], or_as=(SSE.decode(),), query=query
         )
-        door.add("GET", path, Route(name, endpoint, Scope.READ, to_token="{ref}" in path), described)
+        door.add("GET", path, Route(name, endpoint, Scope.READ, to_token="{session_id}" in path), described)
     return live
 
 
@@ -112,13 +119,13 @@ class LiveStreams:
     # Routes -------------------------------------------------------------------------------------
 
     async def session(self, exchange: Exchange, visitor: Visitor) -> None:
-        """`GET /sessions/{ref}/events`."""
-        asked, ref = read_fields_of(exchange, SessionEventsRequest), exchange.params["ref"]
+        """`GET /sessions/{session_id}/events`."""
+        asked, ref = read_fields_of(exchange, SessionEventsRequest), exchange.params["session_id"]
         if visitor.session_id is not None:
             await check_one(self._door.visit(exchange, visitor), visitor, "ref", ref)
         after = _cursor(exchange, asked)
         wants = _wants(asked, also=(SESSION_DELETED,))
-        if wants_json(exchange):
+        if not wants_stream(exchange):
             await self._page_of_session(exchange, visitor, ref, after, asked, wants)
             return
         hub = self.hub(visitor)
@@ -129,7 +136,7 @@ class LiveStreams:
         asked = read_fields_of(exchange, EventsRequest)
         after = _cursor(exchange, asked)
         wants = _wants(asked, session_id=await self._id_of(visitor, asked.session))
-        if wants_json(exchange):
+        if not wants_stream(exchange):
             await self._page_of_all(exchange, visitor, after, asked, wants)
             return
         hub = self.hub(visitor)
@@ -201,7 +208,8 @@ class LiveStreams:
         A bare stream has events only: no greeting, no signs of life.
         """
         async with self.joined(visitor, join) as stream:
-            await exchange.begin(HEADERS)
+            begins = [] if is_bare else [(b"last-event-id", b"%d" % stream.after)]  # where to go on if it breaks off
+            await exchange.begin([*HEADERS, *begins])
             try:
                 if first:
                     await self._write(exchange, [first])
@@ -263,7 +271,7 @@ class LiveStreams:
         standing = self._door.standing(exchange, self.settings.heartbeat)
         try:
             if not teller.is_bare:
-                await self._write(exchange, [b"id: %d\n" % stream.after, GREETING])  # where it begins, if it breaks off
+                await self._write(exchange, [GREETING])
             while not (stream.ended or teller.is_done):
                 told = await stream.next(self.settings.heartbeat)
                 await standing.check()
@@ -359,7 +367,6 @@ def _wants(asked: SessionEventsRequest, *, session_id: str | None = None, also: 
     return lambda event: (types is None or event.type in types) and session_id in (None, event.session_id)
 
 
-def wants_json(exchange: Exchange) -> bool:
-    """Whether what there is now will do, instead of a stream."""
-    accepted = exchange.headers.get(b"accept", b"")
-    return JSON in accepted and SSE not in accepted
+def wants_stream(exchange: Exchange) -> bool:
+    """Whether a stream is asked for by name. Whoever takes anything gets what there is now: a stream never ends."""
+    return exchange.preferred(JSON, SSE) == SSE

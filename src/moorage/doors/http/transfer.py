@@ -140,7 +140,7 @@ def add_to(door: Door) -> None:
         await _import(exchange, imports, import_)
 
     for verb, path, endpoint, described in (
-        ("GET", "/sessions/{ref}/export", export, EXPORT),
+        ("GET", "/sessions/{session_id}/export", export, EXPORT),
         ("POST", "/import", take, IMPORT),
         ("POST", "/import/histories", take_histories, IMPORT_HISTORIES),
     ):
@@ -149,7 +149,7 @@ def add_to(door: Door) -> None:
 
 
 async def _export(exchange: Exchange, visitor: Visitor, moor: Visit) -> None:
-    query, ref = read_fields_of(exchange, ExportQuery), exchange.params["ref"]
+    query, ref = read_fields_of(exchange, ExportQuery), exchange.params["session_id"]
     if visitor.session_id is not None:
         await check_one(moor, visitor, "ref", ref)
     waiting = b""

@@ -72,6 +72,7 @@ async function read(onCaughtUp) {
       signal: abort.signal,
     });
     const wasLost = connection.value === "lost";
+    cursor ??= response.headers.get("Last-Event-ID");
     connection.value = "live";
     lostAt.value = null;
     caughtUp = 0;

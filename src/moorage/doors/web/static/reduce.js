@@ -71,7 +71,7 @@ export function fits(session, filters) {
  */
 export class Frames {
   #rest = "";
-  /** The last id that was told, also without an event. @type {string | null} */
+  /** The last id that was told. @type {string | null} */
   id = null;
 
   /** @param {string} piece @returns {Array<{id: string | null, type: string, data: string}>} */

@@ -1,0 +1,52 @@
+"""Content negotiation: which of the representations that we have a request wants (RFC 9110, sections 12.4 and 12.5).
+
+Names are compared without regard to case. The most specific range that names a type says its quality; the type of the
+highest quality wins. Of two with the same quality the one that is named more exactly wins, then the one offered first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+Range = tuple[bytes, float]  # a name or a wildcard, and its quality
+
+
+def preferred(accept: bytes, *offered: bytes) -> bytes:
+    """Return the offered media type that `Accept` prefers; the first one if it allows none of them, or is empty."""
+    ranges = list(_ranges(accept))
+    return max(offered, key=lambda kind: _rank(kind, ranges))  # of equals, the first
+
+
+def _rank(kind: bytes, ranges: list[Range]) -> tuple[float, int]:
+    """Return the quality of a media type and how exactly it is named."""
+    family = kind.partition(b"/")[0] + b"/*"
+    for exactness, name in ((2, kind), (1, family), (0, b"*/*")):
+        qualities = [quality for each, quality in ranges if each == name]
+        if qualities:
+            quality = max(qualities)
+            return (quality, exactness) if quality > 0 else (0.0, 0)
+    return 0.0, 0
+
+
+def takes_coding(accept_encoding: bytes, coding: bytes) -> bool:
+    """Whether `Accept-Encoding` names a content coding and does not exclude it."""
+    ranges = dict(_ranges(accept_encoding))
+    return ranges.get(coding, ranges.get(b"*", 0.0)) > 0
+
+
+def _ranges(header: bytes) -> Iterator[Range]:
+    for part in header.lower().split(b","):
+        name, *parameters = (each.strip() for each in part.split(b";"))
+        if name:
+            yield name, _quality(parameters)
+
+
+def _quality(parameters: Iterable[bytes]) -> float:
+    """Return what `q` says, 1 without it, and 0 if it is no quality."""
+    for parameter in parameters:
+        name, _, value = parameter.partition(b"=")
+        if name.strip() == b"q":
+            text = value.strip()
+            is_number = text.replace(b".", b"", 1).isdigit()
+            return min(float(text), 1.0) if is_number else 0.0
+    return 1.0
