@@ -917,6 +917,27 @@ MUTANTS = (
         (f"{STREAMS}::test_events_arrive_though_no_wake_up_does",),
     ),
     Mutant(
+        "streams for those who ask for one",
+        "moorage/doors/http/streams.py",
+        "return exchange.preferred(JSON, SSE) == SSE",
+        "return exchange.preferred(SSE, JSON) == SSE",
+        (f"{STREAMS}::test_a_stream_comes_to_those_who_prefer_one",),
+    ),
+    Mutant(
+        "signs of life that are no message",
+        "moorage/doors/http/streams.py",
+        'HEARTBEAT = b":\\n"',
+        'HEARTBEAT = b":\\n\\n"',
+        (f"{STREAMS}::test_httpx_sse_gets_no_message_besides_the_events",),
+    ),
+    Mutant(
+        "seconds are no instant",
+        "moorage/doors/http/reading.py",
+        "elif name in operation.instants:",
+        "elif False:",
+        ("tests/doors/http/test_openapi.py::test_server_agrees_with_its_document",),
+    ),
+    Mutant(
         "slow readers",
         "moorage/doors/http/streams.py",
         "async with asyncio.timeout(self.settings.drained_within):",

@@ -90,7 +90,7 @@ def _described_row(verb: str, path: str, described: Described) -> str:
 
 
 def _fields(kind: Any) -> list[str]:
-    if kind is str:
+    if kind is bytes:
         return []
     return [each.name if each.required else f"({each.name})" for each in msgspec.structs.fields(kind)]
 

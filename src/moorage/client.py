@@ -868,17 +868,17 @@ class Moorage:
 
         A window never separates a tool call from its result, keeps system messages and the
         newest summary. `next` goes into `before` for what is older (a page after a number:
-        into `after`); an older window keeps no system messages but those said in it.
+        into `after`); a window before or after a number has only what was said there.
         """
         deps = self._open_and_fresh() or await self._ready()
         if last is turns is tokens is max_bytes is None:
             return await conversation.read_messages(
                 deps, self._caller, ref, before=_number(before), after=_number(after), limit=limit
             )
-        if after is not None:
-            raise InvalidField("after", "does not go with a window; a window ends at the newest message or `before`")
         size = WindowSize(last=last, turns=turns, tokens=tokens, max_bytes=max_bytes)
-        return await conversation.window(deps, self._caller, ref, size, count_tokens, before=_number(before))
+        return await conversation.window(
+            deps, self._caller, ref, size, count_tokens, before=_number(before), after=_number(after)
+        )
 
     async def log(
         self,

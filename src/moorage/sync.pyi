@@ -413,7 +413,7 @@ class Moorage:
 
         A window never separates a tool call from its result, keeps system messages and the
         newest summary. `next` goes into `before` for what is older (a page after a number:
-        into `after`); an older window keeps no system messages but those said in it.
+        into `after`); a window before or after a number has only what was said there.
         """
 
     def log(

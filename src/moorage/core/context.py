@@ -19,6 +19,7 @@ from moorage.core.session import Session
 
 MAX_VALUE_BYTES = 1024 * 1024
 MAX_KEYS = 10_000
+MIN_TTL = timedelta(microseconds=1)
 MAX_TTL = timedelta(days=3650)
 
 
@@ -148,13 +149,16 @@ def check_value(key: str, value: Any) -> None:
         raise TooLarge("context value", size, MAX_VALUE_BYTES)
 
 
+_SHORTEST, _LONGEST = MIN_TTL.total_seconds(), MAX_TTL.total_seconds()
+
+
 def check_ttl(ttl: object, name: str = "ttl") -> timedelta | None:
-    """A time to live in seconds or as timedelta: more than nothing, at most ten years."""
+    """A time to live in seconds or as timedelta: a microsecond or more, at most ten years."""
     if ttl is None:
         return None
     lifetime = ttl
-    if isinstance(ttl, (int, float)) and not isinstance(ttl, bool) and 0 < ttl <= MAX_TTL.total_seconds():
+    if isinstance(ttl, (int, float)) and not isinstance(ttl, bool) and _SHORTEST <= ttl <= _LONGEST:
         lifetime = timedelta(seconds=ttl)
-    if isinstance(lifetime, timedelta) and timedelta(0) < lifetime <= MAX_TTL:
+    if isinstance(lifetime, timedelta) and MIN_TTL <= lifetime <= MAX_TTL:
         return lifetime
-    raise InvalidField(name, f"is {ttl!r}; give seconds above 0 and up to {int(MAX_TTL.total_seconds())}, or nothing")
+    raise InvalidField(name, f"is {ttl!r}; give seconds above 0 and up to {int(_LONGEST)}, or nothing")

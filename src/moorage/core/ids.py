@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 
+from moorage.core.codec import is_text
 from moorage.core.errors import InvalidField, InvalidId
 
 TYPE_CHECKING = False
@@ -16,9 +17,17 @@ if TYPE_CHECKING:
 
 ID_PATTERN = r"[A-Za-z0-9][A-Za-z0-9._:-]{0,127}"
 MAX_LABEL = 256
+# Characters that nobody sees: controls, formatting, all spaces but the plain one. `str.isprintable` refuses more: what
+# Python's own tables do not know yet, which no document can say.
+UNSEEN = (
+    r"\x00-\x1f\x7f-\xa0\xad"
+    "\u061c\u1680\u180e\u2000-\u200f\u2028-\u202f\u205f-\u206f\u3000\ufeff\ufff9-\ufffb\U000e0000-\U000e0fff"
+)
+LABEL_PATTERN = rf"^ *[^ {UNSEEN}][^{UNSEEN}]*$"
 MIN_PREFIX = 4
 
 _is_id = re.compile(ID_PATTERN).fullmatch
+_is_label = re.compile(LABEL_PATTERN).fullmatch
 
 
 def check_session_id(value: object) -> str:
@@ -46,7 +55,7 @@ def check_label(field: str, value: object, limit: int = MAX_LABEL) -> str:
         raise InvalidField(field, "must be some text")
     if len(value) > limit:
         raise InvalidField(field, f"has {len(value)} characters, at most {limit} are allowed")
-    if not value.isprintable():
+    if not (_is_label(value) and is_text(value)):
         raise InvalidField(field, "has control characters or broken text in it")
     return value
 

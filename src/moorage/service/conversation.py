@@ -94,12 +94,14 @@ async def window(
     count_tokens: TokenCounter | None = None,
     *,
     before: int | None = None,
+    after: int | None = None,
 ) -> Page[Entry]:
     """What a model gets to see. `next` is the number before which older messages are."""
-    check_numbers(before)
-    builder = WindowBuilder(size, count_tokens or deps.settings.count_tokens)
-    tail = await deps.store.tail(caller.owner, ref, _chunk(size)) if before is None else Tail([], [])
-    return await _window(deps, caller, ref, builder, _chunk(size), tail, before)
+    check_numbers(before, after)
+    builder, chunk = WindowBuilder(size, count_tokens or deps.settings.count_tokens), _chunk(size)
+    if before is None and after is None:
+        return await _window(deps, caller, ref, builder, chunk, await deps.store.tail(caller.owner, ref, chunk))
+    return await _window(deps, caller, ref, builder, chunk, None, before, after or 0)
 
 
 async def windows_of(
@@ -134,18 +136,26 @@ def _chunk(size: WindowSize) -> int:
 
 
 async def _window(
-    deps: Deps, caller: Caller, ref: str, builder: WindowBuilder, chunk: int, tail: Tail, before: int | None = None
+    deps: Deps,
+    caller: Caller,
+    ref: str,
+    builder: WindowBuilder,
+    chunk: int,
+    tail: Tail | None,
+    before: int | None = None,
+    after: int = 0,
 ) -> Page[Entry]:
-    """The window that ends with the tail, or before a number."""
-    after = _summed_up(tail.pinned)
+    """The window that ends with the tail, or lies between two numbers."""
+    pinned = tail.pinned if tail is not None else []
+    after = max(after, _summed_up(pinned))
 
-    async def older_than(number: int) -> list[Entry]:
+    async def older_than(number: int | None) -> list[Entry]:
         return await deps.store.log(
             caller.owner, ref, after=after, before=number, limit=chunk, kinds=_MESSAGES, newest_first=True
         )
 
-    builder.reserve(tail.pinned)
-    page = tail.messages if before is None else await older_than(before)
+    builder.reserve(pinned)
+    page = tail.messages if tail is not None else await older_than(before)
     builder.take(page)
     while not builder.is_full and len(page) == chunk:
         page = await older_than(page[-1].number)
@@ -154,7 +164,7 @@ async def _window(
         builder.end()
     messages = builder.messages()
     cursor = str(messages[0].number) if builder.is_full and messages else None
-    return Page(with_pinned(messages, tail.pinned), cursor)
+    return Page(with_pinned(messages, pinned), cursor)
 
 
 def _summed_up(pinned: list[Entry]) -> int:

@@ -9,7 +9,7 @@ from msgspec import Struct
 
 from moorage.core.delegation import Delegation
 from moorage.core.errors import InvalidField, NotFound, SessionCorrupt
-from moorage.core.ids import check_label
+from moorage.core.ids import check_label, check_session_id
 from moorage.core.policy import Verdict, verdict_on, verdict_without
 from moorage.core.query import SessionQuery, check_limit
 from moorage.core.session import Phase, Session
@@ -138,6 +138,8 @@ async def decide(deps: Deps, caller: Caller, question: Question) -> Delegated:
     """What `delegate` answers, and still has to record."""
     place = question.place
     check_place(question.session_id, place)
+    if question.new_id:
+        check_session_id(question.new_id)
     verdict = await should_resume(deps, caller, question.session_id, place=place, holder=question.holder)
     session = await deps.store.get(caller.owner, str(verdict.session_id)) if verdict.decision else None
     created = session is None and question.create
@@ -170,7 +172,7 @@ async def _opened(deps: Deps, caller: Caller, question: Question) -> Session:
         purpose=question.purpose,
         metadata=question.metadata,
         task_id=place.task_id,
-        session_id=question.new_id,
+        session_id=question.new_id or None,
         project_dir=place.project_dir,
     )
     return await create_session(

@@ -158,7 +158,7 @@ class Routes:
             metadata=asked.metadata,
             parent=await _parent(moor, visitor, asked),
             task_id=asked.task_id,
-            session_id=asked.session_id,
+            session_id=asked.session_id or None,
             project_dir=asked.project_dir,
             idempotency_key=key,
         )

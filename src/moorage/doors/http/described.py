@@ -15,8 +15,8 @@ class Described(Struct, frozen=True, kw_only=True):
     name: str
     summary: str
     scope: Scope | None = None
-    body: Any = None  # the type of the request's body; None: it has none
-    takes: str = "application/json"
+    body: Any = None  # the type of the request's body; None: it has none; `bytes`: a file
+    may_be_empty: bool = False  # whether a file with nothing in it will do
     answer: Any = None  # the type of the answer; None: text
     kind: str = "application/json"
     status: int = 200

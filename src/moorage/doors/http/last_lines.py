@@ -26,7 +26,7 @@ LENGTH = 200  # characters
 class LastLinesRequest(Struct, kw_only=True, forbid_unknown_fields=True):
     """Of which sessions."""
 
-    sessions: Annotated[str, Meta(description="ids or names, separated by commas")]
+    sessions: Annotated[str, Meta(description="ids or names; several, or separated by commas")]
 
 
 class LastLine(Struct, frozen=True, kw_only=True):
@@ -43,7 +43,7 @@ def add_to(door: Door) -> None:
     """Answer the route."""
 
     async def last_lines(exchange: Exchange, visitor: Visitor) -> None:
-        refs = _refs(read_fields_of(exchange, LastLinesRequest).sessions)
+        refs = _refs(read_fields_of(exchange, LastLinesRequest, ["sessions"]).sessions)
         found = [await _newest(door, visitor.caller.owner, ref) for ref in refs]
         await exchange.answer(encode(Page([_line(entry) for entry in found if entry is not None])))
 
@@ -58,10 +58,10 @@ def add_to(door: Door) -> None:
 
 
 def _refs(text: str) -> list[str]:
-    refs = list(dict.fromkeys(filter(None, text.split(","))))
+    refs = list(filter(None, text.split(",")))
     if not 0 < len(refs) <= MOST:
         raise InvalidField("sessions", f"names {len(refs)}; give 1 to {MOST}, separated by commas")
-    return refs
+    return list(dict.fromkeys(refs))
 
 
 async def _newest(door: Door, owner: str, ref: str) -> Entry | None:

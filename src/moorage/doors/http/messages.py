@@ -21,6 +21,7 @@ from moorage.service.about import learn
 from moorage.service.streams import Wants
 
 PATH = "/sessions/{session_id}/messages"
+MAX_CLIENT_KEY = 250  # each of several messages gets its place behind it
 
 
 class PostMessages(Struct, kw_only=True, forbid_unknown_fields=True):
@@ -29,7 +30,7 @@ class PostMessages(Struct, kw_only=True, forbid_unknown_fields=True):
     content: str | list[dict[str, Any]] | None = None
     messages: list[str | dict[str, Any]] | None = None
     role: str = "user"
-    client_key: str | None = None
+    client_key: Annotated[str, Meta(max_length=MAX_CLIENT_KEY)] | None = None
     token: str | None = None
     run: bool | None = None
     queue: bool = False

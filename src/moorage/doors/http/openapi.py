@@ -3,25 +3,27 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
 from typing import Any
 
 import msgspec
 
 from moorage import __version__
 from moorage.core.codec import encode
-from moorage.core.entry import ROLES, Entry, Kind
-from moorage.core.key import Scope, scope_text
-from moorage.core.query import SORTS, STATUSES, Page
-from moorage.core.run import RunState
-from moorage.core.session import FINAL_STATES, PUBLIC_FIELDS, WORKING_PHASES, Phase, Session, State
+from moorage.core.entry import Entry
+from moorage.core.key import scope_text
+from moorage.core.query import STATUSES, Page
+from moorage.core.session import PUBLIC_FIELDS, Session
 from moorage.core.status import Child
+from moorage.doors.http import constraints
+from moorage.doors.http.constraints import REF
 from moorage.doors.http.described import Described
+from moorage.doors.http.links import add_links
 from moorage.remote.operations import OPERATIONS, SESSION, Operation, variants
 
 JSON = "application/json"
 PROBLEM = "application/problem+json"
-REF = "#/components/schemas/{name}"
+SSE = "text/event-stream"
+BYTES = "application/octet-stream"  # generators know it, and no other type of a file
 REFUSALS = {
     "401": "No key, or one that is not valid",
     "403": "This key or token may not",
@@ -36,20 +38,9 @@ REFUSALS = {
     "503": "The store cannot answer; nothing was changed",
 }
 TEXT = {"type": "string"}
+EVENTS = {"description": "Server-sent events"}
+FILE = {"type": "string", "format": "binary"}
 _KEYED = "idempotency_key"
-_CHOICES: dict[str, Iterable[str]] = {  # what a field of an operation may say, where its type says only that it is text
-    "list.state": State,
-    "list.status": STATUSES,
-    "list.phase": Phase,
-    "list.sort": SORTS,
-    "update.phase": WORKING_PHASES,
-    "finalize.outcome": sorted(FINAL_STATES),
-    "cleanup.states": State,
-    "log.kinds": Kind,
-    "runs.state": RunState,
-    "create_key.scopes": Scope,
-    "post_messages.role": ROLES,
-}
 
 
 def openapi(described: list[tuple[str, str, Described]], *, needs_key: bool = False) -> dict[str, Any]:
@@ -60,6 +51,7 @@ def openapi(described: list[tuple[str, str, Described]], *, needs_key: bool = Fa
         paths.setdefault(operation.path, {})[operation.verb.lower()] = _operation(operation, types)
     for verb, path, route in described:
         paths.setdefault(path, {})[verb.lower()] = _described(path, route, types)
+    add_links(paths)
     return {
         "openapi": "3.1.0",
         "info": {
@@ -80,7 +72,7 @@ class _Types:
     """Python types as JSON schemas, shared ones by reference."""
 
     def __init__(self) -> None:
-        self._components: dict[str, Any] = {"Problem": _PROBLEM}
+        self._components: dict[str, Any] = {"ProblemDetails": _PROBLEM, **constraints.COMPONENTS}
         self._made: dict[str, bytes] = {}  # before anything was said of them
 
     def schema(self, kind: Any) -> dict[str, Any]:
@@ -97,12 +89,13 @@ class _Types:
         """A schema itself, where `schema` only says where it is."""
         return self._components[schema["$ref"].rpartition("/")[2]] if "$ref" in schema else schema
 
-    def in_query(self, kind: type[msgspec.Struct]) -> list[dict[str, Any]]:
+    def in_query(self, operation: str, kind: type[msgspec.Struct]) -> list[dict[str, Any]]:
         """The fields of a type as parameters of a query; the type itself is nobody else's then."""
         shape = self._components.pop(kind.__name__)
         del self._made[kind.__name__]
         needed, fields = shape.get("required", ()), shape["properties"]
-        return [_in_query(name, schema, required=name in needed) for name, schema in fields.items()]
+        narrowed = {name: constraints.narrow_query(operation, name, schema) for name, schema in fields.items()}
+        return [_in_query(name, schema, required=name in needed) for name, schema in narrowed.items()]
 
     def components(self) -> dict[str, Any]:
         return dict(sorted(self._components.items()))
@@ -145,7 +138,6 @@ def _session_schema(schema: dict[str, Any]) -> dict[str, Any]:
 def _operation(operation: Operation, types: _Types) -> dict[str, Any]:
     request = types.schema(operation.request)
     shape = types.shape(request)
-    _narrow(operation.name, shape)
     document: dict[str, Any] = {
         "operationId": _operation_id(operation),
         "summary": operation.summary,
@@ -155,11 +147,14 @@ def _operation(operation: Operation, types: _Types) -> dict[str, Any]:
         "responses": _responses(str(operation.status), types.schema(_answer(operation)), JSON),
     }
     if operation.has_body:
-        document["requestBody"] = {"required": bool(shape.get("required")), "content": {JSON: {"schema": request}}}
+        constraints.narrow_body(operation.name, shape)
+        required = bool(shape.get("required")) or operation.name in constraints.NEEDS_BODY
+        document["requestBody"] = {"required": required, "content": {JSON: {"schema": request}}}
     else:
-        document["parameters"] += types.in_query(operation.request)
+        document["parameters"] += types.in_query(operation.name, operation.request)
     if operation.body is not None:
-        document["requestBody"] = {"required": True, "content": {JSON: {"schema": types.schema(_whole(operation))}}}
+        whole = constraints.VALUES if operation.body == "values" else {}
+        document["requestBody"] = {"required": True, "content": {JSON: {"schema": whole}}}
     document["parameters"] += _headers(operation)
     return document
 
@@ -170,26 +165,6 @@ def _operation_id(operation: Operation) -> str:
     return f"{operation.name}_one" if len(every) > 1 and operation is every[0] else operation.name
 
 
-def _narrow(operation: str, shape: dict[str, Any]) -> None:
-    """Say which values the fields may have."""
-    for name, schema in shape.get("properties", {}).items():
-        if (choices := _CHOICES.get(f"{operation}.{name}")) is not None:
-            for text in _texts(schema):
-                text["enum"] = [str(choice) for choice in choices]
-
-
-def _texts(schema: dict[str, Any]) -> Iterable[dict[str, Any]]:
-    """The texts in a schema: itself, what it may be besides null, what its items are."""
-    if schema.get("type") == "string":
-        yield schema
-    for inner in (*schema.get("anyOf", ()), *([schema["items"]] if "items" in schema else [])):
-        yield from _texts(inner)
-
-
-def _whole(operation: Operation) -> Any:
-    return dict[str, Any] if operation.body == "values" else Any
-
-
 def _answer(operation: Operation) -> Any:
     if operation.is_list:
         return Page[operation.answer.__args__[0]]  # type: ignore[name-defined]
@@ -197,14 +172,12 @@ def _answer(operation: Operation) -> Any:
 
 
 def _in_path(name: str) -> dict[str, Any]:
-    kind = "integer" if name == "number" else "string"
-    return {"name": name, "in": "path", "required": True, "schema": {"type": kind}}
+    return {"name": name, "in": "path", "required": True, "schema": constraints.PATH.get(name, TEXT)}
 
 
 def _in_query(name: str, schema: dict[str, Any], *, required: bool) -> dict[str, Any]:
-    many = {"style": "form", "explode": False} if schema.get("type") == "array" else {}
     why = {"description": schema.pop("description")} if "description" in schema else {}
-    return {"name": name, "in": "query", "required": required, "schema": schema, **why, **many}
+    return {"name": name, "in": "query", "required": required, "schema": schema, **why}
 
 
 def _headers(operation: Operation) -> list[dict[str, Any]]:
@@ -214,17 +187,18 @@ def _headers(operation: Operation) -> list[dict[str, Any]]:
     if _KEYED in operation.parameters:
         wanted.append(("Idempotency-Key", "A repeated request with the same key is answered, not done again"))
     return [
-        {"name": name, "in": "header", "required": False, "description": why, "schema": {"type": "string"}}
+        {"name": name, "in": "header", "required": False, "description": why, "schema": constraints.HEADERS[name]}
         for name, why in wanted
     ]
 
 
 def _responses(status: str, schema: dict[str, Any], kind: str, or_as: tuple[str, ...] = ()) -> dict[str, Any]:
-    problem = {PROBLEM: {"schema": {"$ref": REF.format(name="Problem")}}}
+    problem = {PROBLEM: {"schema": {"$ref": REF.format(name="ProblemDetails")}}}
     answers: dict[str, Any] = {code: {"description": why, "content": problem} for code, why in REFUSALS.items()}
     answers[status] = {"description": "Done", "content": {kind: {"schema": schema}}}
     for other in or_as:
-        answers.setdefault("200", {"description": "Done", "content": {}})["content"][other] = {"schema": TEXT}
+        told = {"schema": EVENTS if other == SSE else TEXT}
+        answers.setdefault("200", {"description": "Done", "content": {}})["content"][other] = told
     return dict(sorted(answers.items()))
 
 
@@ -243,13 +217,13 @@ def _described(path: str, route: Described, types: _Types) -> dict[str, Any]:
         document["x-scope"] = route.scope.value
     if route.query is not None:
         types.schema(route.query)
-        document["parameters"] += types.in_query(route.query)
-    if route.body is not None:
+        document["parameters"] += types.in_query(route.name, route.query)
+    if route.body is bytes:
+        document["requestBody"] = {"required": not route.may_be_empty, "content": {BYTES: {"schema": FILE}}}
+    elif route.body is not None:
         schema = types.schema(route.body)
         shape = types.shape(schema)
-        _narrow(route.name, shape)
-        document["requestBody"] = {
-            "required": bool(shape.get("required")),
-            "content": {route.takes: {"schema": schema}},
-        }
+        constraints.narrow_body(route.name, shape)
+        required = bool(shape.get("required")) or route.name in constraints.NEEDS_BODY
+        document["requestBody"] = {"required": required, "content": {JSON: {"schema": schema}}}
     return document

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
+from datetime import datetime
 from typing import Any
 from urllib.parse import parse_qsl
 
@@ -10,10 +12,15 @@ import msgspec
 
 from moorage.core.codec import decode
 from moorage.core.errors import InvalidField, InvalidJson, MoorageError
+from moorage.core.ids import check_label
+from moorage.core.once import MAX_KEY
 from moorage.doors.http.exchange import Exchange
 from moorage.remote.operations import Arguments, Operation
 
 MAX_QUERY = 100  # fields
+EXACT = 2**53  # beyond this, a float is not the number that was written
+IS_FLOAT = "got `float`"  # how msgspec says that an integer is written like a float
+MAX_REREAD = 256 * 1024  # bytes of a body that is worth reading twice
 _PLACE = re.compile(r"(?P<why>.*?)(?: - at `\$(?P<place>.*)`)?", re.DOTALL)  # names have what anybody puts into them
 _UNKNOWN = re.compile(r"unknown field `(.*)`", re.DOTALL)
 _MISSING = re.compile(r"missing required field `(.*)`")
@@ -33,7 +40,7 @@ async def arguments_of(operation: Operation, exchange: Exchange) -> Arguments:
     else:
         request = read_query(operation, exchange)
     arguments.update(operation.arguments(request))
-    for name in ("parent", "session"):
+    for name in ("parent", "session", "session_id"):
         if operation.has_body and arguments.get(name) == "":  # an empty name names no session
             del arguments[name]
     _read_headers(operation, exchange, arguments)
@@ -51,9 +58,29 @@ def read_body(body: bytes, kind: Any) -> Any:
     try:
         return msgspec.json.decode(body or b"{}", type=kind)
     except msgspec.ValidationError as error:
+        if IS_FLOAT in str(error) and len(body) <= MAX_REREAD:
+            return _with_whole_numbers(body, kind)
         raise _explained(error) from None
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise InvalidJson("body", f"it is not JSON ({error})") from None
+
+
+def _with_whole_numbers(body: bytes, kind: Any) -> Any:
+    """The same where 1.0 stands for 1: JSON has one kind of number, and some languages write it so."""
+    try:
+        return msgspec.convert(_whole(msgspec.json.decode(body)), kind)
+    except msgspec.ValidationError as error:
+        raise _explained(error) from None
+    except RecursionError as error:
+        raise InvalidJson("body", f"it is nested too deeply ({error})") from None
+
+
+def _whole(value: Any) -> Any:
+    if isinstance(value, float) and value.is_integer() and abs(value) <= EXACT:
+        return int(value)
+    if isinstance(value, dict):
+        return {name: _whole(each) for name, each in value.items()}
+    return [_whole(each) for each in value] if isinstance(value, list) else value
 
 
 def _whole_body(operation: Operation, body: bytes) -> Any:
@@ -76,6 +103,8 @@ def read_query(operation: Operation, exchange: Exchange) -> Any:
             given.setdefault(name, []).extend(value.split(","))
         elif name in given:
             raise InvalidField(name[:80], "is given twice")
+        elif name in operation.instants:
+            given[name] = _instant(name, value)
         else:
             given[name] = _json_or_text(value) if name == "metadata_value" else value
     return read_fields(given, operation.request)
@@ -99,10 +128,16 @@ def _pairs(text: str) -> list[tuple[str, str]]:
     return [(name, value)]
 
 
-def read_fields_of(exchange: Exchange, kind: Any) -> Any:
-    """The query as a value of that type, for routes that are no row of the table."""
+def read_fields_of(exchange: Exchange, kind: Any, many: Iterable[str] = ()) -> Any:
+    """The query as a value of that type, for routes that are no row of the table.
+
+    Those of `many` may come several times, which is the same as with commas in between.
+    """
     given: dict[str, Any] = {}
     for name, text in query_of(exchange):
+        if name in given and name in many:
+            given[name] += f",{text}"
+            continue
         if name in given:
             raise InvalidField(name[:80], "is given twice")
         given[name] = text
@@ -112,6 +147,14 @@ def read_fields_of(exchange: Exchange, kind: Any) -> Any:
 def _is_many(operation: Operation, name: str) -> bool:
     parameter = operation.fields.get(name)
     return parameter in ("kinds", "states")
+
+
+def _instant(name: str, text: str) -> datetime:
+    """An instant as RFC 3339 writes it; a number of seconds is none."""
+    try:
+        return msgspec.convert(text, datetime)
+    except msgspec.ValidationError as error:
+        raise _explained(error, name) from None
 
 
 def _json_or_text(value: str) -> Any:
@@ -129,7 +172,7 @@ def read_fields(given: dict[str, Any], kind: Any) -> Any:
         raise _explained(error) from None
 
 
-def _explained(error: msgspec.ValidationError) -> MoorageError:
+def _explained(error: msgspec.ValidationError, field: str = "body") -> MoorageError:
     """What msgspec says of a value, as an error that names the field."""
     told = _PLACE.fullmatch(str(error))
     assert told is not None
@@ -138,12 +181,14 @@ def _explained(error: msgspec.ValidationError) -> MoorageError:
         return InvalidField(unknown[1][:80] or "body", "is not a field of this request; check its spelling")
     if missing := _MISSING.search(why):
         return InvalidField(missing[1], "must be given")
-    return InvalidField(place or "body", f"is wrong: {why[:1].lower()}{why[1:]}")
+    return InvalidField(place or field, f"is wrong: {why[:1].lower()}{why[1:]}")
 
 
 def _read_headers(operation: Operation, exchange: Exchange, arguments: Arguments) -> None:
     """What headers say instead of fields: the key of a request that may be repeated."""
     if (key := exchange.header(b"idempotency-key")) is not None and "idempotency_key" in operation.parameters:
+        if (other := arguments.get("idempotency_key")) is not None:
+            check_label("idempotency_key", other, MAX_KEY)
         arguments["idempotency_key"] = key
 
 

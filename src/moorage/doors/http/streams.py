@@ -52,7 +52,7 @@ class SessionEventsRequest(Struct, kw_only=True, forbid_unknown_fields=True):
     """Which events of a session."""
 
     after: Annotated[str, Meta(description="a cursor, or `end`; `Last-Event-ID` goes before it")] = "0"
-    types: Annotated[str, Meta(description="only these, separated by commas")] | UnsetType = UNSET
+    types: Annotated[str, Meta(description="only these; several, or separated by commas")] | UnsetType = UNSET
     limit: Annotated[int, Meta(ge=1, le=1000, description="of a JSON page")] = 100
 
 
@@ -120,7 +120,7 @@ class LiveStreams:
 
     async def session(self, exchange: Exchange, visitor: Visitor) -> None:
         """`GET /sessions/{session_id}/events`."""
-        asked, ref = read_fields_of(exchange, SessionEventsRequest), exchange.params["session_id"]
+        asked, ref = read_fields_of(exchange, SessionEventsRequest, ["types"]), exchange.params["session_id"]
         if visitor.session_id is not None:
             await check_one(self._door.visit(exchange, visitor), visitor, "ref", ref)
         after = _cursor(exchange, asked)
@@ -133,7 +133,7 @@ class LiveStreams:
 
     async def everything(self, exchange: Exchange, visitor: Visitor) -> None:
         """`GET /events`."""
-        asked = read_fields_of(exchange, EventsRequest)
+        asked = read_fields_of(exchange, EventsRequest, ["types"])
         after = _cursor(exchange, asked)
         wants = _wants(asked, session_id=await self._id_of(visitor, asked.session))
         if not wants_stream(exchange):

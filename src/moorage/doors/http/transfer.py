@@ -60,8 +60,7 @@ IMPORT = Described(
     name="import",
     summary="Bring sessions in: an export, a state.json, a transcript of Claude Code, a list of messages",
     scope=Scope.WRITE,
-    body=str,
-    takes="application/x-ndjson",
+    body=bytes,
     answer=ImportReport,
     query=ImportQuery,
 )
@@ -69,8 +68,8 @@ IMPORT_HISTORIES = Described(
     name="import_histories",
     summary="Bring in what our own client has read from files of others, one file a line",
     scope=Scope.WRITE,
-    body=str,
-    takes="application/x-ndjson",
+    body=bytes,
+    may_be_empty=True,
     answer=ImportReport,
     query=ImportQuery,
 )

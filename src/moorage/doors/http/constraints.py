@@ -1,0 +1,278 @@
+"""What the fields of requests may say, where their Python types say less: as JSON schemas, for the OpenAPI document.
+
+The server checks the same where it acts on a field. Schemathesis proves that both agree: what the document allows is
+taken, and nothing else (tests/doors/http/test_fuzzing.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from moorage.core.context import MAX_KEYS, MAX_TTL, MIN_TTL
+from moorage.core.entry import MAX_MESSAGES_PER_APPEND, ROLES, Kind
+from moorage.core.ids import ID_PATTERN, LABEL_PATTERN, MAX_LABEL, UNSEEN
+from moorage.core.key import Scope
+from moorage.core.once import MAX_KEY
+from moorage.core.query import SORTS, STATUSES
+from moorage.core.run import Join, Mode, RunState
+from moorage.core.session import FINAL_STATES, WORKING_PHASES, Phase, State
+from moorage.core.turn import TurnState
+from moorage.doors.http.last_lines import MOST
+from moorage.doors.http.messages import MAX_CLIENT_KEY
+from moorage.doors.http.streams import TYPES
+from moorage.doors.http.transfer import FORMATS
+from moorage.service.analytics import GROUPINGS
+from moorage.service.approvals import MAX_OPTIONS
+from moorage.service.runs import MAX_CORRELATION
+
+Schema = dict[str, Any]
+REF = "#/components/schemas/{name}"
+
+
+def one_of(choices: Iterable[str]) -> Schema:
+    return {"type": "string", "enum": [str(choice) for choice in choices]}
+
+
+def label(most: int = MAX_LABEL) -> Schema:
+    return {"type": "string", "minLength": 1, "maxLength": most, "pattern": LABEL_PATTERN}
+
+
+def some(items: Schema, **limits: int) -> Schema:
+    return {"type": "array", "items": items, **limits}
+
+
+def whole(least: int, most: int | None = None) -> Schema:
+    return {"type": "integer", "minimum": least, **({} if most is None else {"maximum": most})}
+
+
+def seconds(most: float) -> Schema:
+    return {"type": "number", "minimum": MIN_TTL.total_seconds(), "maximum": most}
+
+
+LABEL, KEY, PLACE, CORRELATION = label(), label(MAX_KEY), label(4096), label(MAX_CORRELATION)
+ID = {"type": "string", "pattern": f"^{ID_PATTERN}$"}
+ID_OR_EMPTY = {"type": "string", "pattern": f"^({ID_PATTERN})?$"}  # empty counts as absent
+SAID = {"type": "string", "pattern": r"\S"}
+LIFETIME = seconds(MAX_TTL.total_seconds())
+INSTANT = {"type": "string", "format": "date-time"}
+CURSOR = {"type": "string", "format": "cursor", "description": "`next` of the page before"}
+MOST_ENTRIES = 2**32 - 1
+NUMBER = {"anyOf": [whole(0, MOST_ENTRIES), {"type": "string", "pattern": "^[0-9]{1,9}$"}]}
+TAG = {"type": "string", "pattern": r'^(\*|(W/)?"?[0-9]{1,18}(-[0-9]{1,18})?"?)$'}
+MESSAGE = {"$ref": REF.format(name="NewMessage")}
+PARTS = some({"$ref": REF.format(name="Part")}, minItems=1)
+MESSAGES = some({"anyOf": [{"type": "string"}, MESSAGE]}, minItems=1, maxItems=MAX_MESSAGES_PER_APPEND)
+
+KEY_IN_HEADER = {**KEY, "pattern": f"^[^ {UNSEEN}]([^{UNSEEN}]*[^ {UNSEEN}])?$"}  # spaces at its ends are no part of it
+DEFINITION = {"anyOf": [{"type": "string", "format": "toml"}, {"type": "object"}]}
+
+VALUES = {"type": "object", "propertyNames": LABEL, "maxProperties": MAX_KEYS}
+
+PATH: dict[str, Schema] = {"key": LABEL, "number": whole(0, MOST_ENTRIES)}
+HEADERS: dict[str, Schema] = {"If-Match": TAG, "Idempotency-Key": KEY_IN_HEADER}
+
+# By the field's name, for bodies; `operation.field` for one of them, and for queries.
+FIELDS: dict[str, Schema] = {
+    "agent_name": LABEL,
+    "task_id": LABEL,
+    "project_dir": PLACE,
+    "session_name": ID,
+    "session_id": ID_OR_EMPTY,
+    "ttl_seconds": LIFETIME,
+    "expires_in": LIFETIME,
+    "idempotency_key": KEY,
+    "client_key": LABEL,
+    "holder": LABEL,
+    "agent_sessions_list.agent_name": {},
+    "agent_sessions_list.task_id": {},
+    "agent_sessions_list.state": one_of(State),
+    "agent_sessions_list.cursor": CURSOR,
+    "list.state": one_of(State),
+    "list.status": one_of(STATUSES),
+    "list.phase": one_of(Phase),
+    "list.sort": one_of(SORTS),
+    **{f"list.{name}_{side}": INSTANT for name in ("created", "updated") for side in ("after", "before")},
+    **{f"{name}.cursor": CURSOR for name in ("list", "children", "delegations", "deleted", "runs", "inbox")},
+    **{f"{name}.created_{side}": INSTANT for name in ("stats", "delegations") for side in ("after", "before")},
+    "stats.by": one_of(GROUPINGS),
+    "deleted.since": INSTANT,
+    "deleted.reason": LABEL,
+    "delete.reason": LABEL,
+    "get.messages": whole(1),
+    **{f"messages.{name}": whole(1) for name in ("last", "turns", "tokens", "max_bytes")},
+    **{f"{name}.{side}": NUMBER for name in ("messages", "log") for side in ("before", "after")},
+    "checkpoints.before": NUMBER,
+    "log.kinds": some(one_of(Kind), minItems=1),
+    "list.metadata_value": {"type": "string", "description": "a JSON value, or a text"},
+    "search.q": SAID,
+    "keys.owner": LABEL,
+    "should_resume.holder": LABEL,
+    **{f"context.{name}.ttl": LIFETIME for name in ("put", "merge", "replace")},
+    "update.phase": one_of(WORKING_PHASES),
+    "update.error": SAID,
+    "finalize.outcome": one_of(sorted(FINAL_STATES)),
+    "fork.at": whole(1),
+    "cleanup.states": one_of(State),
+    "cleanup.hours": {"type": "number", "maximum": 24 * 3650},
+    "runs.state": one_of(RunState),
+    "run.prompt": {"anyOf": [{"type": "string"}, MESSAGE]},
+    "run.mode": one_of(Mode),
+    "run.join": one_of(Join),
+    "run.correlation": CORRELATION,
+    "create_key.scopes": some(one_of(Scope), minItems=1),
+    "create_key.owner": LABEL,
+    "create_key.owners": LABEL,
+    "create_key.name": LABEL,
+    "request_approval.options": some(LABEL, maxItems=MAX_OPTIONS),
+    "decide.by": LABEL,
+    **{f"delegate.{name}": PLACE for name in ("agent", "task_id", "project_dir", "host")},
+    "delegate.delegation_id": LABEL,
+    "delegate.new_id": ID_OR_EMPTY,
+    "delegate.session_id": {"type": "string"},
+    "call_tool.session_id": {},
+    "post_messages.role": one_of(ROLES),
+    "post_messages.content": {"anyOf": [{"type": "string"}, PARTS]},
+    "post_messages.messages": MESSAGES,
+    "post_messages.client_key": label(MAX_CLIENT_KEY),
+    "turn_finish.outcome": one_of((TurnState.COMPLETED, TurnState.FAILED, TurnState.STOPPED)),
+    "turn_finish.messages": some(MESSAGE, maxItems=MAX_MESSAGES_PER_APPEND),
+    "turn_entries.messages": some(MESSAGE, maxItems=MAX_MESSAGES_PER_APPEND),
+    "define_agent.definition": DEFINITION,
+    "put_agent.definition": DEFINITION,
+    "export.format": one_of(FORMATS),
+    "last_lines.sessions": some({"type": "string", "minLength": 1}, minItems=1, maxItems=MOST),
+    **{f"{name}.types": some(one_of(TYPES), minItems=1) for name in ("events", "session_events")},
+    **{f"{name}.after": {"type": "string", "pattern": "^(end|[0-9]{1,9})$"} for name in ("events", "session_events")},
+}
+
+REQUIRED = {"compact": ("summary",)}  # its method can do without, if it is given an agent, which does not travel
+
+
+def _given(name: str) -> Schema:
+    """A body that names something in a field."""
+    return {"required": [name], "properties": {name: {"not": {"enum": [None, ""]}}}}
+
+
+def _said(name: str, other: str) -> Schema:
+    """A body that has one field, not the other; null counts as absent, an empty text does not."""
+    return {"required": [name], "properties": {name: {"not": {"type": "null"}}, other: {"type": "null"}}}
+
+
+def _either(one: str, other: str) -> Schema:
+    return {"oneOf": [_said(one, other), _said(other, one)]}
+
+
+# Rules between fields, by operation.
+RULES: dict[str, Schema] = {
+    "post_messages": _either("content", "messages"),
+    "agent_sessions_messages": _either("message", "content"),
+    "run": {"anyOf": [_given("agent_name"), _given("session")]},
+    "delegate": {"anyOf": [_given("agent"), _given("session_id")]},
+    "create_key": {
+        "anyOf": [
+            {"properties": {"owners": {"anyOf": [{"type": "null"}, {"type": "array", "maxItems": 0}]}}},
+            {"required": ["scopes"], "properties": {"scopes": {"contains": {"const": Scope.LAUNCH.value}}}},
+        ]
+    },
+}
+
+
+NEEDS_BODY = RULES.keys() - {"create_key"}
+
+
+def _part(kind: str, *texts: str) -> Schema:
+    fields = {"type": {"const": kind}, **{name: {"type": "string"} for name in texts}}
+    return {"required": list(texts), "properties": fields}
+
+
+_KNOWN_PARTS = {"text": ("text",), "tool_call": ("id", "name"), "tool_result": ("call_id",)}
+COMPONENTS: dict[str, Schema] = {
+    "NewMessage": {
+        "title": "NewMessage",
+        "description": "Something to say.",
+        "type": "object",
+        "properties": {
+            "role": {**one_of(ROLES), "default": "user"},
+            "content": {"anyOf": [{"type": "string"}, PARTS]},
+            "client_key": {"anyOf": [LABEL, {"type": "null"}]},
+        },
+        "required": ["content"],
+        "additionalProperties": False,
+    },
+    "Part": {
+        "title": "Part",
+        "description": "A part of a message; those of other types are kept as they are.",
+        "type": "object",
+        "properties": {"type": {"type": "string"}},
+        "required": ["type"],
+        "allOf": [
+            {
+                "anyOf": [
+                    *(_part(kind, *texts) for kind, texts in _KNOWN_PARTS.items()),
+                    {"properties": {"type": {"not": {"enum": list(_KNOWN_PARTS)}}}},
+                ]
+            }
+        ],
+    },
+}
+
+
+def narrow_body(operation: str, shape: Schema) -> None:
+    """Say in the schema of a body which values its fields may have, and which go together."""
+    for name, field in shape.get("properties", {}).items():
+        constraint = FIELDS.get(f"{operation}.{name}", FIELDS.get(name))
+        if constraint:
+            narrow(field, constraint)
+    for name in REQUIRED.get(operation, ()):
+        shape["required"] = [*shape.get("required", ()), name]
+        shape["properties"][name] = _without_null(shape["properties"][name])
+    if operation in RULES:
+        shape["allOf"] = [RULES[operation]]
+
+
+def narrow_query(operation: str, name: str, schema: Schema) -> Schema:
+    """Return which values a field of a query may have."""
+    constraint = FIELDS.get(f"{operation}.{name}")
+    if constraint is None:
+        return schema
+    if constraint.get("type") == "array" or "anyOf" in constraint:
+        return {**constraint, **_kept(schema)}
+    narrow(schema, constraint)
+    return schema
+
+
+def narrow(schema: Schema, constraint: Schema) -> None:
+    """Put a constraint on those parts of a schema that are of its type; whatever else but null it replaces."""
+    kind = constraint.get("type")
+    leaves = [leaf for leaf in _leaves(schema) if kind is not None and leaf.get("type") == kind]
+    for leaf in leaves:
+        leaf.update(constraint)
+    if leaves:
+        return
+    is_nullable = {"type": "null"} in schema.get("anyOf", ())
+    kept = _kept(schema)
+    options = constraint.get("anyOf", [constraint])
+    schema.clear()
+    if is_nullable or len(options) > 1:
+        schema["anyOf"] = [*options, *([{"type": "null"}] if is_nullable else [])]
+    else:
+        schema.update(options[0])
+    schema.update(kept)
+
+
+def _kept(schema: Schema) -> Schema:
+    """What a schema says besides which values there are."""
+    return {key: value for key, value in schema.items() if key in ("description", "default")}
+
+
+def _leaves(schema: Schema) -> Iterator[Schema]:
+    """A schema, what it may be besides, and what its items are."""
+    yield schema
+    for inner in (*schema.get("anyOf", ()), *([schema["items"]] if "items" in schema else [])):
+        yield from _leaves(inner)
+
+
+def _without_null(schema: Schema) -> Schema:
+    [only] = [each for each in schema["anyOf"] if each != {"type": "null"}]
+    return dict(only)
