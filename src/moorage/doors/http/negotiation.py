@@ -17,6 +17,11 @@ def preferred(accept: bytes, *offered: bytes) -> bytes:
     return max(offered, key=lambda kind: _rank(kind, ranges))  # of equals, the first
 
 
+def names(accept: bytes, kind: bytes) -> bool:
+    """Whether `Accept` names this very media type and does not exclude it."""
+    return any(name == kind and quality > 0 for name, quality in _ranges(accept))
+
+
 def _rank(kind: bytes, ranges: list[Range]) -> tuple[float, int]:
     """Return the quality of a media type and how exactly it is named."""
     family = kind.partition(b"/")[0] + b"/*"
