@@ -227,6 +227,13 @@ def test_session_that_waits_for_an_approval_is_not_waited_for(cli: Cli) -> None:
     assert cli("result", done.id, "--json").json["state"] == "queued"
 
 
+def test_result_says_after_a_moment_why_it_waits(cli: Cli) -> None:
+    run_id = cli("run", "echo-agent", "hi", "--mode", "async_poll").id
+    waited = cli("result", run_id, "--wait", "1.1")
+    told = "The run waits for a launcher, and none is running that takes it."
+    assert (waited.code, waited.err.count(told)) == (1, 2), "when the wait begins to be one, and at its end"
+
+
 def test_person_who_asks_wakes_a_suspended_session(cli: Cli) -> None:
     session_id = cli("run", "echo-agent", "one", "--json").json["session"]["session_id"]
     cli("suspend", session_id)

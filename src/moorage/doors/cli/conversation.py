@@ -57,7 +57,8 @@ def _show_sent(reply: Reply) -> None:
     number = reply.message.number
     say(f"Entry {number} of {reply.session_id}." if is_terminal() else str(number))
     if reply.run_id is None:
-        hint("Kept: no agent was asked for an answer.")
+        if reply.message.role == "user":
+            hint("Kept: no agent was asked for an answer.")
         return
     hint(f"Asked for an answer. Next: moorage result {reply.run_id} --wait")
     if reply.because is not None and reply.because.reason is not Reason.LAUNCHER_BUSY:

@@ -38,7 +38,7 @@ from moorage.doors.cli.leaving import Departure, SignalQueue, stop_on_exit_optio
 from moorage.doors.cli.output import complain, fields, hint, is_terminal, note, page_of, printable, say, table
 from moorage.doors.cli.patience import cancelled_by_signals, queued_signals
 from moorage.doors.cli.verdicts import NO
-from moorage.doors.cli.waiting import telling_why, why
+from moorage.doors.cli.waiting import MOMENT, telling_why, why
 from moorage.executor import Interaction
 from moorage.service.runs import RunReply
 
@@ -333,10 +333,11 @@ def result(ctx: click.Context, /, run_id: str, wait: Any) -> None:
     """Print what a run came to: exit code 0 if it completed, 1 if it did not, or not yet."""
     app = ctx.ensure_object(App)
     seconds = wait.total_seconds() if isinstance(wait, timedelta) else wait
-    asked = run_id_of(app, run_id)
-    if seconds:
-        _hint_at_wait(app.moor.get_run(asked))
-    found = app.moor.result(asked, wait=seconds)
+    asked, moment = run_id_of(app, run_id), min(seconds or 0.0, MOMENT)
+    found = app.moor.result(asked, wait=moment)
+    if seconds and seconds > moment and not found.is_settled:
+        _hint_at_wait(found)
+        found = app.moor.result(asked, wait=seconds - moment)
     app.show(found, lambda: show_result(found))
     ctx.exit(0 if found.state is RunState.COMPLETED else NO)
 
