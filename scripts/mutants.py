@@ -52,6 +52,7 @@ LOST, KILLS, SUPERVISOR = (
 )
 FAMILIES = "tests/launcher/test_families.py"
 EMBEDDED = "tests/launcher/test_embedded.py"
+IMPORTS = "tests/attack/test_imports.py"
 A_SECOND_TURN = "test_the_database_refuses_a_second_turn_that_is_queued_or_running"
 STOPPING = "tests/contract/test_sqlite_store.py::TestSqliteStore"
 CHANGING = f"{STOPPING}::test_whatever_names_another_version_changes_nothing"
@@ -113,6 +114,48 @@ MUTANTS = (
         "        if not pending_only:\n            check_held(self._visitor.scopes, Scope.READ)\n",
         "",
         ("tests/attack/test_approvers.py::test_approver_sees_no_list_of_what_was_decided",),
+    ),
+    Mutant(
+        "values of a body",
+        "moorage/doors/http/exchange.py",
+        "if len(whole) > MAX_VALUES and await",
+        "if False and await",
+        ("tests/attack/test_bodies.py::test_body_of_millions_of_values_freezes_nobody",),
+    ),
+    Mutant(
+        "commas within texts",
+        "moorage/doors/http/exchange.py",
+        'b"".join(unescaped.split(b\'"\')[::2])',
+        "unescaped",
+        ("tests/attack/test_bodies.py::test_commas_within_a_text_are_no_values",),
+    ),
+    Mutant(
+        "values of a line",
+        "moorage/doors/http/transfer.py",
+        "if self._values > MAX_VALUES:",
+        "if False:",
+        (f"{IMPORTS}::test_imports_freeze_nobody",),
+    ),
+    Mutant(
+        "size of foreign files",
+        "moorage/doors/http/transfer.py",
+        "return self.bytes > MAX_FOREIGN or self.values > MAX_FOREIGN_VALUES",
+        "return False",
+        (f"{IMPORTS}::test_imports_freeze_nobody",),
+    ),
+    Mutant(
+        "size of an imported session",
+        "moorage/service/importing.py",
+        "if current is not None and _is_more(",
+        "if False and _is_more(",
+        (f"{IMPORTS}::test_large_session_freezes_nobody_and_a_larger_one_is_refused",),
+    ),
+    Mutant(
+        "ratio of gzip",
+        "moorage/doors/http/exchange.py",
+        "if self._plain > max(ANY_RATIO, self._packed * MAX_RATIO):",
+        "if False:",
+        (f"{IMPORTS}::test_export_that_packs_too_well_is_told_to_come_plain",),
     ),
     Mutant(
         "database that is gone at the end",

@@ -4,27 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import gzip
-import time
+import json
 import zlib
-from collections.abc import AsyncIterator, Iterator
-from pathlib import Path
+from collections.abc import AsyncIterator
 
 import httpx2
 import pytest
 
 from moorage.testing.faults import PATIENCE
+from tests.attack.watching import MIB, attacked
 from tests.doors.web.stage import Stage
-
-MIB = 1024 * 1024
-SLOWEST_ANSWER = 1.0  # seconds for /healthz on a busy machine; a frozen loop took 3.5 to 31
-MOST_MEMORY = 200 * MIB  # that a server may need more than before
-
-
-@pytest.fixture
-def stage(tmp_path: Path) -> Iterator[Stage]:
-    stage = Stage(tmp_path, "--no-launcher")
-    yield stage
-    stage.close()
 
 
 def packed(byte: bytes, size: int) -> bytes:
@@ -38,36 +27,13 @@ BRACKETS = packed(b"[", 500 * MIB)
 DENSE_LINES = gzip.compress(b'{"type": "moorage", "format": 1}\n' + b'{"x": 1}\n' * (20 * MIB))
 
 
-def resident(process_id: int) -> int:
-    """Return the bytes of memory that a process has."""
-    status = Path(f"/proc/{process_id}/status")
-    if not status.exists():
-        pytest.skip("this system has no /proc to read a process's memory from")
-    (line,) = (line for line in status.read_text().splitlines() if line.startswith("VmRSS"))
-    return int(line.split()[1]) * 1024
-
-
-class Watch:
-    """Asks a server how it does, again and again; remembers the slowest answer and the most memory."""
-
-    def __init__(self, stage: Stage) -> None:
-        self._stage, self.slowest, self.most, self.looks = stage, 0.0, 0, 0
-
-    async def run(self) -> None:
-        async with httpx2.AsyncClient(base_url=self._stage.url, timeout=PATIENCE) as http:
-            while True:
-                began = time.monotonic()
-                answer = await http.get("/healthz")
-                self.slowest = max(self.slowest, time.monotonic() - began)
-                assert answer.status_code == 200
-                self.most = max(self.most, resident(self._stage.process.pid))
-                self.looks += 1
-                await asyncio.sleep(0.01)
-
-
 async def slowly(size: int) -> AsyncIterator[bytes]:
     for _ in range(size // MIB):
         yield b"\n" * MIB
+
+
+HEADER = b'{"type": "moorage", "format": 1}\n'
+METADATA = b'{"type": "session", "session": {"metadata": {"a": ['
 
 
 @pytest.mark.parametrize("path", ["/import", "/import/histories"])
@@ -75,34 +41,66 @@ async def slowly(size: int) -> AsyncIterator[bytes]:
     ("body", "copies", "statuses"),
     [
         pytest.param(NEWLINES, 8, {413, 429}, id="eight bombs of newlines"),
-        pytest.param(BRACKETS, 6, {413, 429}, id="six bombs of brackets"),
+        pytest.param(BRACKETS, 6, {413, 422, 429}, id="six bombs of brackets"),
         pytest.param(DENSE_LINES, 2, {413, 422, 429}, id="lines of little"),
         pytest.param(None, 2, {200, 422, 429}, id="plain newlines"),
+        pytest.param(HEADER + METADATA + b"{}," * (5 * MIB), 2, {422}, id="one line of many values"),
+        pytest.param(b"[" + b"{},\n" * (5 * MIB) + b"1]", 2, {422}, id="one document of many values"),
+        pytest.param(b'{"role": "user", "content": "hi"}\n' * 130_000, 2, {422}, id="many messages"),
     ],
 )
 async def test_imports_freeze_nobody(
     stage: Stage, path: str, body: bytes | None, copies: int, statuses: set[int]
 ) -> None:
-    before, watch = resident(stage.process.pid), Watch(stage)
-    watching = asyncio.create_task(watch.run())
-    async with httpx2.AsyncClient(base_url=stage.url, timeout=PATIENCE) as http:
-        plain = {"content-type": "application/x-ndjson"}
-        headers = plain if body is None else {**plain, "content-encoding": "gzip"}
-        asked = [
-            http.post(path, content=slowly(64 * MIB) if body is None else body, headers=headers) for _ in range(copies)
-        ]
-        answers = await asyncio.gather(*asked)
-    watching.cancel()
+    plain = {"content-type": "application/x-ndjson"}
+    headers = {**plain, "content-encoding": "gzip"} if body in (NEWLINES, BRACKETS, DENSE_LINES) else plain
+
+    async def attack(http: httpx2.AsyncClient) -> list[httpx2.Response]:
+        contents = [slowly(64 * MIB) if body is None else body for _ in range(copies)]
+        return await asyncio.gather(*(http.post(path, content=each, headers=headers) for each in contents))
+
+    answers = await attacked(stage, attack)
     assert {answer.status_code for answer in answers} <= statuses, [answer.text for answer in answers]
-    assert watch.looks > 0
-    assert watch.slowest < SLOWEST_ANSWER
-    assert watch.most - before < MOST_MEMORY
-    assert stage.ask("GET", "/sessions")["items"] == []
+
+
+def an_export(stage: Stage, entries: int, text: str) -> bytes:
+    """A session with so many messages, as it would be exported."""
+    session = stage.create()
+    stage.ask("POST", f"/sessions/{session}/messages", {"content": "x", "run": False})
+    lines = [json.loads(line) for line in httpx2.get(f"{stage.url}/sessions/{session}/export").text.splitlines()]
+    header, head, message, end = lines[0], lines[1], lines[-2], lines[-1]
+    head["session"] |= {"session_id": f"s-{entries}", "root_session_id": f"s-{entries}", "last_entry": entries}
+    numbered = [
+        {**message, "entry": {**message["entry"], "number": number, "content": text}}
+        for number in range(1, entries + 1)
+    ]
+    return b"".join(
+        json.dumps(line).encode() + b"\n" for line in (header, head, *numbered, {**end, "entries": entries})
+    )
+
+
+@pytest.mark.parametrize(
+    ("entries", "size", "status"),
+    [
+        pytest.param(60_000, 1, 200, id="many entries"),
+        pytest.param(101_000, 1, 422, id="too many entries"),
+        pytest.param(50, 900_000, 200, id="long entries"),
+        pytest.param(80, 900_000, 422, id="too long in all"),
+    ],
+)
+async def test_large_session_freezes_nobody_and_a_larger_one_is_refused(
+    stage: Stage, entries: int, size: int, status: int
+) -> None:
+    lines = await asyncio.to_thread(an_export, stage, entries, "y" * size)
+    answer = await attacked(stage, lambda http: http.post("/import", content=lines))
+    assert answer.status_code == status, answer.text
+    if status == 422:
+        assert "moorage import" in answer.json()["detail"]
 
 
 async def test_a_line_that_never_ends_is_refused(stage: Stage) -> None:
     async with httpx2.AsyncClient(base_url=stage.url, timeout=PATIENCE) as http:
-        answer = await http.post("/import", content=b"[" * (17 * MIB))
+        answer = await http.post("/import", content=b"x" * (17 * MIB))
         assert (answer.status_code, answer.json()["code"]) == (422, "invalid_import")
         assert "16 MiB" in answer.json()["detail"]
 

@@ -20,8 +20,31 @@ MAX_INTEGER = 2**63  # beyond this, stores and other languages disagree about nu
 _encoder = msgspec.json.Encoder()
 
 
-def check_json(value: Any, where: str, depth: int = 0) -> None:
+def check_json(value: Any, where: str) -> None:
     """Raise InvalidJson, naming the place, unless `value` is plain JSON."""
+    if not _is_plain(value, 0):  # naming every place on the way would take most of the time
+        _blame(value, where, 0)
+
+
+def _is_plain(value: Any, depth: int) -> bool:
+    kind = type(value)
+    if kind is str:
+        return is_text(value)
+    if kind is bool or value is None:
+        return True
+    if kind is int:
+        return bool(-MAX_INTEGER <= value < MAX_INTEGER)
+    if kind is float:
+        return math.isfinite(value)
+    if depth >= MAX_DEPTH:
+        return False
+    if kind is dict:
+        return all(type(key) is str and is_text(key) and _is_plain(item, depth + 1) for key, item in value.items())
+    return (kind is list or kind is tuple) and all(_is_plain(item, depth + 1) for item in value)
+
+
+def _blame(value: Any, where: str, depth: int) -> None:
+    """Raise InvalidJson for the first that is not plain."""
     kind = type(value)
     if kind is str:
         _check_text(value, where)
@@ -40,10 +63,10 @@ def check_json(value: Any, where: str, depth: int = 0) -> None:
             if type(key) is not str:
                 raise InvalidJson(where, f"the key {key!r} is not text")
             _check_text(key, where)
-            check_json(item, f"{where}.{key}", depth + 1)
+            _blame(item, f"{where}.{key}", depth + 1)
     elif kind is list or kind is tuple:
         for index, item in enumerate(value):
-            check_json(item, f"{where}[{index}]", depth + 1)
+            _blame(item, f"{where}[{index}]", depth + 1)
     else:
         raise InvalidJson(where, f"a value of type {kind.__name__}")
 

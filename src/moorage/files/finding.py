@@ -118,9 +118,9 @@ def find(sources: Iterable[Source], kind: str = AUTO) -> list[Found]:
     return sorted(once.values(), key=lambda each: each.rank)
 
 
-def kind_of_stream(stream: IO[bytes]) -> str | None:
-    """What somebody has sent, one of KINDS; None if it is nothing known."""
-    return _kind_of(_from_stream(stream, None))
+def kind_of_stream(stream: IO[bytes], max_document: int = MAX_LIST) -> str | None:
+    """What somebody has sent, one of KINDS; None if it is nothing known, or one value larger than that."""
+    return _kind_of(_from_stream(stream, None), max_document)
 
 
 def _found_in(source: Source, kind: str) -> list[Found]:
@@ -174,17 +174,17 @@ def _known(file: Found, kind: str) -> Found:
     return file
 
 
-def _kind_of(file: Found) -> str | None:
+def _kind_of(file: Found, max_document: int = MAX_LIST) -> str | None:
     if os.path.basename(file.name) == STATE_FILE:
         return STATE
     with closing(file.lines(lambda _: None)) as lines:
         kind = kind_of_lines(islice(lines, LOOK_AT))
-    return kind or _kind_of_document(file)
+    return kind or _kind_of_document(file, max_document)
 
 
-def _kind_of_document(file: Found) -> str | None:
+def _kind_of_document(file: Found, max_document: int = MAX_LIST) -> str | None:
     """What a file is that is one value on many lines."""
-    if file.size > MAX_LIST:
+    if file.size > max_document:
         return None
     with file.opened() as opened:
         data = opened.read()

@@ -33,6 +33,7 @@ from moorage.service.deps import Caller, Deps
 from moorage.service.transfer import FORMAT
 
 MAX_EMPTY = 10_000  # lines that say nothing
+TOO_LARGE = "a request; bring it in with `moorage import` where the store is"
 MAX_TOLD = 100  # what was left out is listed up to here, and counted beyond
 
 
@@ -249,11 +250,16 @@ class _Line(Struct, kw_only=True):
     entries: int | None = None
 
 
-def exported(lines: Iterable[str | bytes]) -> Iterator[Bundle]:
-    """Sessions one after another; InvalidImport names the line where the file is not ours."""
+def exported(
+    lines: Iterable[str | bytes], *, max_bytes: int | None = None, max_entries: int | None = None
+) -> Iterator[Bundle]:
+    """Sessions one after another; InvalidImport names the line where the file is not ours, or a session too large."""
     current: Bundle | None = None
-    number = 0
-    for number, line in _parsed(lines):
+    number = size = 0
+    for number, line, length in _parsed(lines):
+        size = length if current is None else size + length
+        if current is not None and _is_more(size, max_bytes, len(current.entries), max_entries):
+            raise InvalidImport(f"session {current.session.session_id} is too large for {TOO_LARGE}", line=number)
         if line.type == "session" and line.session is not None and current is None:
             current = Bundle(session=line.session, entries=[])
         elif current is None:
@@ -267,7 +273,11 @@ def exported(lines: Iterable[str | bytes]) -> Iterator[Bundle]:
         raise InvalidImport(f"the file ends within session {current.session.session_id}: it was cut short", line=number)
 
 
-def _parsed(lines: Iterable[str | bytes]) -> Iterator[tuple[int, _Line]]:
+def _is_more(size: int, max_bytes: int | None, entries: int, max_entries: int | None) -> bool:
+    return (max_bytes is not None and size > max_bytes) or (max_entries is not None and entries > max_entries)
+
+
+def _parsed(lines: Iterable[str | bytes]) -> Iterator[tuple[int, _Line, int]]:
     decoder = msgspec.json.Decoder(_Line)
     started, empty = False, 0
     for number, text in enumerate(lines, 1):
@@ -284,7 +294,7 @@ def _parsed(lines: Iterable[str | bytes]) -> Iterator[tuple[int, _Line]]:
             _check_header(line, number)
             started = True
         else:
-            yield number, line
+            yield number, line, len(text)
     if not started:
         raise InvalidImport("the file is empty")
 

@@ -154,7 +154,7 @@ def _peak() -> int:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
 
 
-DEEP = 100_000
+DEEP = 90_000
 BODIES: dict[str, Any] = {
     "deep list": b'{"metadata": {"a": ' + b"[" * DEEP + b"]" * DEEP + b"}}",
     "deep object": b'{"metadata": ' + b'{"a":' * DEEP + b"1" + b"}" * DEEP + b"}",

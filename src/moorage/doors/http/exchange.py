@@ -17,7 +17,7 @@ import msgspec
 from moorage.core.codec import encode
 from moorage.core.errors import InvalidJson, MoorageError, RequestTooLarge, edge_of
 from moorage.doors.http.negotiation import preferred, takes_coding
-from moorage.doors.http.refusals import STATUS, TooDense
+from moorage.doors.http.refusals import STATUS, TooDense, TooManyValues
 
 Scope = MutableMapping[str, Any]
 Message = MutableMapping[str, Any]
@@ -32,6 +32,7 @@ MAX_BODY = 8 * 1024 * 1024
 MAX_RATIO = 100  # of what is unpacked to what was sent
 ANY_RATIO = 1024 * 1024  # bytes that may be unpacked whatever their ratio
 AT_ONCE = 256 * 1024  # bytes unpacked in one go: a thread must not keep the interpreter's lock for long
+MAX_VALUES = 100_000  # in one body: more would be looked through for longer than anybody should wait
 LITTLE = 4 * 1024  # bytes of gzip that are unpacked without a thread
 
 UNKNOWN_ENCODING = "its content-encoding is not known; send it plain or with gzip"
@@ -119,7 +120,7 @@ class Exchange:
     # The request --------------------------------------------------------------------------------
 
     async def body(self, limit: int = MAX_BODY) -> bytes:
-        """All of the body. Raises RequestTooLarge before more than `limit` was kept."""
+        """All of the body, which is JSON. Raises RequestTooLarge before more than `limit` was kept."""
         if int(self.headers.get(b"content-length", b"0") or b"0") > limit:
             raise RequestTooLarge(limit)
         message = await self._receive()
@@ -128,12 +129,12 @@ class Exchange:
             whole = await self._rest(whole, limit)
         if message["type"] == "http.disconnect":
             raise Gone
-        unpacker = self._unpacker(limit)
-        if unpacker is None:
-            return whole
-        if len(whole) <= LITTLE:
-            return _joined(unpacker, whole)
-        return await asyncio.to_thread(_joined, unpacker, whole)
+        if (unpacker := self._unpacker(limit)) is not None:
+            little = len(whole) <= LITTLE
+            whole = _joined(unpacker, whole) if little else await asyncio.to_thread(_joined, unpacker, whole)
+        if len(whole) > MAX_VALUES and await asyncio.to_thread(_has_many_values, whole):
+            raise TooManyValues(MAX_VALUES)
+        return whole
 
     async def spool(self, write: Callable[[bytes], object], limit: int) -> None:
         """Hand the body to `write` as it comes, on a thread: it is too long to be kept. Raises RequestTooLarge."""
@@ -190,7 +191,17 @@ class Exchange:
                 message = {**message, "headers": [*message.get("headers", ()), *extra]}
             await self._send(message)
 
-        await app(self.scope, self._receive, send)
+        is_read = self.verb == "POST" and b"content-encoding" not in self.headers
+        await app(self.scope, await self._after_reading() if is_read else self._receive, send)
+
+    async def _after_reading(self) -> Receive:
+        """Read the body as our own routes do; what gives it to another application."""
+        waiting: list[Message] = [{"type": "http.request", "body": await self.body(), "more_body": False}]
+
+        async def receive() -> Message:
+            return waiting.pop() if waiting else await self._receive()
+
+        return receive
 
     # The answer ---------------------------------------------------------------------------------
 
@@ -249,6 +260,20 @@ class Exchange:
         if transport is not None:  # ASGI has no word for it; this is uvicorn's
             transport.abort()
             await asyncio.sleep(0)  # until it has been noticed
+
+
+def _has_many_values(body: bytes) -> bool:
+    """Whether JSON has more values than are read: by what parts and opens them, texts left out."""
+    if sum(body.count(mark) for mark in _MARKS) <= MAX_VALUES:
+        return False
+    unescaped = body.replace(b"\\\\", b"").replace(b'\\"', b"")
+    if unescaped.count(b'"') > 4 * MAX_VALUES:
+        return True
+    without_texts = b"".join(unescaped.split(b'"')[::2])
+    return sum(without_texts.count(mark) for mark in _MARKS) > MAX_VALUES
+
+
+_MARKS = (b",", b"{", b"[")
 
 
 def _joined(unpacker: Unpacker, packed: bytes) -> bytes:

@@ -94,6 +94,16 @@ class TooDense(RequestTooLarge):
         )
 
 
+class TooManyValues(RequestTooLarge):
+    """A body of so many small values that reading them would keep everybody else waiting."""
+
+    def __init__(self, limit: int) -> None:
+        super(RequestTooLarge, self).__init__(
+            f"the body has more than {limit:,} values; send fewer at once, or bring sessions in with POST /import",
+            limit=limit,
+        )
+
+
 class TooManyImports(AccessError):
     """As many imports are open as may be."""
 

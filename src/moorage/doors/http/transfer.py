@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 from asyncio import to_thread
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from tempfile import SpooledTemporaryFile
 from typing import Annotated, Any
 
@@ -27,7 +28,13 @@ from moorage.service.importing import ImportReport, bring_in, exported, import_h
 
 MAX_IMPORT = 512 * 1024 * 1024  # bytes of one request
 MAX_LINE = 16 * 1024 * 1024  # bytes; decoding a longer one would keep all others waiting
+MAX_VALUES = 1_000_000  # commas and brackets of one line: what decoding it takes is mostly a matter of these
+MAX_SESSION = 64 * 1024 * 1024  # bytes of one session's lines, which are in memory together
+MAX_ENTRIES = 100_000  # of one session
+MAX_FOREIGN = 32 * 1024 * 1024  # bytes of what is no export: all of it is in memory
+MAX_FOREIGN_VALUES = 250_000
 IN_MEMORY = 1024 * 1024  # bytes; what is longer waits in a file
+NEVER = 1_000_000  # collections of younger objects before the next of old ones
 IMPORTS_AT_ONCE = 4
 READ_AT_ONCE = 1  # of those; the others wait for their turn
 PIECE = 64 * 1024  # bytes sent at once
@@ -77,20 +84,44 @@ IMPORT_HISTORIES = Described(
 Take = Callable[..., Awaitable[ImportReport]]
 
 
-class Line:
-    """The line that is being received: how long it is so far."""
+class Lines:
+    """The lines that are received: how long the last is so far, and how many values are in it and in all of them."""
 
     def __init__(self, write: Callable[[bytes], object]) -> None:
-        self._write, self._length = write, 0
+        self._write, self._length, self._values = write, 0, 0
+        self.bytes = self.values = 0
 
     def take(self, part: bytes) -> None:
         """Write a part of the body. Raises InvalidImport if a line gets longer than any may be."""
         first, last = part.find(b"\n"), part.rfind(b"\n")
-        longest = self._length + (len(part) if first < 0 else first)
-        self._length = longest if first < 0 else len(part) - last - 1
-        if longest > MAX_LINE:
+        end = len(part) if first < 0 else first
+        self._length, self._values = self._length + end, self._values + _values(part, 0, end)
+        if self._length > MAX_LINE:
             raise InvalidImport(f"a line is longer than {MAX_LINE >> 20} MiB")
+        if self._values > MAX_VALUES:
+            raise InvalidImport(f"a line has more than {MAX_VALUES:,} values")
+        if first >= 0:
+            self._length, self._values = len(part) - last - 1, _values(part, last + 1, len(part))
+        self.bytes, self.values = self.bytes + len(part), self.values + _values(part, 0, len(part))
         self._write(part)
+
+    @property
+    def are_many(self) -> bool:
+        """Whether there is more than is read of what is no export."""
+        return self.bytes > MAX_FOREIGN or self.values > MAX_FOREIGN_VALUES
+
+    def check_foreign(self) -> None:
+        """Raise InvalidImport if there is."""
+        if self.are_many:
+            raise InvalidImport(
+                f"it is no export, and larger than {MAX_FOREIGN >> 20} MiB or {MAX_FOREIGN_VALUES:,} values; "
+                "`moorage import FILE` reads it where it is"
+            )
+
+
+def _values(part: bytes, start: int, end: int) -> int:
+    """How many values there are at most: what parts and opens them. Texts have some of these, too."""
+    return sum(part.count(mark, start, end) for mark in (b",", b"{", b"["))
 
 
 class Imports:
@@ -121,11 +152,13 @@ def add_to(door: Door) -> None:
     async def take(exchange: Exchange, visitor: Visitor) -> None:
         moor = door.visit(exchange, visitor)
 
-        async def import_(file: Any, *, detach: bool, dry_run: bool) -> ImportReport:
-            if await to_thread(kind_of_stream, file) not in (MOORAGE, None):
+        async def import_(file: Any, lines: Lines, *, detach: bool, dry_run: bool) -> ImportReport:
+            if await to_thread(kind_of_stream, file, 0 if lines.are_many else MAX_FOREIGN) not in (MOORAGE, None):
+                lines.check_foreign()
                 return await moor.import_files([file], detach=detach, dry_run=dry_run)
             file.seek(0)
-            deps, report, bundles = door.deps_of(visitor.caller.owner), ImportReport(), exported(file)
+            bundles = exported(file, max_bytes=MAX_SESSION, max_entries=MAX_ENTRIES)
+            deps, report = door.deps_of(visitor.caller.owner), ImportReport()
             while (bundle := await to_thread(next, bundles, None)) is not None:  # it says what is wrong, and where
                 await bring_in(deps, visitor.caller, bundle, report, detach=detach, dry_run=dry_run)
             return report
@@ -133,7 +166,7 @@ def add_to(door: Door) -> None:
         await _import(exchange, imports, import_)
 
     async def take_histories(exchange: Exchange, visitor: Visitor) -> None:
-        async def import_(file: Any, **how: bool) -> ImportReport:
+        async def import_(file: Any, _: Lines, **how: bool) -> ImportReport:
             return await import_histories(door.deps_of(visitor.caller.owner), visitor.caller, _lines(file), **how)
 
         await _import(exchange, imports, import_)
@@ -171,11 +204,24 @@ async def _import(exchange: Exchange, imports: Imports, take: Take) -> None:
     query = read_fields_of(exchange, ImportQuery)
     async with imports.place() as reading:
         with SpooledTemporaryFile(IN_MEMORY) as file:
-            await exchange.spool(Line(file.write).take, MAX_IMPORT)
+            lines = Lines(file.write)
+            await exchange.spool(lines.take, MAX_IMPORT)
             file.seek(0)
             async with reading:
-                report = await take(file, detach=query.detach, dry_run=query.dry_run)
+                with _without_long_collections():
+                    report = await take(file, lines, detach=query.detach, dry_run=query.dry_run)
     await exchange.answer(document(report))
+
+
+@contextmanager
+def _without_long_collections() -> Iterator[None]:
+    """Look through old objects for garbage later: with a large import among them it stops everybody for long."""
+    young, middle, old = gc.get_threshold()
+    gc.set_threshold(young, middle, NEVER)
+    try:
+        yield
+    finally:
+        gc.set_threshold(young, middle, old)
 
 
 async def _lines(file: Any) -> AsyncIterator[bytes]:
