@@ -13,11 +13,10 @@ import tomllib
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
-# These run no test, but for schemathesis and openapi-python-client, which need a newer rich; protoc would pull the gRPC
-# packages up, and starlette, for a benchmark, ariadne.
-NO_TEST_TOOLS = {
-    *("grpcio-tools", "import-linter", "moorage", "mypy", "openapi-python-client", "ruff", "schemathesis", "starlette")
-}
+# These run no test, but for schemathesis and openapi-python-client, which need a newer rich; starlette, for a
+# benchmark, would pull ariadne up.
+NO_TEST_TOOLS = {"import-linter", "moorage", "mypy", "openapi-python-client", "ruff", "schemathesis", "starlette"}
+GO_WITH_OURS = {"grpcio-tools"}  # its newest would pull the gRPC packages up
 
 
 def main(uv: str, python: str) -> int:
@@ -27,7 +26,8 @@ def main(uv: str, python: str) -> int:
     tools = [tool for tool in extras["dev"] if name_of(tool) not in NO_TEST_TOOLS]
     optional = [each for extra, wanted in extras.items() if extra != "dev" for each in wanted]
     direct = [each for each in [*project["dependencies"], *optional] if name_of(each) != "moorage"]
-    lowest = [each.replace(">=", "==") for each in direct]
+    held = [tool for tool in tools if name_of(tool) in GO_WITH_OURS]
+    lowest = [each.replace(">=", "==") for each in [*direct, *held]]
     print(*lowest, sep=", ")
     with tempfile.NamedTemporaryFile("w", suffix=".txt") as constraints:
         constraints.write("\n".join(lowest))

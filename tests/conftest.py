@@ -16,6 +16,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 
 from moorage.testing.postgres import GIVEN, GivenServer, NoPostgres, PostgresServer, installation
 
@@ -34,8 +35,15 @@ def _trust_nobody() -> None:
     os.environ["SSL_CERT_DIR"] = str(Path(__file__).parent)  # no certificate is in there
 
 
+def _allow_pauses() -> None:
+    """Let no example fail because the machine paused: pytest-timeout bounds each test."""
+    settings.register_profile("moorage", deadline=None)
+    settings.load_profile("moorage")
+
+
 _use_memory()  # before anybody asks for a folder
 _trust_nobody()  # before anybody makes a client
+_allow_pauses()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

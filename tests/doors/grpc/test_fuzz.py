@@ -55,13 +55,15 @@ ODD = ("", "s-1", "echo-agent", "weather-tool", "../x", "\x00", "ü" * 50, "{}",
 
 
 def _fill(chance: random.Random, message: Any, field: Any) -> None:
-    if field.type == field.TYPE_STRING and not field.is_repeated:
+    if not isinstance(getattr(message, field.name), (str, int, float)):
+        return  # it is repeated, or a message
+    if field.type == field.TYPE_STRING:
         setattr(message, field.name, chance.choice(ODD))
-    elif field.type in (field.TYPE_INT32, field.TYPE_INT64) and not field.is_repeated:
+    elif field.type in (field.TYPE_INT32, field.TYPE_INT64):
         setattr(message, field.name, chance.choice((-1, 0, 1, 2**31 - 1)))
-    elif field.type == field.TYPE_DOUBLE and not field.is_repeated:
+    elif field.type == field.TYPE_DOUBLE:
         setattr(message, field.name, chance.choice((-1.0, 0.0, 1e300, float("nan"), float("inf"))))
-    elif field.type == field.TYPE_BOOL and not field.is_repeated:
+    elif field.type == field.TYPE_BOOL:
         setattr(message, field.name, True)
 
 
