@@ -82,6 +82,7 @@ class Background:
             await asyncio.wait(waiting, timeout=LAST_WORK)
         while self._streams:
             await self._streams.pop().aclose()
+        await _finalized()
 
     def _work(self) -> None:
         self._loop.run_forever()
@@ -100,6 +101,20 @@ async def _next(stream: AsyncIterator[Any], alone: asyncio.Lock) -> Any:
 async def _close(stream: Any, alone: asyncio.Lock) -> None:
     async with alone:
         await stream.aclose()
+
+
+async def _finalized() -> None:
+    """Wait while generators inside of closed streams are finalized, each by the end of the one around it.
+
+    What is left goes to `shutdown_asyncgens`, which closes all at once; nested generators do not survive that.
+    """
+    quiet = 0
+    while quiet < 2:  # the loop makes the task of a finalizer one step after the generator is let go
+        await asyncio.sleep(0)
+        others = asyncio.all_tasks() - {asyncio.current_task()}
+        quiet = 0 if others else quiet + 1
+        if others and not (await asyncio.wait(others, timeout=LAST_WORK))[0]:
+            return
 
 
 def _result(future: Future[Any]) -> Any:
