@@ -331,8 +331,9 @@ def test_a_database_that_may_not_grow_is_full_and_goes_on_when_it_may(path: Path
 
 
 async def _grow(path: Path, door: str) -> None:
-    from moorage.stores.sqlite.access import Inline, Threaded
+    from moorage.stores.sqlite.access import Inline
     from moorage.stores.sqlite.store import SqliteStore
+    from moorage.stores.sqlite.threads import Threaded
     from moorage.testing.builders import OWNER, a_session, a_stamp, said
 
     store = SqliteStore.open(path) if door == "sync" else SqliteStore.serve(path)

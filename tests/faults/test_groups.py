@@ -15,9 +15,10 @@ import pytest
 
 from moorage.core.errors import MoorageError, SessionNotFound, StoreError, StoreUnavailable, VersionConflict
 from moorage.core.session import Change, View
-from moorage.stores.sqlite import access
+from moorage.stores.sqlite import threads
 from moorage.stores.sqlite.connection import Connection
 from moorage.stores.sqlite.store import SqliteStore
+from moorage.stores.sqlite.threads import Threaded
 from moorage.testing.builders import (
     OWNER,
     Refused,
@@ -41,8 +42,8 @@ async def store(path: Path) -> AsyncIterator[SqliteStore]:
         await store.close()
 
 
-def threaded(store: SqliteStore) -> access.Threaded:
-    assert isinstance(store._access, access.Threaded)
+def threaded(store: SqliteStore) -> Threaded:
+    assert isinstance(store._access, Threaded)
     return store._access
 
 
@@ -288,7 +289,7 @@ async def test_commit_stands_when_no_thread_is_left_for_the_checkpoint(
     def checkpointing() -> bool:
         return threaded(store)._writer._checkpointer._thread is not None
 
-    monkeypatch.setattr(access, "CHECKPOINT_PAGES", 1)
+    monkeypatch.setattr(threads, "CHECKPOINT_PAGES", 1)
     with monkeypatch.context() as without:
         without.setattr(threading.Thread, "start", no_threads)
         await store.append(OWNER, "s-1", said("kept"), a_stamp())

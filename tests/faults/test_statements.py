@@ -22,6 +22,7 @@ from moorage.stores.sqlite import access, find
 from moorage.stores.sqlite.connection import Connection
 from moorage.stores.sqlite.migrate import LATEST, migrations
 from moorage.stores.sqlite.store import SqliteStore, prepared
+from moorage.stores.sqlite.threads import Threaded
 from moorage.testing.builders import OWNER, a_session, a_stamp, drive, may_delete, said
 from moorage.testing.faults import opened_raw
 
@@ -50,7 +51,7 @@ async def test_every_connection_of_a_server_is_set_alike(path: Path, monkeypatch
     await store.create(OWNER, a_session("s-1"))
     await asyncio.gather(*(store.get(OWNER, "s-1") for _ in range(20)))
     store.pulse()
-    assert isinstance(store._access, access.Threaded)
+    assert isinstance(store._access, Threaded)
     store._access._writer._checkpointer.pages_in_wal(None, "main", 10**6)
     found = [{name: db.raw.pragma(name) for name in PRAGMAS} for db in opened]
     assert len(found) >= 3, "one that writes, some that read, one that watches"

@@ -22,8 +22,8 @@ from moorage.ports import Sweep
 from moorage.service.deps import Caller, Deps, Settings
 from moorage.service.retention import cleanup
 from moorage.service.sweeper import Sweeper
-from moorage.stores.sqlite.access import Threaded
 from moorage.stores.sqlite.store import SqliteStore, prepared
+from moorage.stores.sqlite.threads import Threaded
 from moorage.testing.builders import NOON, OWNER, FakeClock, a_session, all_sessions, all_tombstones, finalized, said
 
 DAY = timedelta(days=1)

@@ -46,7 +46,7 @@ OTHERS = {"apsw", "msgspec"}  # and nothing else that is not the standard librar
 HEAVY = {  # of the standard library
     *("argparse", "asyncio", "concurrent", "dataclasses", "email", "http", "importlib.metadata", "importlib.resources"),
     *("inspect", "json", "logging", "multiprocessing", "pathlib", "random", "shutil", "socket", "ssl", "subprocess"),
-    *("tempfile", "tomllib", "traceback", "unittest", "urllib"),
+    *("tempfile", "threading", "tomllib", "traceback", "unittest", "urllib"),
 }
 _LOADED = """
 import os, sys

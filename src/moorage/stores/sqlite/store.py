@@ -34,7 +34,7 @@ from moorage.ports import (
 )
 from moorage.stores.rows import micros, micros_or_none
 from moorage.stores.sqlite import context, counts, family, find, heads, log, search, transfer
-from moorage.stores.sqlite.access import Access, Inline, Job, T, Threaded
+from moorage.stores.sqlite.access import Access, Inline, Job, T
 from moorage.stores.sqlite.connection import Connection
 from moorage.stores.sqlite.migrate import migrate
 
@@ -78,6 +78,8 @@ class SqliteStore:
     @classmethod
     def serve(cls, path: str | os.PathLike[str], sealer: Sealer | None = None) -> SqliteStore:
         """The file for an event loop: writes in groups, reads on threads."""
+        from moorage.stores.sqlite.threads import Threaded
+
         db = prepared(path, sealer=sealer)
         return cls(Threaded(db), is_sealed=db.sealer is not None)
 
