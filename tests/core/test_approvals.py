@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from datetime import timedelta
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -98,6 +99,14 @@ def test_equal_plans_have_equal_hashes_however_their_keys_are_ordered() -> None:
 @given(st.lists(st.integers()), st.lists(st.integers()))
 def test_other_plans_have_other_hashes(one: list[int], other: list[int]) -> None:
     assert (hash_of_plan(one) == hash_of_plan(other)) is (one == other)
+
+
+def test_same_question_has_the_same_words_options_and_plan() -> None:
+    asked = an_approval("s-1", "a-1", plan=[1], options=("blue",))
+    assert asked.is_same_question(an_approval("s-1", "a-2", plan=[1], options=("blue",), expires_at=LATER))
+    others: list[dict[str, Any]] = [{"question": "Really?"}, {"options": ("red",)}, {"plan": [2]}, {"plan": None}]
+    for other in others:
+        assert not asked.is_same_question(an_approval("s-1", "a-2", **{"plan": [1], "options": ("blue",), **other}))
 
 
 # In a session's life ----------------------------------------------------------------------------

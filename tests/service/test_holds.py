@@ -10,6 +10,10 @@ import pytest
 from moorage import sync
 from moorage.core.errors import AgentNotFound, HeldByAnother, HoldLost, InvalidField
 from moorage.core.render import to_json
+from moorage.service.deps import Caller
+from moorage.service.inline import drive
+from moorage.service.sessions import release_session, resume_session
+from moorage.testing.builders import a_session
 from moorage.testing.faults import race
 from tests.service.doors import Place, Timed
 
@@ -196,6 +200,27 @@ def test_two_connections_are_two_holders(place: Place) -> None:
     one.resume(session.id)
     with pytest.raises(HeldByAnother):
         other.resume(session.id)
+
+
+@pytest.mark.parametrize("name", ["laptop", "key-1:laptop", None])
+def test_holder_of_one_key_cannot_be_named_with_another(timed_store: Timed, name: str | None) -> None:
+    one, other = (Caller(owner="ann", holder=key, scope=key) for key in ("key-1", "key-2"))
+    drive(timed_store.store.create("ann", a_session("s-1", owner="ann")))
+    drive(resume_session(timed_store.deps, one, "s-1", holder="laptop"))
+
+    with pytest.raises(HeldByAnother):
+        drive(resume_session(timed_store.deps, other, "s-1", holder=name))
+
+
+def test_agent_cannot_release_the_hold_of_a_person_without_its_token(timed_store: Timed) -> None:
+    person = Caller(owner="ann", holder="key-1", scope="key-1")
+    agent = Caller(owner="ann", holder="token-1", scope="token-1", session_id="s-1")
+    drive(timed_store.store.create("ann", a_session("s-1", owner="ann")))
+    hold = drive(resume_session(timed_store.deps, person, "s-1")).hold
+
+    with pytest.raises(HeldByAnother):
+        drive(release_session(timed_store.deps, agent, "s-1"))
+    assert drive(release_session(timed_store.deps, agent, "s-1", token=str(hold.token))).hold is None
 
 
 # Without a hold ---------------------------------------------------------------------------------

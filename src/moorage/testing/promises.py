@@ -43,6 +43,7 @@ class Promises:
         self.sent_again: set[str] = set()  # items: a person wants them in spite of a stop
         self.serving: dict[str, Serving] = {}  # by turn: its last claim
         self.asked: dict[str, Plain] = {}  # approvals by their ids
+        self.retries: dict[str, str] = {}  # runs, by the failed ones they repeat
 
     # What happens -------------------------------------------------------------------------------
 

@@ -179,11 +179,17 @@ class RecoveryRules(Comparison):
         if not done:
             return multiple()
         assert again["retry_of"] == run_id
+        is_first = run_id not in self.promises.retries
+        assert self.promises.retries.setdefault(run_id, again["run_id"]) == again["run_id"], "a run is retried once"
+        if is_first:
+            self._check_retry(owner, run_id, again)
+        return (owner, again["session_id"]), again["run_id"]
+
+    def _check_retry(self, owner: str, run_id: str, again: Plain) -> None:
         _, items = self.both(lambda store: all_items(store, again["session_id"], owner))
         assert not [item for item in items if item["run_id"] == run_id and item["state"] == "set_aside"]
         asked = [item for item in items if item["run_id"] == again["run_id"] and item["kind"] == "message"]
         assert again["asked_entry"] in [item["entry"] for item in asked], "the prompt is asked again"
-        return (owner, again["session_id"]), again["run_id"]
 
     # The clock ----------------------------------------------------------------------------------
 
