@@ -55,6 +55,7 @@ from moorage.testing.work import (
     carry,
     expire,
     finish,
+    give_back,
     inbox_of,
     launch,
     send_again,
@@ -317,6 +318,18 @@ class RunRules:
         session = await store.get(OWNER, "s-1")
         assert (session.state, session.suspended_by) == (State.ACTIVE, None)
         assert (await taken(store)).turn.turn_id == "s-1:t2"
+
+    async def test_turns_that_waited_for_holds_are_taken_oldest_first(self, store: Store) -> None:
+        for name in ("s-1", "s-2", "s-3"):
+            await launch(store, name, f"run-{name}")
+        for name, at in (("s-1", after(60)), ("s-2", NOON), ("s-3", NOON)):
+            await store.apply(OWNER, name, resumed(at))
+        assert await take(store) is None
+        later = after(3600)
+
+        first = await taken(store, at=later)
+        await give_back(store, first, later)
+        assert [(await taken(store, at=later)).turn.session_id for _ in range(3)] == ["s-1", "s-2", "s-3"]
 
     async def test_ask_of_the_holder_ends_its_hold_in_the_same_commit(self, store: Store) -> None:
         await store.create(OWNER, a_session("s-1"))
