@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+import moorage
 from moorage.doors.cli import app
 from tests.doors.cli.running import Cli, Done, Terminal, Unchanged, a_terminal
 from tests.remote.server import Doors
@@ -22,7 +23,7 @@ ON_A_SERVER_TOO = {
     "test_transfer",
 }
 OURS = ("AGENT_", "MOORAGE_", "_MOORAGE_", "XDG_", "PYTHONWARNINGS")
-SOURCE = Path(__file__).parents[3] / "src"
+SOURCE = Path(moorage.__file__).parents[1]  # of the package under test: a mutant is one, too
 
 
 @pytest.fixture(autouse=True)
