@@ -5,12 +5,14 @@ import signal
 import sys
 import time
 from collections.abc import Callable, Iterator
+from itertools import count
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.doors.cli.agent_files import ASKING, define
+from tests.doors.cli.conftest import OURS, SOURCE
 from tests.doors.cli.running import Cli
 from tests.doors.cli.talking import CTRL_C, CTRL_D, Talk, a_talk
 from tests.doors.cli.test_chat import started
@@ -22,7 +24,7 @@ name = "gated"
 kind = "command"
 command = ["sh", "-c", '''
 echo started
-while [ ! -e "$MOORAGE_HOME/go" ]; do sleep 0.05; done
+while [ ! -e "$MOORAGE_HOME/$AGENT_SESSION_ID" ]; do sleep 0.05; done
 echo done
 ''']
 """
@@ -39,12 +41,44 @@ exec {sys.executable} -m moorage run gated hi --mode async_callback
 Leaving = Callable[[Talk], None]
 
 
-@pytest.fixture(autouse=True)
-def address(tmp_path: Path, home: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+class Gate:
+    """What keeps the agents of the server from ending."""
+
+    def __init__(self, home: Path, url: str) -> None:
+        self._home, self.url = home, url
+
+    def open(self, session_id: str) -> None:
+        (self._home / session_id).touch()
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Gate]:
+    """One server for all: what each test leaves behind is in a session of its own."""
+    folder = tmp_path_factory.mktemp("served")
+    home = folder / "home"
     define(home, GATED, ASKING)
-    with served(tmp_path, f"sqlite:///{tmp_path / 'served.db'}") as url:
-        monkeypatch.setenv("MOORAGE_URL", url)
-        yield url
+    with pytest.MonkeyPatch.context() as environment:
+        for name in [name for name in os.environ if name.startswith(OURS)]:
+            environment.delenv(name)
+        environment.setenv("MOORAGE_HOME", str(home))
+        environment.setenv("PYTHONPATH", str(SOURCE), prepend=os.pathsep)
+        with served(folder, f"sqlite:///{folder / 'served.db'}") as url:
+            yield Gate(home, url)
+
+
+@pytest.fixture(autouse=True)
+def gate(server: Gate, home: Path, monkeypatch: pytest.MonkeyPatch) -> Gate:
+    monkeypatch.setenv("MOORAGE_URL", server.url)
+    return server
+
+
+@pytest.fixture
+def name() -> str:
+    """A session's name that no other test gives."""
+    return f"left-{next(_numbers)}"
+
+
+_numbers = count(1)
 
 
 def by_ctrl_c(talk: Talk) -> None:
@@ -86,7 +120,8 @@ FROM_CHAT = {
     "sigterm": by_signal(signal.SIGTERM),
     "kill -9": by_signal(signal.SIGKILL),
 }
-FROM_RUN = {name: FROM_CHAT[name] for name in ("ctrl-c", "hang-up", "sigterm", "kill -9")}
+FROM_RUN = {way: FROM_CHAT[way] for way in ("ctrl-c", "hang-up", "sigterm", "kill -9")}
+WITH_A_QUESTION = {way: FROM_CHAT[way] for way in ("ctrl-c", "ctrl-d", "hang-up", "kill -9")}
 
 
 def only(page: Any) -> Any:
@@ -99,7 +134,7 @@ def is_at_work(cli: Cli, session_id: str) -> bool:
 
 
 @pytest.mark.parametrize("leave", FROM_CHAT.values(), ids=FROM_CHAT.keys())
-def test_run_goes_on_when_a_chat_is_left_and_attach_shows_its_answer(cli: Cli, home: Path, leave: Leaving) -> None:
+def test_run_goes_on_when_a_chat_is_left_and_attach_shows_its_answer(cli: Cli, gate: Gate, leave: Leaving) -> None:
     with a_talk("run", "gated") as talk:
         session_id = started(talk)
         talk.say("begin")
@@ -112,7 +147,7 @@ def test_run_goes_on_when_a_chat_is_left_and_attach_shows_its_answer(cli: Cli, h
         talk.wait_for(f"Session attached: {session_id}\n")
         talk.wait_for("You: begin\n")
         talk.wait_for("Agent: started\n")
-        (home / "go").touch()
+        gate.open(session_id)
         talk.wait_for("done\n")
         talk.say("/quit")
         talk.wait_for("The session stays open. To come back: moorage attach ")
@@ -121,19 +156,19 @@ def test_run_goes_on_when_a_chat_is_left_and_attach_shows_its_answer(cli: Cli, h
 
 
 @pytest.mark.parametrize("leave", FROM_RUN.values(), ids=FROM_RUN.keys())
-def test_run_goes_on_when_its_command_is_left(cli: Cli, home: Path, leave: Leaving) -> None:
-    with a_talk("run", "gated", "begin", "--name", "left") as talk:
+def test_run_goes_on_when_its_command_is_left(cli: Cli, gate: Gate, name: str, leave: Leaving) -> None:
+    with a_talk("run", "gated", "begin", "--name", name) as talk:
         talk.wait_for("started")
         leave(talk)
-    assert is_at_work(cli, "left")
-    (home / "go").touch()
-    run = only(cli("runs", "--session", "left", "--json").json)
+    assert is_at_work(cli, name)
+    run = only(cli("runs", "--session", name, "--json").json)
+    gate.open(run["session_id"])
     assert cli("result", run["run_id"], "--wait", "60").out == "started\ndone\n"
-    with a_talk("attach", "left") as talk:  # what was said while nobody was there
+    with a_talk("attach", name) as talk:  # what was said while nobody was there
         talk.wait_for("You: begin\nAgent: started\ndone\nYou: ")
 
 
-@pytest.mark.parametrize("leave", FROM_CHAT.values(), ids=FROM_CHAT.keys())
+@pytest.mark.parametrize("leave", WITH_A_QUESTION.values(), ids=WITH_A_QUESTION.keys())
 def test_question_stays_open_when_a_chat_is_left_and_attach_answers_it(cli: Cli, leave: Leaving) -> None:
     with a_talk("run", "asking") as talk:
         session_id = started(talk)
@@ -184,15 +219,15 @@ def test_second_ctrl_c_stop_and_stop_on_exit_stop_the_run(cli: Cli, options: lis
 
 
 @pytest.mark.parametrize("options", [[], ["--stop-on-exit"]])
-def test_command_that_waits_for_an_answer_stops_it_likewise(cli: Cli, options: list[str]) -> None:
-    with a_talk("run", "gated", "begin", "--name", "left", *options) as talk:
+def test_command_that_waits_for_an_answer_stops_it_likewise(cli: Cli, name: str, options: list[str]) -> None:
+    with a_talk("run", "gated", "begin", "--name", name, *options) as talk:
         talk.wait_for("started")
         if options:
             talk.process.send_signal(signal.SIGTERM)
             talk.end()
         else:
             twice(talk)
-    assert only(cli("runs", "--session", "left", "--json").json)["state"] == "stopped"
+    assert only(cli("runs", "--session", name, "--json").json)["state"] == "stopped"
 
 
 @pytest.mark.parametrize("key", [CTRL_C, CTRL_D])
@@ -209,14 +244,14 @@ def test_leaving_with_nothing_at_work_leaves_the_session_open_at_once(cli: Cli, 
     assert cli("get", session_id, "--json").json["state"] == "active"
 
 
-def test_suspend_suspends_and_says_so_but_not_while_the_agent_is_at_work(cli: Cli, home: Path) -> None:
+def test_suspend_suspends_and_says_so_but_not_while_the_agent_is_at_work(cli: Cli, gate: Gate) -> None:
     with a_talk("run", "gated") as talk:
         session_id = started(talk)
         talk.say("begin")
         talk.wait_for("Agent: started")
         talk.type("/suspend\n")
         talk.wait_for("the agent is at work; /stop it first, or /quit and let it go on")
-        (home / "go").touch()
+        gate.open(session_id)
         talk.wait_for("done")
         talk.say("/suspend")
         talk.wait_for(f"Session suspended: {session_id}\n")
@@ -239,14 +274,12 @@ def test_two_terminals_in_one_session_see_what_the_other_says(cli: Cli) -> None:
         two.wait_for(": hello\nAgent: Echo Agent Response: hello\nYou: ")
 
 
-def test_way_back_names_the_server_where_the_environment_does_not(
-    address: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_way_back_names_the_server_where_the_environment_does_not(gate: Gate, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("MOORAGE_URL")
-    with a_talk("--url", address, "run", "echo-agent") as talk:
+    with a_talk("--url", gate.url, "run", "echo-agent") as talk:
         session_id = started(talk)
         talk.say("/quit")
-        talk.wait_for(f"To come back: moorage attach {session_id} --url {address}\n")
+        talk.wait_for(f"To come back: moorage attach {session_id} --url {gate.url}\n")
         assert talk.end() == 0
 
 
@@ -260,14 +293,14 @@ def test_attach_needs_a_terminal_and_an_open_session(cli: Cli) -> None:
             assert talk.end() == code
 
 
-def test_laptop_that_sleeps_and_wakes_goes_on_where_it_was(cli: Cli, home: Path) -> None:
+def test_laptop_that_sleeps_and_wakes_goes_on_where_it_was(cli: Cli, gate: Gate) -> None:
     with a_talk("run", "gated") as talk:
-        started(talk)
+        session_id = started(talk)
         talk.say("begin")
         talk.wait_for("Agent: started")
         os.kill(talk.process.pid, signal.SIGSTOP)
-        (home / "go").touch()
-        until(lambda: only(cli("runs", "--json").json)["state"] == "completed", "the end of the run")
+        gate.open(session_id)
+        until(lambda: not is_at_work(cli, session_id), "the end of the run")
         os.kill(talk.process.pid, signal.SIGCONT)
         talk.wait_for("done\n")
         talk.say("/quit")
