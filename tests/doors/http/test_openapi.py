@@ -141,6 +141,8 @@ ASKED: list[tuple[int, str, str, dict[str, Any]]] = [
     (422, "POST", "/sessions", {"json": {"ttl_seconds": 9e-7}}),
     (201, "POST", "/sessions/s/checkpoints", {"json": {"checkpoint": {}, "idempotency_key": "k"}, "headers": KEY}),
     (422, "POST", "/sessions/s/checkpoints", {"json": {"checkpoint": {}, "idempotency_key": ""}, "headers": KEY}),
+    (422, "POST", "/sessions/s/messages", {"json": {"messages": [{"role": "user", "content": "x"}], "role": "boss"}}),
+    (422, "POST", "/sessions/s/messages", {"json": {"messages": ["x"], "content": "y"}}),
     (200, "GET", "/events?types=message&types=phase", {}),
     (200, "GET", "/events?types=message,phase", {}),
     (200, "GET", "/last-lines?sessions=s&sessions=t", {}),

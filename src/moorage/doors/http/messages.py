@@ -7,8 +7,9 @@ from typing import Annotated, Any
 from msgspec import Meta, Struct
 
 from moorage.core.codec import encode
-from moorage.core.entry import Kind
-from moorage.core.errors import NotFound
+from moorage.core.entry import ROLES, Kind
+from moorage.core.errors import InvalidField, NotFound
+from moorage.core.ids import check_label
 from moorage.core.key import Scope
 from moorage.doors.http.app import Door, Route
 from moorage.doors.http.described import Described
@@ -69,6 +70,8 @@ def add_to(door: Door, live: LiveStreams) -> None:
 async def said(moor: Visit, exchange: Exchange, asked: PostMessages) -> Posted:
     """Say what a request wants said."""
     key = exchange.header(b"idempotency-key") or asked.client_key
+    if asked.messages is not None:
+        _check_unused(asked)
     return await moor.post(
         exchange.params["session_id"],
         messages=None if asked.messages is None else _keyed(asked.messages, key),
@@ -113,6 +116,14 @@ def end_of(posted: Posted) -> Wants:
     if posted.run_id is None:
         return lambda event: event.id >= posted.entries[-1].number
     return lambda event: event.type == Kind.RUN_SETTLED and event.data["run_id"] == posted.run_id
+
+
+def _check_unused(asked: PostMessages) -> None:
+    """Refuse a wrong role or key though each of several messages may have its own."""
+    if asked.role not in ROLES:
+        raise InvalidField("role", f"is {asked.role[:80]!r}; use one of {', '.join(ROLES)}")
+    if asked.client_key is not None:
+        check_label("client_key", asked.client_key)
 
 
 def _keyed(messages: list[str | dict[str, Any]], key: str | None) -> list[Any]:
