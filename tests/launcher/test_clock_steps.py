@@ -19,6 +19,7 @@ import pytest
 import moorage
 from moorage.core.errors import StoreError
 from moorage.testing.postgres import PostgresServer
+from tests import debian
 from tests.launcher.serving import free_port
 from tests.launcher.test_processes import PATIENCE
 
@@ -43,13 +44,21 @@ STEPS = ("+20m", "+0", "+2h", "+0")  # one after the other: 20 minutes and two h
 LOOKS = 1.0  # seconds in which every judge of leases looks several times
 
 
+def libraries() -> list[Path]:
+    """Return where libfaketime is."""
+    return [path for place in PLACES for path in Path("/usr").glob(f"{place}/faketime/libfaketimeMT.so.1")]
+
+
 class Faketime:
     """A clock that is set by a file."""
 
     def __init__(self, folder: Path) -> None:
-        found = [path for place in PLACES for path in Path("/usr").glob(f"{place}/faketime/libfaketimeMT.so.1")]
+        found = libraries()
         if not found:
-            pytest.skip("libfaketime is not installed (Debian: apt install libfaketime)")
+            problem = debian.install("libfaketime")
+            found = libraries()
+        if not found:
+            pytest.skip(f"libfaketime is not installed, and {problem}")
         folder.chmod(0o755)
         self._file, self._slept = folder / "faketime", folder / "slept"
         (folder / "sitecustomize.py").write_text(CLOCKS.format(slept=str(self._slept)))

@@ -17,6 +17,7 @@ from typing import Any, TypeVar
 import httpx2
 
 from moorage.testing.faults import PATIENCE
+from tests import debian
 
 T = TypeVar("T")
 LOOK = 0.05  # seconds between two looks
@@ -215,7 +216,7 @@ def find_chromium() -> str:
         return named
     found = _on_path()
     if found is None:
-        problem = _install()
+        problem = debian.install("chromium")
         found = _on_path()
     if found is None:
         todo = "install it (apt-get install chromium) or name one in MOORAGE_TEST_CHROMIUM"
@@ -225,17 +226,6 @@ def find_chromium() -> str:
 
 def _on_path() -> str | None:
     return next(filter(None, map(shutil.which, CHROMIUM)), None)
-
-
-def _install() -> str:
-    """Have apt install Debian's; why it cannot, if it cannot."""
-    if shutil.which("apt-get") is None:
-        return "no apt-get that could install it"
-    if os.geteuid() != 0:
-        return "only root can install it here"
-    for command in (["apt-get", "update", "-qq"], ["apt-get", "install", "-y", "-qq", "chromium"]):
-        done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=600)
-    return f"apt-get cannot install it ({done.stderr.strip()[-300:]})"
 
 
 def _answers(url: str) -> bool:

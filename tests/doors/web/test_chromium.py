@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from tests import debian
 from tests.doors.web.stage import NoChromium, find_chromium
 
 APT_GET = """#!/bin/sh
@@ -42,7 +43,10 @@ def test_debians_is_installed_where_root_asks(path: Path) -> None:
     made = f"echo '#!/bin/sh' > {path}/chromium; /bin/chmod +x {path}/chromium"
     a_program(path, "apt-get", APT_GET.format(folder=path, then=made))
     assert find_chromium() == str(path / "chromium")
-    assert (path / "asked").read_text().splitlines() == ["update -qq", "install -y -qq chromium"]
+    assert (path / "asked").read_text().splitlines() == [
+        "update -qq",
+        f"install -y -qq {' '.join(debian.WAIT)} chromium",
+    ]
 
 
 def test_what_apt_says_is_told_with_what_to_do(path: Path) -> None:
