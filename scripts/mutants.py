@@ -92,7 +92,7 @@ MUTANTS = (
         "moorage/core/status.py",
         "at - launcher.seen_at < SILENT_AFTER and ",
         "",
-        ("tests/core/test_status.py::test_only_a_live_launcher_of_the_agent_and_the_owner_counts",),
+        ("tests/core/test_status.py::test_only_a_live_launcher_of_the_agent_the_owner_and_the_family_counts",),
     ),
     Mutant(
         "file under the path",
@@ -920,8 +920,8 @@ MUTANTS = (
     Mutant(
         "half an event in the spool",
         f"{HOOKS}/spool.py",
-        'unfinished = f"{path}-{get_ident()}{UNFINISHED}"',
-        "unfinished = path + WAITING",
+        'unfinished = f"{path}-{get_ident()}{UNFINISHED}"  # somebody',
+        "unfinished = path + WAITING  # somebody",
         (f"{SPOOL}::test_who_dies_while_putting_off_leaves_nothing_that_looks_whole[fsync]",),
     ),
     Mutant(
@@ -948,8 +948,8 @@ MUTANTS = (
     Mutant(
         "one corrupt session and the spool",
         f"{HOOKS}/put_off.py",
-        "    except SessionCorrupt:\n        return False",
-        "    except SessionCorrupt:\n        raise",
+        "        return error.message  # the trouble of one session, not of the store\n",
+        "        raise\n",
         (f"{SPOOL}::test_a_session_that_does_not_read_back_stands_in_nobodys_way",),
     ),
     Mutant(
