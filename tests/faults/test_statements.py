@@ -18,9 +18,11 @@ import pytest
 import moorage
 from moorage import sync
 from moorage.core.delegation import Span
+from moorage.core.errors import StoreTooNew
 from moorage.stores.sqlite import access, find
+from moorage.stores.sqlite import migrate as migrating
 from moorage.stores.sqlite.connection import Connection
-from moorage.stores.sqlite.migrate import LATEST, migrations
+from moorage.stores.sqlite.migrate import LATEST, Migration, migrations
 from moorage.stores.sqlite.store import SqliteStore, prepared
 from moorage.stores.sqlite.threads import Threaded
 from moorage.testing.builders import OWNER, a_session, a_stamp, drive, may_delete, said
@@ -133,6 +135,32 @@ def test_a_database_says_whose_it_is_and_how_new(path: Path) -> None:
     prepared(path).close()
     with opened_raw(path) as db:
         assert (db.pragma("application_id"), db.pragma("user_version")) == (0x4D6F6F72, LATEST)
+
+
+def test_next_release_applies_only_its_new_migration(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = SqliteStore.open(path)
+    drive(store.create(OWNER, a_session("s-1")))
+    drive(store.close())
+    added = Migration(LATEST + 1, "colour", "ALTER TABLE sessions ADD COLUMN colour TEXT NOT NULL DEFAULT 'blue'")
+    monkeypatch.setattr(migrating, "migrations", lambda: [*migrations(), added])
+    monkeypatch.setattr(migrating, "LATEST", LATEST + 1)
+
+    db = Connection(str(path))
+    assert (migrating.migrate(db), migrating.migrate(db)) == ([LATEST + 1], [])
+    assert db.one("SELECT colour FROM sessions") == ("blue",)
+    assert [name for (name,) in db.all("SELECT name FROM migrations ORDER BY number")][-1] == "colour"
+    assert migrating.edited_migrations(db) == []
+    db.close()
+    monkeypatch.undo()
+    with pytest.raises(StoreTooNew):
+        SqliteStore.open(path)
+
+
+def test_edited_migration_is_noticed(path: Path) -> None:
+    db = prepared(path)
+    db.execute("UPDATE migrations SET checksum = 1 WHERE number = 1")
+    assert migrating.edited_migrations(db) == ["schema"]
+    db.close()
 
 
 # Plans ------------------------------------------------------------------------------------------

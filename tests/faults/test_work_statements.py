@@ -21,8 +21,6 @@ from moorage.core.turn import Retry, Turn, TurnState
 from moorage.service.deps import Deps
 from moorage.service.turns import TurnDesk
 from moorage.stores.sqlite import access
-from moorage.stores.sqlite.connection import Connection
-from moorage.stores.sqlite.migrate import LATEST, migrate
 from moorage.stores.sqlite.store import SqliteStore
 from moorage.testing.builders import (
     NOON,
@@ -382,32 +380,3 @@ async def test_an_item_is_given_with_its_body_and_decided_on_without(store: Sqli
     assert bodies == [[{}]]
     assert (await taken(store)).items[0].body == {"role": "user", "content": "begin"}
     assert await inbox_of(store, "s-1") == {"message:run-1": "given"}
-
-
-# Growing up -------------------------------------------------------------------------------------
-
-
-def _schema_of(path: Path) -> list[Any]:
-    with opened_raw(path) as db:
-        return db.execute("SELECT type, name, tbl_name, sql FROM sqlite_schema ORDER BY type, name").fetchall()
-
-
-@pytest.mark.parametrize("before", range(1, LATEST))
-def test_a_file_from_before_becomes_what_a_new_one_is(tmp_path: Path, before: int) -> None:
-    old, new = tmp_path / "old.db", tmp_path / "new.db"
-    db = Connection(str(old))
-    assert migrate(db, upto=before) == list(range(1, before + 1))
-    db.execute(
-        "INSERT INTO sessions (pk, owner, id, task, state, phase, resume_ready, depth, version, last_entry, "
-        "error_count, metadata, created_at, updated_at, last_activity_at) "
-        "VALUES (1, 'ann', 's-1', 't', 'active', 'planning', 1, 0, 1, 0, 0, '{}', 1, 1, 1)"
-    )
-    db.close()
-    drive(SqliteStore.open(new).close())
-    store = SqliteStore.open(old)
-    session = drive(store.get(OWNER, "s-1"))
-    assert (session.launched, session.live_turn, session.turns, session.epoch) == (False, None, 0, 0)
-    drive(ask(store, "s-1", a_run("run-1", agent_name=None)))
-    assert [run.run_id for run in drive(store.runs(OWNER, RunQuery())).items] == ["run-1"]
-    drive(store.close())
-    assert _schema_of(old) == _schema_of(new)

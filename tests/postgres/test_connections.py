@@ -163,9 +163,9 @@ async def test_schema_of_a_newer_release_is_refused(postgres_url: str, raw: asyn
 async def test_an_edited_migration_is_noticed(postgres_url: str, raw: asyncpg.Connection) -> None:
     store = PostgresStore(postgres_url)
     await store.owners()
-    await raw.execute("UPDATE moorage.migrations SET checksum = 1 WHERE number = 2")
+    await raw.execute("UPDATE moorage.migrations SET checksum = 1 WHERE number = 1")
 
-    assert await store.check() == ["migration work was edited after it was applied"]
+    assert await store.check() == ["migration schema was edited after it was applied"]
     await store.close()
 
 

@@ -176,7 +176,7 @@ async def _family_of(db: Connection, owner: str, parent: str | None) -> tuple[Fa
     except NotFound:
         raise ParentNotFound(parent) from None
     if db.is_locking:  # then nobody else has a child meanwhile
-        await db.all("SELECT pg_advisory_xact_lock(moor.room_1(?, ?))", (owner, key.root))
+        await db.all("SELECT pg_advisory_xact_lock(moor.family_lock(?, ?))", (owner, key.root))
     count = await db.one(_OPEN_BELOW, (owner, key.root))
     assert count is not None
     return Family(key.pk, key.root), Birth(parent=head, open_descendants=count[0])

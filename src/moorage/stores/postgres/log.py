@@ -335,7 +335,7 @@ async def has_arrivals(db: Connection, owner: str) -> bool:
 async def number(db: Connection, owner: str) -> None:
     """Give what has arrived its cursors. What is committed later gets later ones, whenever it began."""
     while True:
-        row = await db.one("SELECT moor.number_feed_1(?)", (owner,))
+        row = await db.one("SELECT moor.number_feed(?)", (owner,))
         if row is None or not row[0]:
             return
 

@@ -5,7 +5,7 @@ that an edited one is noticed. Whoever starts first does the work, behind an adv
 schema's own; the others wait and find it done.
 
 Servers are upgraded one by one, so a release has to work on the schema of the next. A migration that only adds
-(expands) says on its first line which schema a release must know at least: `-- needs 3`. One that takes away what
+(expands) says on its first line which schema a release must know at least: `-- needs 1`. One that takes away what
 an older release uses (contracts) says nothing, and from then on older ones are refused.
 """
 
@@ -20,7 +20,7 @@ from zlib import crc32
 from moorage.core.errors import StoreTooNew, StoreUnavailable
 from moorage.stores.postgres.connection import Connection
 
-LATEST = 7  # the newest migration in this release; a test compares it with the folder
+LATEST = 1  # the newest migration in this release; a test compares it with the folder
 
 LONGEST = 3600.0  # seconds that a migration may take, here or at another server: to index a large store takes a while
 _NO_HURRY = "SET LOCAL statement_timeout = 0; SET LOCAL lock_timeout = 0"
@@ -72,18 +72,18 @@ async def schema_version(db: Connection) -> int:
     return int(row[0]) if row else 0
 
 
-async def migrate(db: Connection, upto: int = LATEST) -> list[int]:
-    """Bring the schema to the newest version; the numbers of what was applied. Raises StoreTooNew."""
+async def migrate(db: Connection) -> list[int]:
+    """Bring the schema to the newest version; return the numbers of the migrations applied. Raises StoreTooNew."""
     found = await schema_version(db)
     if found > LATEST:
         await _check_usable(db, found)
-    if found >= upto:
+    if found >= LATEST:
         return []
     async with db.transaction():
         # Such locks are the database's: whoever reaches it by another name or a pooler waits for the same one.
         lock = f"SELECT pg_advisory_xact_lock(hashtextextended('moorage {db.prefix}', 0))"
         await db.script(f"{_NO_HURRY}; {lock}", LONGEST)
-        return await _apply_missing(db, upto)
+        return await _apply_missing(db)
 
 
 async def _check_usable(db: Connection, found: int) -> None:
@@ -93,13 +93,13 @@ async def _check_usable(db: Connection, found: int) -> None:
         raise StoreTooNew(db.path, found, LATEST)
 
 
-async def _apply_missing(db: Connection, upto: int) -> list[int]:
+async def _apply_missing(db: Connection) -> list[int]:
     done = await schema_version(db)
     if done == 0:
         await _check_free(db)
         await db.script(f"CREATE SCHEMA IF NOT EXISTS {db.prefix[:-1]}")
         await db.script(_LEDGER)
-    missing = [migration for migration in migrations() if done < migration.number <= upto]
+    missing = [migration for migration in migrations() if done < migration.number]
     for migration in missing:
         await db.script(migration.sql, LONGEST)
         await db.run(

@@ -84,11 +84,11 @@ async def check(db: Connection) -> list[str]:
 _NOT_JSON = """
 SELECT coalesce(s.id, e.segment::text), e.number FROM moor.entries e
 LEFT JOIN moor.sessions s ON s.owner = e.owner AND s.pk = e.segment
-WHERE e.data IS NOT NULL AND left(e.data, 1) <> '~' AND NOT moor.is_json_1(e.data) LIMIT 20
+WHERE e.data IS NOT NULL AND left(e.data, 1) <> '~' AND NOT moor.is_json(e.data) LIMIT 20
 """
 _OF_SESSION = "JOIN moor.sessions s ON s.owner = t.owner AND s.pk = t.session"
 _RUNNING = "(SELECT id FROM moor.turns t WHERE t.owner = s.owner AND t.session = s.pk AND t.state = 'running')"
-_SAYS = "CASE WHEN moor.is_json_1(t.body) THEN t.body::json ->> '{}' END"
+_SAYS = "CASE WHEN moor.is_json(t.body) THEN t.body::json ->> '{}' END"
 # What is said twice, so that it is found quickly, must be said alike; and what is over must be over.
 _CONTRADICTIONS = {
     "session {} says its live turn is {}, and {} is": (

@@ -1,4 +1,4 @@
-"""Changes as the database's function `write_3` takes them: one JSON value, one statement, one round trip."""
+"""Changes as the SQL function `commit_changes` takes them: one JSON value, one statement, one round trip."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ Written = dict[str, Any]  # one session's part of a commit
 
 Guard = tuple[int, int]  # the key and the revision of a session that must not change before the commit
 
-_WRITE = "SELECT moor.write_3(?1)"
+_WRITE = "SELECT moor.commit_changes(?1)"
 # The lock waits for whoever is changing the session, and finds no row if they do.
 _GUARDED = f"""
 {_WRITE} FROM (SELECT FROM moor.sessions WHERE owner = ?2 AND pk = ?3 AND revision = ?4 FOR SHARE) unchanged

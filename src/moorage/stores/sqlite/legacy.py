@@ -38,7 +38,7 @@ from moorage.stores.sqlite.connection import (
     check_usable,
     translating,
 )
-from moorage.stores.sqlite.migrate import LATEST, apply_missing
+from moorage.stores.sqlite.migrate import apply_missing
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -175,7 +175,7 @@ def _bring_in(db: Connection) -> BroughtIn:
     renamed = _set_aside_tables(db)
     db.execute(f"PRAGMA application_id = {APPLICATION_ID}")
     db.execute("PRAGMA user_version = 0")
-    apply_missing(db, LATEST)
+    apply_missing(db)
     sessions, events = _Table.of(db, renamed["sessions"]), _Table.of(db, renamed.get("events"))
     _plan(db, sessions)
     _find_parents(db)

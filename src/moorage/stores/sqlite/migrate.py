@@ -14,7 +14,7 @@ from zlib import crc32
 from moorage.core.errors import StoreTooNew
 from moorage.stores.sqlite.connection import APPLICATION_ID, Connection, check_ours, translating
 
-LATEST = 6  # the newest migration in this release; a test compares it with the folder
+LATEST = 1  # the newest migration in this release; a test compares it with the folder
 
 _LEDGER = """
 CREATE TABLE IF NOT EXISTS migrations (
@@ -53,8 +53,8 @@ def schema_version(db: Connection) -> int:
     return int(row[0]) if row else 0
 
 
-def migrate(db: Connection, upto: int = LATEST) -> list[int]:
-    """Bring the file to the newest schema; the numbers of what was applied.
+def migrate(db: Connection) -> list[int]:
+    """Bring the file to the newest schema; return the numbers of the migrations applied.
 
     Raises StoreTooNew, or StoreUnavailable for a database that is not ours.
     """
@@ -64,10 +64,10 @@ def migrate(db: Connection, upto: int = LATEST) -> list[int]:
         found = schema_version(db)
         if found > LATEST:
             raise StoreTooNew(db.path, found, LATEST)
-        if found >= upto:
+        if found == LATEST:
             return []
         with db.transaction():  # whoever gets the lock first does the work; the others find it done
-            return apply_missing(db, upto)
+            return apply_missing(db)
 
 
 def _bring_in(db: Connection) -> None:
@@ -78,14 +78,14 @@ def _bring_in(db: Connection) -> None:
         legacy.tell(db.path, done)
 
 
-def apply_missing(db: Connection, upto: int) -> list[int]:
-    """Apply what is not there yet, within a transaction; the numbers of what was applied."""
+def apply_missing(db: Connection) -> list[int]:
+    """Apply the missing migrations within the present transaction; return their numbers."""
     done = schema_version(db)
     if done == 0:
         check_ours(db.raw, db.path)
         db.execute(f"PRAGMA application_id = {APPLICATION_ID}")
     db.execute(_LEDGER)
-    missing = [migration for migration in migrations() if done < migration.number <= upto]
+    missing = [migration for migration in migrations() if done < migration.number]
     for migration in missing:
         db.execute(migration.sql).fetchall()
         db.execute(

@@ -1,3 +1,0 @@
--- Whether somebody wants a launcher to take no more turns. A column of its own: the body is what the launcher tells of
--- itself, and it is written anew with every sign of life.
-ALTER TABLE launchers ADD COLUMN drain INTEGER NOT NULL DEFAULT 0;
