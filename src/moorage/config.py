@@ -205,14 +205,24 @@ def make_folder(path: str) -> None:
 
 
 def _open_sqlite(path: str, *, threaded: bool, patience: float | None) -> Store:
+    from moorage.stores.sqlite.connection import ForeignDatabase
     from moorage.stores.sqlite.store import SqliteStore
 
     folder = os.path.dirname(os.path.abspath(path))
     if folder == home():
         make_folder(folder)
-    if threaded:
-        return SqliteStore.serve(path, find_sealer())
-    return SqliteStore.open(path, patience, find_sealer())
+    sealer = find_sealer()
+
+    def opened() -> Store:
+        return SqliteStore.serve(path, sealer) if threaded else SqliteStore.open(path, patience, sealer)
+
+    try:
+        return opened()
+    except ForeignDatabase:
+        from moorage.legacy.database import bring_in_and_log  # few have such a file
+
+        bring_in_and_log(path, sealer, patience)
+        return opened()  # raises again if the file is no older orchestrator's
 
 
 def _open_postgres(url: str, *, threaded: bool, patience: float | None) -> Store:

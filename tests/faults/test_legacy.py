@@ -23,7 +23,7 @@ import moorage
 from moorage import sync
 from moorage.core.bundle import Bundle, check_bundle
 from moorage.core.errors import SessionGone, StoreUnavailable
-from moorage.stores.sqlite import legacy
+from moorage.legacy import database, rows
 from moorage.testing.faults import Worker, WorkerFailed, file_contents, into_one_file
 
 NAME_ONLY = """
@@ -222,7 +222,7 @@ def test_a_parent_younger_than_its_child_is_its_parent(path: Path, url: str) -> 
 def test_cycles_are_cut_at_their_oldest_member(path: Path, url: str) -> None:
     rows = [linked("tail", 0, "b"), linked("a", 1, "c"), linked("b", 2, "a"), linked("c", 3, "b")]
     older(path, SET_NULL, [*rows, linked("self", 4, "self"), linked("p", 5, "q"), linked("q", 6, "p")])
-    done = legacy.bring_in_file(str(path))
+    done = database.bring_in_file(str(path))
     assert done is not None
     assert (done.cycles, done.orphaned, done.children) == (3, 3, 4)
     with sync.connect(url) as moor:
@@ -347,14 +347,14 @@ def test_columns_nobody_knows_are_kept(path: Path, url: str) -> None:
     ],
 )  # fmt: skip
 def test_times_in_many_spellings(written: object) -> None:
-    assert legacy.micros_of(written) == 1764590400_000_000
+    assert rows.micros_of(written) == 1764590400_000_000
 
 
 @pytest.mark.parametrize(
     "written", [None, "", "soon", "-", "9999-12-31", "1969-01-01", -5, float("nan"), b"x", "1e400"]
 )
 def test_what_is_no_time_is_none(written: object) -> None:
-    assert legacy.micros_of(written) is None
+    assert rows.micros_of(written) is None
 
 
 def test_a_session_without_a_time_comes_after_the_one_before_it(path: Path, url: str) -> None:
@@ -371,10 +371,10 @@ def test_a_session_without_a_time_comes_after_the_one_before_it(path: Path, url:
 
 def test_twice_is_harmless(path: Path, url: str) -> None:
     family(path)
-    assert legacy.bring_in_file(str(path)) is not None
+    assert database.bring_in_file(str(path)) is not None
     with sync.connect(url) as moor:
         before = moor.list().items
-    assert legacy.bring_in_file(str(path)) is None
+    assert database.bring_in_file(str(path)) is None
     with sync.connect(url) as moor:
         assert moor.list().items == before
 
@@ -455,12 +455,12 @@ def test_a_schema_that_cannot_be_set_aside_is_refused_and_nothing_changes(path: 
     with pytest.raises(StoreUnavailable, match=r"cannot be brought in .*nothing was changed"):
         sync.connect(url)
     assert len(rows_of(path, "sessions")) == 4
-    assert legacy.is_older_file(str(path))
+    assert database.is_older_file(str(path))
 
 
 def test_a_table_called_like_one_set_aside_is_kept_too(path: Path, url: str) -> None:
     older(path, NAME_ONLY, [named("a", "one", 0)], (), "CREATE TABLE legacy_sessions (x)", "PRAGMA user_version = 99")
-    done = legacy.bring_in_file(str(path))
+    done = database.bring_in_file(str(path))
     assert done is not None
     assert done.tables["sessions"] == "legacy_sessions_2"
     with sync.connect(url) as moor:
@@ -469,7 +469,8 @@ def test_a_table_called_like_one_set_aside_is_kept_too(path: Path, url: str) -> 
 
 DIES = """
 import os, signal, sys
-from moorage.stores.sqlite import heads, legacy
+from moorage.legacy import database
+from moorage.stores.sqlite import heads
 real, left = heads.insert, int(sys.argv[2])
 def insert(*args, **kwargs):
     global left
@@ -478,7 +479,7 @@ def insert(*args, **kwargs):
         os.kill(os.getpid(), signal.SIGKILL)
     return real(*args, **kwargs)
 heads.insert = insert
-legacy.bring_in_file(sys.argv[1])
+database.bring_in_file(sys.argv[1])
 """
 
 
@@ -489,7 +490,7 @@ def test_whoever_dies_half_way_leaves_the_file_as_it_was(path: Path, url: str, a
     with pytest.raises(WorkerFailed, match="exit code -9"):
         Worker(DIES, path, after).finish()
     assert rows_of(path, "sessions") == before
-    assert legacy.is_older_file(str(path))
+    assert database.is_older_file(str(path))
     with sync.connect(url) as moor:
         assert moor.check() == []
     assert rows_of(path, "legacy_sessions") == before
@@ -531,7 +532,7 @@ def test_large_families_of_any_shape(path: Path, url: str, shape: str) -> None:
     """Long enough that anything quadratic would be noticed."""
     parent, roots, depth = SHAPES[shape]
     older(path, SET_NULL, (linked(f"s-{n}", 0, parent(n)) for n in range(8000)))
-    done = legacy.bring_in_file(str(path))
+    done = database.bring_in_file(str(path))
     assert done is not None
     assert (done.sessions, done.children) == (8000, 8000 - roots)
     into_one_file(path)

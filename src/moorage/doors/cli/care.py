@@ -210,7 +210,7 @@ def _tell_what_is_left(sealed: dict[str, Any]) -> None:
 def _bring_in_older(path: str, dry_run: bool) -> dict[str, Any] | None:
     """What became, or would become, of an older orchestrator's database; None if this is none."""
     from moorage.config import find_sealer
-    from moorage.stores.sqlite import legacy
+    from moorage.legacy import database as legacy
 
     if not legacy.is_older_file(path):
         return None

@@ -99,7 +99,7 @@ def _health(app: App) -> dict[str, Any]:
 
 def _is_older(path: str, found: Findings) -> bool:
     """An older orchestrator's database is only told of: the doctor brings nothing in."""
-    from moorage.stores.sqlite.legacy import is_older_file
+    from moorage.legacy.database import is_older_file
 
     if is_older := is_older_file(path):
         found.notes.append(

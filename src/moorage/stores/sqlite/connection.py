@@ -84,10 +84,20 @@ class BrokenText(StoreCorrupt):
         super().__init__(where, "a text in it is not UTF-8")
 
 
+class ForeignDatabase(StoreUnavailable):
+    """The file is another program's database."""
+
+    def __init__(self, path: str, table: str) -> None:
+        super().__init__(f"{path} is a database of another program (it has {table!r}); choose another file", store=path)
+
+
 class Connection:
     """One connection: used by one thread at a time."""
 
-    def __init__(self, path: str, patience: float | None = None, sealer: Sealer | None = None) -> None:
+    def __init__(
+        self, path: str, patience: float | None = None, sealer: Sealer | None = None, *, any_program: bool = False
+    ) -> None:
+        """Open the file, or create it. `any_program` allows to change a file that another program made."""
         self.path = path
         self.opener = sealer  # opens what is sealed, whether or not new bodies are
         self.sealer = sealer if sealer is not None and sealer.seals else None
@@ -96,7 +106,7 @@ class Connection:
             _create(path)
             self.raw = _opened(path)
             try:
-                _set_up(self.raw, path, patience)
+                _set_up(self.raw, path, patience, any_program)
             except BaseException:
                 self.raw.close()
                 raise
@@ -256,13 +266,13 @@ def _why_not_open(path: str, error: apsw.Error) -> MoorageError:
     return StoreUnavailable(f"{path} cannot be opened ({error})", store=path)
 
 
-def _set_up(raw: apsw.Connection, path: str, patience: float | None) -> None:
+def _set_up(raw: apsw.Connection, path: str, patience: float | None, any_program: bool) -> None:
     raw.set_busy_handler(_Patience(patience))
     # A hook that runs for a moment must not pay for others' writes when it closes.
     raw.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
     # Plans must not depend on bound values: SQLite would prepare statements anew at every use.
     raw.config(apsw.SQLITE_DBCONFIG_ENABLE_QPSG, 1)
-    _switch_to_wal(raw, path, BUSY_FOR if patience is None else patience)
+    _switch_to_wal(raw, path, BUSY_FOR if patience is None else patience, any_program)
     _set_pragmas(raw, path)
 
 
@@ -273,14 +283,15 @@ def _set_pragmas(raw: apsw.Connection, path: str) -> None:
             raise StoreUnavailable(f"{path}: SQLite did not take {name} = {value}", store=path)
 
 
-def _switch_to_wal(raw: apsw.Connection, path: str, patience: float) -> None:
+def _switch_to_wal(raw: apsw.Connection, path: str, patience: float, any_program: bool) -> None:
     """First opens race on this switch, and SQLite does not always call the busy handler for it."""
     deadline = time.monotonic() + patience
     while True:
         try:
             if raw.pragma("journal_mode") == "wal":
                 return
-            check_ours(raw, path)
+            if not any_program:
+                check_ours(raw, path)
             if raw.pragma("journal_mode", "wal") == "wal":
                 return
         except apsw.BusyError:
@@ -293,24 +304,14 @@ def _switch_to_wal(raw: apsw.Connection, path: str, patience: float) -> None:
         time.sleep(_jitter())
 
 
-def check_ours(raw: apsw.Connection, path: str) -> bool:
-    """Refuse another program's database before anything in it is changed; True if it is to be brought in first."""
+def check_ours(raw: apsw.Connection, path: str) -> None:
+    """Raise ForeignDatabase for another program's database, before anything in it is changed."""
     if raw.pragma("application_id") == APPLICATION_ID:
-        return False
+        return
     table = raw.execute("SELECT name FROM sqlite_schema WHERE name NOT LIKE 'sqlite_%' LIMIT 1").fetchone()
-    if table is None:
-        return False
-    from moorage.stores.sqlite.legacy import is_older  # it needs what is here, and hardly anybody needs it
-
-    is_older_one = is_older(raw)
-    # Asked again after the tables: whoever creates ours meanwhile sets both in one transaction.
-    if raw.pragma("application_id") == APPLICATION_ID:
-        return False
-    if not is_older_one:
-        raise StoreUnavailable(
-            f"{path} is a database of another program (it has {table[0]!r}); choose another file", store=path
-        )
-    return True
+    # Read the application id again after the tables: whoever creates ours meanwhile sets both in one transaction.
+    if table is not None and raw.pragma("application_id") != APPLICATION_ID:
+        raise ForeignDatabase(path, table[0])
 
 
 def check_usable(path: str) -> None:

@@ -56,11 +56,10 @@ def schema_version(db: Connection) -> int:
 def migrate(db: Connection) -> list[int]:
     """Bring the file to the newest schema; return the numbers of the migrations applied.
 
-    Raises StoreTooNew, or StoreUnavailable for a database that is not ours.
+    Raises StoreTooNew, or ForeignDatabase for a database that is not ours.
     """
     with translating(db.path):
-        if check_ours(db.raw, db.path):
-            _bring_in(db)
+        check_ours(db.raw, db.path)
         found = schema_version(db)
         if found > LATEST:
             raise StoreTooNew(db.path, found, LATEST)
@@ -68,14 +67,6 @@ def migrate(db: Connection) -> list[int]:
             return []
         with db.transaction():  # whoever gets the lock first does the work; the others find it done
             return apply_missing(db)
-
-
-def _bring_in(db: Connection) -> None:
-    """An older orchestrator's file becomes ours, and whoever opened it hears of it."""
-    from moorage.stores.sqlite import legacy  # hardly anybody has such a file
-
-    if (done := legacy.bring_in(db)) is not None:
-        legacy.tell(db.path, done)
 
 
 def apply_missing(db: Connection) -> list[int]:

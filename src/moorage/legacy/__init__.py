@@ -1,0 +1,1 @@
+"""Databases of older orchestrators: brought in place into a SQLite store."""
