@@ -29,6 +29,7 @@ from moorage.stores.sqlite.connection import (
     APPLICATION_ID,
     BrokenText,
     Connection,
+    check_ours,
     check_usable,
     translating,
 )
@@ -102,6 +103,11 @@ def is_older_file(path: str) -> bool:
         return is_older(raw)
 
 
+def _check_older(raw: apsw.Connection, path: str) -> None:
+    if not is_older(raw):
+        check_ours(raw, path)
+
+
 def _read_only(path: str) -> apsw.Connection:
     return apsw.Connection(path, flags=apsw.SQLITE_OPEN_READONLY)
 
@@ -129,10 +135,8 @@ def rehearse(path: str) -> BroughtIn | None:
 
 
 def bring_in_file(path: str, sealer: Sealer | None = None, patience: float | None = None) -> BroughtIn | None:
-    """Make an older orchestrator's file ours; return None if it is no such file, or no longer."""
-    if not is_older_file(path):
-        return None
-    with translating(path), closing(Connection(path, patience, sealer, any_program=True)) as db:
+    """Make an older orchestrator's file ours; return None if it was ours before. Raises ForeignDatabase."""
+    with translating(path), closing(Connection(path, patience, sealer, _check_older)) as db:
         db.raw.pragma("cache_size", _CACHE)
         return _bring_in_once(db)
 

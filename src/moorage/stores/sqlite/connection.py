@@ -95,9 +95,13 @@ class Connection:
     """One connection: used by one thread at a time."""
 
     def __init__(
-        self, path: str, patience: float | None = None, sealer: Sealer | None = None, *, any_program: bool = False
+        self,
+        path: str,
+        patience: float | None = None,
+        sealer: Sealer | None = None,
+        check: Callable[[apsw.Connection, str], None] | None = None,
     ) -> None:
-        """Open the file, or create it. `any_program` allows to change a file that another program made."""
+        """Open the file, or create it. `check` raises for another program's file before anything is changed in it."""
         self.path = path
         self.opener = sealer  # opens what is sealed, whether or not new bodies are
         self.sealer = sealer if sealer is not None and sealer.seals else None
@@ -106,7 +110,7 @@ class Connection:
             _create(path)
             self.raw = _opened(path)
             try:
-                _set_up(self.raw, path, patience, any_program)
+                _set_up(self.raw, path, patience, check or check_ours)
             except BaseException:
                 self.raw.close()
                 raise
@@ -266,13 +270,15 @@ def _why_not_open(path: str, error: apsw.Error) -> MoorageError:
     return StoreUnavailable(f"{path} cannot be opened ({error})", store=path)
 
 
-def _set_up(raw: apsw.Connection, path: str, patience: float | None, any_program: bool) -> None:
+def _set_up(
+    raw: apsw.Connection, path: str, patience: float | None, check: Callable[[apsw.Connection, str], None]
+) -> None:
     raw.set_busy_handler(_Patience(patience))
     # A hook that runs for a moment must not pay for others' writes when it closes.
     raw.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
     # Plans must not depend on bound values: SQLite would prepare statements anew at every use.
     raw.config(apsw.SQLITE_DBCONFIG_ENABLE_QPSG, 1)
-    _switch_to_wal(raw, path, BUSY_FOR if patience is None else patience, any_program)
+    _switch_to_wal(raw, path, BUSY_FOR if patience is None else patience, check)
     _set_pragmas(raw, path)
 
 
@@ -283,15 +289,16 @@ def _set_pragmas(raw: apsw.Connection, path: str) -> None:
             raise StoreUnavailable(f"{path}: SQLite did not take {name} = {value}", store=path)
 
 
-def _switch_to_wal(raw: apsw.Connection, path: str, patience: float, any_program: bool) -> None:
+def _switch_to_wal(
+    raw: apsw.Connection, path: str, patience: float, check: Callable[[apsw.Connection, str], None]
+) -> None:
     """First opens race on this switch, and SQLite does not always call the busy handler for it."""
     deadline = time.monotonic() + patience
     while True:
         try:
             if raw.pragma("journal_mode") == "wal":
                 return
-            if not any_program:
-                check_ours(raw, path)
+            check(raw, path)
             if raw.pragma("journal_mode", "wal") == "wal":
                 return
         except apsw.BusyError:
