@@ -18,6 +18,7 @@ from moorage.core.query import Page
 from moorage.core.session import Hold, Session
 from moorage.core.turn import Launcher
 from moorage.service.inline import drive
+from moorage.service.launchers import save_launcher
 
 SCRIPT = Path(__file__).parents[1] / "scripts" / "sync_stub.py"
 
@@ -90,7 +91,7 @@ def _asked(moor: sync.Moorage) -> str:
 def _launcher(moor: sync.Moorage) -> str:
     """A launcher that works on the same store."""
     now, store = datetime.now(UTC), moor._target._deps.store  # no door makes a launcher
-    drive(store.save_launcher(Launcher(launcher_id="l-1", name="one", registered_at=now, seen_at=now)))
+    drive(save_launcher(store, Launcher(launcher_id="l-1", name="one", registered_at=now, seen_at=now)))
     return moor.launchers().items[0].launcher_id
 
 

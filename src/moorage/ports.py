@@ -32,14 +32,12 @@ from moorage.core.session import Asker, Birth, Change, Session, Stamp, View
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:  # only whoever starts agents needs them
+    from moorage.core.document import Document
     from moorage.core.inbox import Item
-    from moorage.core.key import Key
     from moorage.core.once import Once
     from moorage.core.record import Record
-    from moorage.core.registration import Registration
     from moorage.core.run import Run, RunQuery
-    from moorage.core.token import SigningSecret
-    from moorage.core.turn import Launcher, Turn
+    from moorage.core.turn import Turn
     from moorage.core.work import Claim
 
 TYPE_CHECKING = False
@@ -52,6 +50,7 @@ ForkDecision = Callable[[Session, int, int | None], Change]  # source, at, newes
 ContextDecision = Callable[[Session, dict[str, ContextItem]], ContextChange]
 DeletionDecision = Callable[[list[Member]], None]  # raises to refuse
 CommitWatcher = Callable[[int, float], None]  # how many changes, and how many seconds they took
+DocumentDecision = Callable[["Document | None"], "Document | None"]
 SweepDecision = Callable[[list[Session]], str | None]  # why this tree may go, or None
 
 
@@ -108,7 +107,27 @@ class Entropy(Protocol):
         """Random bytes fit for ids and tokens."""
 
 
-class Store(Protocol):
+class Documents(Protocol):
+    """Keeps small JSON values that belong to no session: keys, secrets, launchers, heartbeats, registrations.
+
+    Their rules are functions in `service`. `claim` alone looks at one kind: a launcher with a document of kind
+    `drained_launcher` gets no turn.
+    """
+
+    async def document(self, kind: str, key: str) -> Document | None:
+        """Return one document, or None."""
+
+    async def documents(self, kind: str, *, after: str = "", limit: int = 1000) -> list[Document]:
+        """Return documents of a kind whose keys come after `after`, in the order of their keys."""
+
+    async def put_document(self, kind: str, key: str, decide: DocumentDecision) -> Document | None:
+        """Read a document, let `decide` choose what it becomes, and write that, all in one commit; None deletes it.
+
+        Returns what is kept. A document that `decide` leaves as it is, is not written.
+        """
+
+
+class Store(Documents, Protocol):
     """Keeps sessions. Every method is atomic; every error leaves everything as it was."""
 
     capabilities: frozenset[Capability]
@@ -186,9 +205,9 @@ class Store(Protocol):
         """The request that was made under a key in the 24 hours before."""
 
     async def purge(self, at: datetime, limit: int) -> int:
-        """Forget some of what no longer counts, at most `limit` of a kind; how many. The rest is left for another call.
+        """Delete requests made under a key more than 24 hours ago, and documents that have expired; return how many.
 
-        Of all owners: requests made under a key more than 24 hours ago; servers that nobody has heard of for a week.
+        Of all owners, the oldest first, at most `limit` of each. The rest is left for another call.
         """
 
     # The log ------------------------------------------------------------------------------------
@@ -386,35 +405,10 @@ class Store(Protocol):
     async def unstarted_turns(self, launcher_id: str) -> list[tuple[str, Turn]]:
         """(owner, turn) of what the launcher has claimed and not started yet, oldest first."""
 
-    async def save_launcher(self, launcher: Launcher) -> Launcher:
-        """Remember a launcher, or that it lives; as it is kept: whether it is to drain is not its own to say.
-
-        When a new one comes, those that are forgotten by then go.
-        """
-
-    async def drain_launcher(self, launcher_id: str, drain: bool) -> Launcher:
-        """Have a launcher take no more turns, or take them again. Raises LauncherNotFound."""
-
-    async def launchers(self) -> list[Launcher]:
-        """All launchers that are not forgotten, newest first."""
-
     # Servers ------------------------------------------------------------------------------------
 
     async def owners(self) -> list[str]:
         """Owners that have sessions, in any order."""
-
-    async def beat(self, server_id: str, at: datetime) -> datetime | None:
-        """Remember that a server lives; when one, this or another, last did so before.
-
-        A beat later than that by more than AHEAD was written before the clock was set back, and is forgotten: whoever
-        lives beats again.
-        """
-
-    async def last_beat(self) -> datetime | None:
-        """When a server last lived."""
-
-    async def count_servers(self, since: datetime) -> int:
-        """How many servers have lived since then."""
 
     async def extend_leases(self, at: datetime, by: timedelta) -> int:
         """Let no running turn be silent or lost, and no hold of one end, before so long has passed; how many it helped.
@@ -422,38 +416,6 @@ class Store(Protocol):
         For turns of all owners: while there was no server, nobody could renew. A lease that ends later than one renewed
         at `at` was written before the clock was set back: it counts from `at`. Nothing else changes, no version either.
         """
-
-    async def save_registration(self, registration: Registration, at: datetime) -> None:
-        """Begin or renew a registration: one for each role, name, endpoint, of no owner. Those that have ended go."""
-
-    async def registrations(self, at: datetime) -> list[Registration]:
-        """Those whose leases have not ended, by name and endpoint."""
-
-    # Access -------------------------------------------------------------------------------------
-
-    async def save_key(self, key: Key, digest: str) -> None:
-        """Keep a new key with the digest of its secret."""
-
-    async def key(self, key_id: str) -> tuple[Key, str] | None:
-        """A key and the digest of its secret, whatever became of it; None if there is none of that id."""
-
-    async def keys(self, owner: str | None = None) -> list[Key]:
-        """All keys, or an owner's, oldest first; revoked ones too."""
-
-    async def has_keys(self) -> bool:
-        """Whether any key was ever kept."""
-
-    async def revoke_key(self, key_id: str, at: datetime, *, owner: str | None = None) -> Key:
-        """Let a key count no more; one that was revoked stays as it is.
-
-        Raises KeyNotFound; with `owner`, for another's key too.
-        """
-
-    async def note_key_use(self, key_id: str, at: datetime) -> None:
-        """Remember when a key was last used. An unknown one is no error."""
-
-    async def signing_secret(self, proposed: SigningSecret) -> SigningSecret:
-        """What all servers of this store sign with: the first that was ever proposed."""
 
     # What is counted ----------------------------------------------------------------------------
 

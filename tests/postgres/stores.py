@@ -16,9 +16,9 @@ from moorage.testing.postgres import Databases
 _EMPTY = """
 DO $$ DECLARE each text; BEGIN
     FOR each IN SELECT relname FROM pg_class WHERE relnamespace = 'moorage'::regnamespace AND relkind = 'r'
-        AND relname NOT IN ('migrations', 'secrets')
+        AND relname NOT IN ('migrations', 'documents')
     LOOP EXECUTE format('DELETE FROM moorage.%I', each); END LOOP;
-    DELETE FROM moorage.secrets WHERE purpose <> 'encryption at rest';
+    DELETE FROM moorage.documents WHERE key <> 'encryption at rest';
 END $$
 """
 

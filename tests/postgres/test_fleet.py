@@ -191,7 +191,7 @@ async def test_an_older_release_is_refused_once_something_was_taken_away(
     postgres: Server, postgres_url: str, tmp_path: Path
 ) -> None:
     store = PostgresStore(postgres_url)
-    await store.last_beat()
+    await store.owners()
     await store.close()
     name = postgres_url.partition("?")[0].rpartition("/")[2]
     row = f"({LATEST + 2}, 'contracts', 0, 0, {LATEST + 2})"
@@ -199,7 +199,7 @@ async def test_an_older_release_is_refused_once_something_was_taken_away(
 
     store = PostgresStore(postgres_url)
     with pytest.raises(StoreTooNew):
-        await store.last_beat()
+        await store.owners()
     await store.close()
 
 

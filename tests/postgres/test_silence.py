@@ -10,6 +10,7 @@ import pytest
 
 from moorage.core.errors import MoorageError, OutcomeUnknown, StoreUnavailable
 from moorage.core.family import Member
+from moorage.service.servers import note_beat
 from moorage.stores.postgres import bus, connection
 from moorage.stores.postgres.connection import Connection, LostConnection
 from moorage.stores.postgres.store import PostgresStore
@@ -135,13 +136,13 @@ async def test_a_transaction_that_idled_for_too_long_is_done_again(url: str) -> 
     async def dawdle(db: Connection) -> None:
         nonlocal tries
         tries += 1
-        await db.run("INSERT INTO moor.servers (id, beat_at) VALUES (?, 0)", (f"try-{tries}",))
+        await db.run("INSERT INTO moor.owners (name) VALUES (?)", (f"try-{tries}",))
         await asyncio.sleep(1.5 if tries == 1 else 0)
-        await db.run("INSERT INTO moor.servers (id, beat_at) VALUES ('done', 1)")
+        await db.run("INSERT INTO moor.owners (name) VALUES ('done')")
 
     async with asyncio.timeout(IN_TIME):
         await store._access.transact(dawdle)
-    rows = await store._access.read(lambda db: db.all("SELECT id FROM moor.servers ORDER BY id"))
+    rows = await store._access.read(lambda db: db.all("SELECT name FROM moor.owners ORDER BY name"))
     assert [row[0] for row in rows] == ["done", "try-2"]
     await store.close()
 
@@ -195,7 +196,7 @@ async def test_callers_who_give_up_at_any_moment_take_no_connection_with_them(ur
             work = [
                 asyncio.create_task(store.apply(OWNER, "s-1", updated(error="e"))),
                 asyncio.create_task(store.log(OWNER, "s-1")),
-                asyncio.create_task(store.beat("server", a_stamp().at)),
+                asyncio.create_task(note_beat(store, "server", a_stamp().at)),
             ]
             await asyncio.sleep(step / 8000)
             for task in work:

@@ -9,11 +9,12 @@ from typing import Any
 
 import pytest
 
+from moorage.core.document import Document
 from moorage.core.errors import Forbidden, InvalidField, KeyNotFound, Unauthorized
 from moorage.core.key import Key, Scope, read_key
 from moorage.service.deps import Deps
 from moorage.service.inline import drive
-from moorage.service.keys import KNOWN_FOR, authenticate, create_key, has_keys, list_keys, revoke_key
+from moorage.service.keys import KNOWN_FOR, authenticate, create_key, find_key, has_keys, list_keys, revoke_key
 from moorage.stores.sqlite.store import SqliteStore
 from moorage.testing.builders import NOON, FakeClock
 from tests.service.doors import Timed
@@ -55,7 +56,7 @@ def test_the_secret_is_nowhere_in_the_store(timed: Timed, tmp_path: Path) -> Non
     secret = text.rpartition("_")[2]
     assert len(bytes.fromhex(secret)) == 32
 
-    _, digest = drive(timed.store.key(key.key_id)) or (None, "")
+    _, digest = drive(find_key(timed.store, key.key_id)) or (None, "")
     assert secret not in digest
     for file in tmp_path.glob("moorage.db*"):
         assert secret.encode() not in file.read_bytes()
@@ -129,9 +130,9 @@ def test_keys_are_not_read_anew_for_every_request(tmp_path: Path) -> None:
     class Counting(SqliteStore):
         reads = 0
 
-        async def key(self, key_id: str) -> tuple[Key, str] | None:
+        async def document(self, kind: str, key: str) -> Document | None:
             self.reads += 1
-            return await super().key(key_id)
+            return await super().document(kind, key)
 
     store = Counting.open(tmp_path / "moorage.db")
     assert isinstance(store, Counting)

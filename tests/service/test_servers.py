@@ -79,7 +79,7 @@ def test_a_server_that_dies_before_its_beat_leaves_the_help_to_the_next(
         raise OSError("no more power")
 
     with monkeypatch.context() as patched:
-        patched.setattr(working.store, "beat", dying)
+        patched.setattr(working.store, "put_document", dying)
         with pytest.raises(OSError, match="power"):
             drive(arrive(working.deps, "two"))
     working.clock.forward(timedelta(seconds=1))

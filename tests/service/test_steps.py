@@ -13,7 +13,7 @@ from moorage import config
 from moorage.core.turn import LOST_AFTER, Launcher, Retry
 from moorage.ports import Claimed, Store
 from moorage.service.deps import Deps
-from moorage.service.servers import arrive
+from moorage.service.servers import arrive, note_beat
 from moorage.service.turns import TurnDesk
 from moorage.testing.builders import OWNER, FakeClock
 from moorage.testing.work import AGENT, launch, start, states_of, taken
@@ -108,13 +108,13 @@ async def test_processes_that_live_shortly_lose_a_dead_turn_in_the_end(
 
 async def test_process_on_another_boot_extends_leases_unless_a_server_lives(store: Store, clock: FakeClock) -> None:
     await at_work(store, clock)
-    await store.beat("server", clock.now())
+    await note_beat(store, "server", clock.now())
     other = FakeClock(clock.forward(LOST_AFTER), boot="boot-2")
     await TurnDesk(process(store, other)).expire()
     assert await state(store) == "running"
 
     other.forward(LOST_AFTER)
-    await store.beat("server", other.now())
+    await note_beat(store, "server", other.now())
     await TurnDesk(process(store, other)).expire()
     assert await state(store) == "lost"
 

@@ -5,7 +5,7 @@ keep their serial numbers, because segments of the log are named by them, even w
 session that wrote one is gone; everything else is named by ids. Of one owner the order within a
 kind tells what came first; turns have a number besides, because launchers take the oldest of several owners.
 
-What is sealed at rest comes out open and is sealed anew where it goes in. Which servers live is
+What is sealed at rest comes out open and is sealed anew where it goes in. Heartbeats of servers are
 not part of it, nor how far search has come.
 """
 
@@ -20,15 +20,14 @@ from moorage.core.approval import Approval
 from moorage.core.codec import canonical
 from moorage.core.context import ContextItem
 from moorage.core.delegation import Delegation
+from moorage.core.document import Document
 from moorage.core.entry import Entry
 from moorage.core.family import Tombstone
 from moorage.core.inbox import Item
-from moorage.core.key import Key
 from moorage.core.once import Once
 from moorage.core.run import Run
 from moorage.core.session import Session
-from moorage.core.token import SigningSecret
-from moorage.core.turn import Launcher, Turn
+from moorage.core.turn import Turn
 
 
 class TombstoneRecord(Struct, frozen=True, tag="tombstone"):
@@ -119,23 +118,10 @@ class OnceRecord(Struct, frozen=True, tag="once"):
     once: Once
 
 
-class LauncherRecord(Struct, frozen=True, tag="launcher"):
-    """A launcher; in the order they came."""
+class DocumentRecord(Struct, frozen=True, tag="document"):
+    """A document, expired or not; by kind and key."""
 
-    launcher: Launcher
-
-
-class KeyRecord(Struct, frozen=True, tag="key"):
-    """A key and the digest of its secret; in the order they were made."""
-
-    key: Key
-    digest: str
-
-
-class SecretRecord(Struct, frozen=True, tag="secret"):
-    """What servers sign with."""
-
-    secret: SigningSecret
+    document: Document
 
 
 Record: TypeAlias = (
@@ -150,16 +136,14 @@ Record: TypeAlias = (
     | FeedRecord
     | DelegationRecord
     | OnceRecord
-    | LauncherRecord
-    | KeyRecord
-    | SecretRecord
+    | DocumentRecord
 )
 
 KINDS: dict[str, type[Any]] = {
     str(kind.__struct_config__.tag): kind
     for kind in (
         TombstoneRecord, SessionRecord, EntryRecord, ContextRecord, ApprovalRecord, RunRecord, TurnRecord, ItemRecord,
-        FeedRecord, DelegationRecord, OnceRecord, LauncherRecord, KeyRecord, SecretRecord,
+        FeedRecord, DelegationRecord, OnceRecord, DocumentRecord,
     )
 }  # fmt: skip
 

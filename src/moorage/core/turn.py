@@ -20,8 +20,7 @@ from msgspec.structs import replace
 
 LEASE = timedelta(seconds=30)  # without renewal, a turn shows as unresponsive
 LOST_AFTER = timedelta(minutes=5)  # without renewal, one that was started is lost
-FORGOTTEN_AFTER = timedelta(days=7)  # a launcher or a server that nobody has heard of for so long
-AHEAD = timedelta(seconds=10)  # a server's beat that is later still was written before the clock was set back
+FORGOTTEN_AFTER = timedelta(days=7)  # a launcher that nobody has heard of for so long
 MAX_ATTEMPTS = 3  # turns that may fail or get lost in a row
 
 
@@ -126,7 +125,3 @@ class Launcher(Struct, frozen=True, kw_only=True):
     def has_left(self) -> bool:
         """Whether it has said farewell: it takes no more turns, and has none."""
         return self.draining and not self.running
-
-    def is_forgotten(self, at: datetime) -> bool:
-        """Whether it was gone for so long that nobody asks for it any more."""
-        return at - self.seen_at >= FORGOTTEN_AFTER

@@ -20,7 +20,7 @@ from moorage.core.errors import CopyDiffers, StoreInUse, StoreNotEmpty
 from moorage.core.query import SessionQuery
 from moorage.core.record import KINDS, Record, parts
 from moorage.ports import Store
-from moorage.service.servers import SILENT_AFTER
+from moorage.service.servers import count_live, heartbeats
 
 CHUNK = 200  # records in one commit
 SHOWN = 5  # sessions that a refusal names
@@ -66,8 +66,7 @@ async def copy_store(
 
 
 async def _check_still(source: Store, at: datetime) -> None:
-    last = await source.last_beat()
-    if last is not None and abs(at - last) < SILENT_AFTER:
+    if count_live(await heartbeats(source), at):
         raise StoreInUse("a server is using it")
     if (await source.backlog()).running:
         raise StoreInUse(f"turns are running: {', '.join(await _running(source))}")

@@ -14,6 +14,7 @@ from moorage.core.query import Page, SessionQuery, check_limit
 from moorage.core.session import Session
 from moorage.core.turn import LEASE, name_of
 from moorage.service.deps import Caller, Deps, stamp_of
+from moorage.service.launchers import all_launchers
 from moorage.service.sessions import list_sessions
 from moorage.service.status import told
 
@@ -93,7 +94,7 @@ async def _unconfirmed(deps: Deps, owner: str, at_work: list[str]) -> list[str]:
     ends = deps.clock.monotonic() + ENDED_WITHIN.total_seconds()
     while True:
         seen, now = deps.store.pulse(), deps.clock.now()
-        launchers = await deps.store.launchers()
+        launchers = await all_launchers(deps.store)
         ended = {name for launcher in launchers for name in launcher.seen_off}
         left = [session_id for session_id in at_work if name_of(owner, session_id) not in ended]
         is_anybody_there = any(now - launcher.seen_at < LEASE for launcher in launchers)

@@ -14,7 +14,8 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from moorage.core.context import check_ttl
-from moorage.core.errors import InvalidField, NotFound, StoreError, Unauthorized
+from moorage.core.document import DocumentKind
+from moorage.core.errors import InvalidField, KeyNotFound, NotFound, StoreError, Unauthorized
 from moorage.core.ids import check_label
 from moorage.core.key import (
     ID_BYTES,
@@ -29,7 +30,9 @@ from moorage.core.key import (
 )
 from moorage.core.token import SECRET_BYTES as SIGNING_BYTES
 from moorage.core.token import SECRET_ID_BYTES, SessionToken, SigningSecret, new_token, sign, verify
+from moorage.ports import Documents
 from moorage.service.deps import Deps
+from moorage.service.documents import Collection
 
 KNOWN_FOR = timedelta(milliseconds=500)  # a key that another process revokes stops working within a second
 NOTE_EVERY = timedelta(hours=1)
@@ -69,7 +72,7 @@ async def create_key(
         expires_at=None if lifetime is None else now + lifetime,
     )
     text = key_text(key.key_id, deps.entropy(SECRET_BYTES))
-    await deps.store.save_key(key, secret_digest(text.rpartition("_")[2]))
+    await save_key(deps.store, key, secret_digest(text.rpartition("_")[2]))
     return NewKey(key=key, text=text)
 
 
@@ -81,8 +84,8 @@ def _check_owners(owners: Iterable[str] | None, owner: str, scopes: tuple[Scope,
 
 
 async def list_keys(deps: Deps, *, owner: str | None = None) -> list[Key]:
-    """Keys of an owner, or of all, oldest first; revoked ones too."""
-    return await deps.store.keys(None if owner is None else check_label("owner", owner))
+    """Return the keys of an owner, or of all, oldest first; revoked ones too."""
+    return await all_keys(deps.store, None if owner is None else check_label("owner", owner))
 
 
 async def revoke_key(deps: Deps, key_id: str, *, owner: str | None = None) -> Key:
@@ -90,14 +93,75 @@ async def revoke_key(deps: Deps, key_id: str, *, owner: str | None = None) -> Ke
 
     Raises KeyNotFound.
     """
-    key = await deps.store.revoke_key(key_id, deps.clock.now(), owner=owner)
+    key = await end_key(deps.store, key_id, deps.clock.now(), owner=owner)
     deps.known_keys.pop(key_id, None)
     return key
 
 
 async def has_keys(deps: Deps) -> bool:
-    """Whether any key was ever made. Revoking the last one does not open the door."""
-    return await deps.store.has_keys()
+    """Return whether any key was ever made. Revoking the last one does not open the door."""
+    return bool(await deps.store.documents(DocumentKind.KEY, limit=1))
+
+
+# Keys in the store ------------------------------------------------------------------------------
+
+
+class StoredKey(Struct, frozen=True):
+    """A key as it is stored: with the digest of its secret."""
+
+    key: Key
+    digest: str
+
+
+_KEYS = Collection(DocumentKind.KEY, StoredKey)
+_SECRETS = Collection(DocumentKind.SECRET, SigningSecret)
+SIGNING = "session tokens"
+
+
+async def save_key(store: Documents, key: Key, digest: str) -> None:
+    """Store a new key with the digest of its secret."""
+    await _KEYS.put(store, key.key_id, lambda _: StoredKey(key, digest))
+
+
+async def find_key(store: Documents, key_id: str) -> tuple[Key, str] | None:
+    """Return a key, revoked or not, and the digest of its secret; None if there is no such key."""
+    found = await _KEYS.get(store, key_id)
+    return None if found is None else (found.key, found.digest)
+
+
+async def all_keys(store: Documents, owner: str | None = None) -> list[Key]:
+    """Return all keys, or an owner's, oldest first; revoked ones too."""
+    keys = [each.key for each in await _KEYS.all(store) if owner in (None, each.key.owner)]
+    return sorted(keys, key=lambda key: (key.created_at, key.key_id))
+
+
+async def end_key(store: Documents, key_id: str, at: datetime, *, owner: str | None = None) -> Key:
+    """Revoke a key; leave one that was revoked before as it is. Raises KeyNotFound; with `owner`, for another's too."""
+
+    def revoked(known: StoredKey | None) -> StoredKey:
+        if known is None or owner not in (None, known.key.owner):
+            raise KeyNotFound(key_id)
+        return known if known.key.revoked_at is not None else replace(known, key=replace(known.key, revoked_at=at))
+
+    ended = await _KEYS.put(store, key_id, revoked)
+    assert ended is not None
+    return ended.key
+
+
+async def note_use(store: Documents, key_id: str, at: datetime) -> None:
+    """Note when a key was last used; never move that back. An unknown key is no error."""
+
+    def used(known: StoredKey | None) -> StoredKey | None:
+        if known is None or (known.key.last_used_at is not None and known.key.last_used_at >= at):
+            return known
+        return replace(known, key=replace(known.key, last_used_at=at))
+
+    await _KEYS.put(store, key_id, used)
+
+
+async def first_secret(store: Documents, proposed: SigningSecret) -> SigningSecret:
+    """Return what all servers of this store sign with: the first secret that was ever proposed."""
+    return await _SECRETS.put(store, SIGNING, lambda known: known or proposed) or proposed
 
 
 # Telling who asks -------------------------------------------------------------------------------
@@ -121,7 +185,7 @@ async def _known(deps: Deps, key_id: str, now: datetime) -> tuple[Key, str] | No
     known = deps.known_keys.get(key_id)
     if known is not None and timedelta() <= now - known[0] < KNOWN_FOR:
         return known[1]
-    found = await deps.store.key(key_id)
+    found = await find_key(deps.store, key_id)
     if found is None:
         deps.known_keys.pop(key_id, None)
     else:
@@ -136,7 +200,7 @@ async def _noted(deps: Deps, key: Key, digest: str, now: datetime) -> Key:
     used = replace(key, last_used_at=now)
     deps.known_keys[key.key_id] = (now, (used, digest))
     with suppress(StoreError):
-        await deps.store.note_key_use(key.key_id, now)
+        await note_use(deps.store, key.key_id, now)
     return used
 
 
@@ -174,7 +238,7 @@ async def _signing_secret(deps: Deps) -> SigningSecret:
             value=deps.entropy(SIGNING_BYTES).hex(),
             created_at=deps.clock.now(),
         )
-        deps.signing_secret = await deps.store.signing_secret(proposed)
+        deps.signing_secret = await first_secret(deps.store, proposed)
     return deps.signing_secret
 
 

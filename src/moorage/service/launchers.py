@@ -1,26 +1,69 @@
-"""Launchers, as whoever watches them sees them: which there are, and that one takes no more turns.
+"""Launchers: which there are, and which of them take no more turns.
 
-A wish to drain is kept in the store, beside what the launcher tells of itself, and it is the store that
-gives it nothing any more: it holds from the moment it is kept, whether the launcher has heard of it or not.
-A launcher has another id after every start, so a wish ends with the start it was meant for.
+What a launcher tells of itself is one document. A drained launcher has a second one, which the store's `claim` looks
+for: so draining holds from the moment it is stored, whether the launcher has heard of it or not. A launcher has another
+id after every start, so draining ends with the start it was meant for.
 """
 
 from __future__ import annotations
 
-import logging
+from msgspec.structs import replace
 
+from moorage.core.document import DocumentKind
 from moorage.core.errors import AmbiguousReference, LauncherNotFound
-from moorage.core.turn import Launcher
+from moorage.core.turn import FORGOTTEN_AFTER, Launcher
+from moorage.ports import Documents, Store
 from moorage.service.deps import Caller, Deps
-
-log = logging.getLogger(__name__)
+from moorage.service.documents import Collection
 
 SHORTEST_PREFIX = 4
+PURGED_AT_ONCE = 100
+
+_LAUNCHERS = Collection(DocumentKind.LAUNCHER, Launcher)
+_DRAINED = Collection(DocumentKind.DRAINED_LAUNCHER, str)  # the launcher's id
+
+
+async def save_launcher(store: Store, launcher: Launcher) -> Launcher:
+    """Store what a launcher tells of itself; return it with `drain`, which is not its own to say.
+
+    A new launcher lets the store purge what has expired, such as launchers that nobody has heard of for a week.
+    """
+    is_new = False
+
+    def told(known: Launcher | None) -> Launcher:
+        nonlocal is_new
+        is_new = known is None
+        return replace(launcher, drain=False)
+
+    launcher_id, ends = launcher.launcher_id, launcher.seen_at + FORGOTTEN_AFTER
+    await _LAUNCHERS.put(store, launcher_id, told, expires_at=ends)
+    drained = await _DRAINED.put(store, launcher_id, lambda known: known, expires_at=ends)
+    if is_new:
+        await store.purge(launcher.seen_at, PURGED_AT_ONCE)
+    return replace(launcher, drain=drained is not None)
+
+
+async def all_launchers(store: Documents) -> list[Launcher]:
+    """Return the launchers of all owners, newest first."""
+    known = await _LAUNCHERS.all(store)
+    drained = set(await _DRAINED.all(store)) if known else set()
+    found = [replace(each, drain=True) if each.launcher_id in drained else each for each in known]
+    return sorted(found, key=lambda each: (each.registered_at, each.launcher_id), reverse=True)
+
+
+async def set_drain(store: Documents, launcher_id: str, drain: bool) -> Launcher:
+    """Let a launcher claim no more turns, or let it claim again. Raises LauncherNotFound."""
+    launcher = await _LAUNCHERS.get(store, launcher_id)
+    if launcher is None:
+        raise LauncherNotFound(launcher_id)
+    ends = launcher.seen_at + FORGOTTEN_AFTER  # every heartbeat moves it
+    await _DRAINED.put(store, launcher_id, lambda _: launcher_id if drain else None, expires_at=ends)
+    return replace(launcher, drain=drain)
 
 
 async def list_launchers(deps: Deps, caller: Caller) -> list[Launcher]:
-    """Those that work for the caller, newest first; not those that have ended in good order."""
-    every = await deps.store.launchers()
+    """Return those that work for the caller, newest first; not those that have ended in good order."""
+    every = await all_launchers(deps.store)
     return [each for each in every if each.works_for(caller.owner) and not each.has_left]
 
 
@@ -32,9 +75,13 @@ async def drain_launcher(deps: Deps, caller: Caller, ref: str, *, drain: bool) -
         AmbiguousReference: several fit.
     """
     found = _one_of(await list_launchers(deps, caller), ref)
-    kept = await deps.store.drain_launcher(found.launcher_id, drain)
+    kept = await set_drain(deps.store, found.launcher_id, drain)
     does = "takes no more turns" if drain else "takes turns again"
-    log.info("launcher %s (%s) %s, says %s", kept.name, kept.launcher_id, does, caller.by or caller.owner)
+    import logging  # five milliseconds that commands without it do not pay
+
+    logging.getLogger(__name__).info(
+        "launcher %s (%s) %s, says %s", kept.name, kept.launcher_id, does, caller.by or caller.owner
+    )
     return kept
 
 

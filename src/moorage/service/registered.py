@@ -9,15 +9,18 @@ from __future__ import annotations
 
 from contextlib import suppress
 from datetime import datetime, timedelta
+from functools import cache
 
+from moorage.core.document import DocumentKind
 from moorage.core.errors import StoreError
+from moorage.service.documents import Collection
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from moorage.core.agent import AgentDefinition
     from moorage.core.registration import Registration
     from moorage.core.tool import Tool
-    from moorage.ports import Clock, Store
+    from moorage.ports import Clock, Documents
 
 LOOK_EVERY = timedelta(seconds=1)
 
@@ -25,7 +28,7 @@ LOOK_EVERY = timedelta(seconds=1)
 class Registered:
     """The registrations of one store."""
 
-    def __init__(self, store: Store, clock: Clock) -> None:
+    def __init__(self, store: Documents, clock: Clock) -> None:
         self._store, self._clock = store, clock
         self._found: list[Registration] = []
         self._looked_at: datetime | None = None
@@ -57,7 +60,7 @@ class Registered:
         """Read the store, unless that was done a moment ago."""
         now = self._clock.now()
         if self._looked_at is None or now - self._looked_at >= unless_younger:
-            self._found = await self._store.registrations(now)
+            self._found = await live_registrations(self._store, now)
             self._looked_at = now
 
     async def add(self, registration: Registration) -> None:
@@ -66,7 +69,7 @@ class Registered:
 
         await self.look()
         check_room(registration, self._found)
-        await self._store.save_registration(registration, self._clock.now())
+        await save_registration(self._store, registration)
         await self.look()
 
     async def keep_looking(self) -> None:
@@ -77,3 +80,25 @@ class Registered:
             with suppress(StoreError):  # it is away; what is known ends with its lease
                 await self.look()
             await sleep(LOOK_EVERY.total_seconds())
+
+
+# Registrations in the store ---------------------------------------------------------------------
+
+
+@cache
+def _registrations() -> Collection[Registration]:
+    from moorage.core.registration import Registration
+
+    return Collection(DocumentKind.REGISTRATION, Registration)
+
+
+async def save_registration(store: Documents, registration: Registration) -> None:
+    """Begin or renew a registration: there is one for each name, role and endpoint."""
+    key = f"{registration.name} {registration.role.value} {registration.endpoint}"
+    await _registrations().put(store, key, lambda _: registration, expires_at=registration.until)
+
+
+async def live_registrations(store: Documents, at: datetime) -> list[Registration]:
+    """Return the registrations whose leases have not ended, by name and endpoint."""
+    live = [each for each in await _registrations().all(store) if each.lives(at)]
+    return sorted(live, key=lambda each: (each.name, each.role, each.endpoint))

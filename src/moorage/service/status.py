@@ -14,6 +14,10 @@ from moorage.core.session import Session
 from moorage.core.status import Because, why_not_started
 from moorage.service.deps import Deps, shown
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from moorage.core.turn import Launcher
+
 
 async def told(deps: Deps, sessions: Iterable[Session]) -> list[Session]:
     """Return the sessions as anybody may see them, with `because`."""
@@ -32,6 +36,10 @@ async def told_one(deps: Deps, session: Session) -> Session:
 
 async def reasons(deps: Deps, heads: list[Session]) -> list[Because | None]:
     """Return why what was asked of each session has not started."""
-    launchers = await deps.store.launchers() if any(head.waits and head.live_turn is None for head in heads) else []
+    launchers: list[Launcher] = []
+    if any(head.waits and head.live_turn is None for head in heads):
+        from moorage.service.launchers import all_launchers  # hooks do without
+
+        launchers = await all_launchers(deps.store)
     now = deps.clock.now()
     return [why_not_started(head, launchers, now) for head in heads]

@@ -13,7 +13,8 @@ from __future__ import annotations
 from datetime import datetime, timedelta
 
 from moorage.service.deps import Deps
-from moorage.service.servers import SILENT_AFTER
+from moorage.service.launchers import all_launchers
+from moorage.service.servers import count_live, heartbeats
 
 STEP = timedelta(seconds=5)  # the clock and the monotonic one may run apart by less between two looks
 
@@ -22,13 +23,13 @@ async def trusted_now(deps: Deps, lost_after: timedelta) -> datetime:
     """Return the time by which leases may be judged; after a step of the clock they are extended first."""
     if deps.zero_at is None:
         before = await _noted(deps)
-        beat = await deps.store.last_beat() if before is None else None
+        beats = await heartbeats(deps.store) if before is None else []
     else:
-        before, beat = deps.zero_at, None
+        before, beats = deps.zero_at, []
     now = deps.clock.now()  # after the first answer of the store, whose clock it may be
     zero_at = now - timedelta(seconds=deps.clock.monotonic())
     is_steady = before is not None and abs(zero_at - before) <= STEP
-    is_served = beat is not None and abs(now - beat) <= SILENT_AFTER
+    is_served = count_live(beats, now) > 0
     if not (is_steady or is_served):
         await deps.store.extend_leases(now, lost_after)
     deps.zero_at = zero_at
@@ -39,7 +40,7 @@ async def _noted(deps: Deps) -> datetime | None:
     """When the monotonic clock of this boot was at zero, by what its last launcher has noted."""
     noted = [
         (each.seen_at - each.zero_at, each.zero_at)
-        for each in await deps.store.launchers()
+        for each in await all_launchers(deps.store)
         if each.zero_at is not None and each.boot == deps.clock.boot
     ]
     return max(noted)[1] if noted else None  # the last by the monotonic clock

@@ -39,6 +39,7 @@ from moorage.ports import Claimed, Decision
 from moorage.service.context import read_context
 from moorage.service.conversation import repair, window
 from moorage.service.deps import Caller, Deps, stamp_of
+from moorage.service.launchers import save_launcher
 from moorage.service.sessions import checkpoint_of
 from moorage.service.steps import trusted_now
 
@@ -91,7 +92,7 @@ class TurnDesk:
         (deps.launchers.discard if launcher.has_left else deps.launchers.add)(launcher.launcher_id)
         now = await trusted_now(deps, self._lost_after)
         told = replace(launcher, seen_at=now, boot=deps.clock.boot, zero_at=deps.zero_at)
-        return (await deps.store.save_launcher(told)).drain
+        return (await save_launcher(deps.store, told)).drain
 
     async def claim(
         self,

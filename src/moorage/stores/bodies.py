@@ -22,7 +22,7 @@ from moorage.stores.rows import (
 from moorage.stores.sealing import Sealer
 
 WHY_NO_SEARCH = "this store is encrypted at rest: an index of its words would tell what is in it, so there is no search"
-PURPOSE = "encryption at rest"  # in the table `secrets`
+PURPOSE = "encryption at rest"  # the name of the store's note
 # Every column that has a body, by its table. An entry's text is sealed in `data`.
 COLUMNS = {
     "sessions": ("purpose", "last_error", "summary"),
@@ -45,10 +45,10 @@ class Mark(msgspec.Struct, frozen=True):
     keys: dict[str, str]  # fingerprints, by key id
 
 
-def mark_of(row: Row | None, where: str) -> Mark | None:
-    """What a row of `secrets` says."""
+def mark_of(body: str | None, where: str) -> Mark | None:
+    """Return what the store's note says."""
     try:
-        return None if row is None else msgspec.json.decode(row[0], type=Mark)
+        return None if body is None else msgspec.json.decode(body, type=Mark)
     except msgspec.DecodeError as error:
         raise StoreCorrupt(where, f"how it is sealed: {error}") from error
 

@@ -19,6 +19,7 @@ from moorage.core.run import Join, Mode, Run, RunState
 from moorage.core.session import BY_AGENT, BY_PERSON, OUTCOMES, Asker, Change, Stamp, View
 from moorage.core.turn import Launcher, Retry, Turn, TurnState
 from moorage.ports import Store
+from moorage.service.launchers import all_launchers, save_launcher, set_drain
 from moorage.testing.builders import (
     MANY,
     OTHER,
@@ -297,9 +298,9 @@ class WorkRules(RecoveryRules):
     def look_at_launchers(self, launcher: str, drain: bool) -> None:
         now = self.clock.now()
         seen = Launcher(launcher_id=launcher, name="l", registered_at=now, seen_at=now)
-        self.both(lambda store: store.save_launcher(seen))
-        self.both(lambda store: store.launchers())
-        self.both(lambda store: store.drain_launcher(launcher, drain))
+        self.both(lambda store: save_launcher(store, seen))
+        self.both(lambda store: all_launchers(store))
+        self.both(lambda store: set_drain(store, launcher, drain))
         self.both(lambda store: store.waiting_turns(launcher))
         self.both(lambda store: store.unstarted_turns(launcher))
 

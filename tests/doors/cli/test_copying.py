@@ -11,6 +11,7 @@ import pytest
 import moorage.sync
 from moorage.config import open_store
 from moorage.service.copying import CHUNK
+from moorage.service.servers import note_beat
 from moorage.stores.sqlite.store import SqliteStore
 from moorage.testing.builders import NOON, OWNER, drive, said
 from moorage.testing.contract.records import a_full_store, everything
@@ -69,7 +70,7 @@ def test_a_store_that_a_server_uses_is_refused(cli: Cli, plan: str, database: Pa
     from moorage.config import SystemClock
 
     store = SqliteStore.open(database)
-    drive(store.beat("server-1", SystemClock().now()))
+    drive(note_beat(store, "server-1", SystemClock().now()))
     drive(store.close())
     done = cli("migrate", "--from", f"sqlite:///{database}", "--to", target, "--json")
     assert (done.code, done.json["code"]) == (4, "store_in_use")

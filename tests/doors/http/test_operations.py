@@ -16,6 +16,7 @@ from moorage.core.session import PUBLIC_FIELDS
 from moorage.core.turn import Launcher
 from moorage.launcher.embedded import Embedded
 from moorage.remote.operations import OPERATIONS
+from moorage.service.launchers import save_launcher
 from tests.doors.http.server import Served
 
 Check = Callable[[Any], bool]
@@ -45,8 +46,8 @@ class World:
         self.places["run_id"] = asked.run.run_id
         await moor.define_agent(GREETER | {"name": "greeter"})
         now = self.served.deps.clock.now()
-        await self.served.deps.store.save_launcher(
-            Launcher(launcher_id="launcher-1", name="one", registered_at=now, seen_at=now)
+        await save_launcher(
+            self.served.deps.store, Launcher(launcher_id="launcher-1", name="one", registered_at=now, seen_at=now)
         )
         return self
 

@@ -57,6 +57,7 @@ from moorage.remote.launching import (
     Taken,
 )
 from moorage.service.approvals import get_approval
+from moorage.service.launchers import all_launchers, save_launcher
 from moorage.service.turns import TurnDesk
 
 LOOK_AGAIN = 1.0  # a wake-up is a hint and may get lost
@@ -151,11 +152,11 @@ class Launching:
 
     async def _found(self, launcher_id: str) -> Launcher | None:
         if launcher_id not in self._known:
-            self._known.update({each.launcher_id: each for each in await self._deps.store.launchers()})
+            self._known.update({each.launcher_id: each for each in await all_launchers(self._deps.store)})
         return self._known.get(launcher_id)
 
     async def _save(self, launcher: Launcher) -> Launcher:
-        kept = self._known[launcher.launcher_id] = await self._deps.store.save_launcher(launcher)
+        kept = self._known[launcher.launcher_id] = await save_launcher(self._deps.store, launcher)
         return kept
 
     # Claiming -----------------------------------------------------------------------------------

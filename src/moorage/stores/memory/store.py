@@ -28,15 +28,14 @@ from moorage.core.bundle import Bundle, as_restored
 from moorage.core.codec import encode
 from moorage.core.context import ContextChange, ContextItem
 from moorage.core.delegation import Delegation, Span
+from moorage.core.document import NOT_COPIED, Document, DocumentKind
 from moorage.core.entry import Entry, Kind, Message, searchable_text
 from moorage.core.errors import (
     ApprovalNotFound,
     EntryNotFound,
     IdTaken,
     ItemNotFound,
-    KeyNotFound,
     KeyReused,
-    LauncherNotFound,
     NameTaken,
     ParentNotFound,
     SessionGone,
@@ -47,15 +46,12 @@ from moorage.core.fact import Backlog, CallbackCounts, Fate, SessionFact, Size, 
 from moorage.core.family import EVERY_TOMBSTONE, Deletion, Member, Tombstone, TombstoneQuery
 from moorage.core.ids import looks_like_ref
 from moorage.core.inbox import OPEN_ITEMS, Item, ItemKind, ItemState, inbox_fingerprint
-from moorage.core.key import Key
 from moorage.core.once import Once
 from moorage.core.query import MAX_POSITION, Page, SessionQuery, make_cursor, read_cursor
-from moorage.core.record import KeyRecord, LauncherRecord, Record, SecretRecord, SessionRecord
-from moorage.core.registration import Registration
+from moorage.core.record import DocumentRecord, Record, SessionRecord
 from moorage.core.run import Run, RunQuery, RunState
 from moorage.core.session import Asker, Birth, Callback, Change, Session, Stamp, State, View
-from moorage.core.token import SigningSecret
-from moorage.core.turn import AHEAD, FORGOTTEN_AFTER, Launcher, Turn, TurnState
+from moorage.core.turn import Turn, TurnState
 from moorage.core.work import DELIVERED, Claim, callbacks_of_deleted, claim, deliver, fate_with
 from moorage.ports import (
     BirthDecision,
@@ -65,6 +61,7 @@ from moorage.ports import (
     ContextDecision,
     Decision,
     DeletionDecision,
+    DocumentDecision,
     ForkDecision,
     Sweep,
     SweepDecision,
@@ -87,8 +84,6 @@ _read_entry = Decoder(Entry).decode
 _read_item = Decoder(ContextItem).decode
 _read_approval = Decoder(Approval).decode
 _read_delegation = Decoder(Delegation).decode
-_read_key = Decoder(Key).decode
-_read_launcher = Decoder(Launcher).decode
 _words = re.compile(r"[^\W_]+").findall
 
 
@@ -101,11 +96,7 @@ class MemoryStore(OneByOne):
         self._lock = threading.RLock()
         self._committed = threading.Condition(self._lock)
         self._shelves: dict[str, Shelf] = {}
-        self._launchers: dict[str, bytes] = {}  # in the order they came
-        self._keys: dict[str, tuple[bytes, str]] = {}  # with the digests of their secrets, in the order they came
-        self._signing_secret: SigningSecret | None = None
-        self._beats: dict[str, datetime] = {}  # when each server was last heard of
-        self._registrations: dict[tuple[str, str, str], Registration] = {}
+        self._documents: dict[tuple[str, str], Document] = {}  # by kind and key
         self._numbers = Numbers()  # of runs, turns and items
         self._serials = Numbers()  # of sessions
         self._load_mark: str | None = None
@@ -202,14 +193,14 @@ class MemoryStore(OneByOne):
             return kept if kept is not None and kept.lives(at) else None
 
     async def purge(self, at: datetime, limit: int) -> int:
-        """Forget some of what no longer counts, the oldest requests first."""
+        """Delete some old requests and expired documents, the oldest first."""
         with self._lock:
             old = [(kept.at, shelf, kept) for shelf in self._shelves.values() for kept in shelf.old_requests(at)]
             for _, shelf, kept in sorted(old, key=lambda one: one[0])[:limit]:
                 del shelf.requests[kept.operation, kept.key]
-            gone = [name for name, beat in self._beats.items() if at - beat > FORGOTTEN_AFTER]
-            for name in gone[:limit]:
-                del self._beats[name]
+            gone = [one for one in self._documents.values() if one.expires_at is not None and one.expires_at <= at]
+            for one in sorted(gone, key=lambda one: one.expires_at or at)[:limit]:
+                del self._documents[one.kind, one.key]
             return len(old[:limit]) + len(gone[:limit])
 
     # The log ------------------------------------------------------------------------------------
@@ -455,7 +446,7 @@ class MemoryStore(OneByOne):
     ) -> Claimed | None:
         """Give the oldest queued turn that is due, and that somebody may take now, to a launcher."""
         with self._lock:
-            if self._is_to_drain(wish.launcher_id):
+            if (DocumentKind.DRAINED_LAUNCHER, wish.launcher_id) in self._documents:
                 return None
             wanted = [agent for agent in agents if agent not in full]
             shelves = {owner: self._shelves[owner] for owner in owners if owner in self._shelves}
@@ -493,62 +484,12 @@ class MemoryStore(OneByOne):
         mine = [one for one in live if one[2].launcher_id == launcher_id and one[2].started_at is None]
         return [(owner, turn) for _, owner, turn in sorted(mine, key=lambda one: one[0])]
 
-    async def save_launcher(self, launcher: Launcher) -> Launcher:
-        """Remember a launcher, or that it lives."""
-        with self._lock:
-            if launcher.launcher_id not in self._launchers:
-                kept = {name: _read_launcher(one) for name, one in self._launchers.items()}
-                gone = [name for name, one in kept.items() if one.is_forgotten(launcher.seen_at)]
-                for name in gone:
-                    del self._launchers[name]
-            launcher = replace(launcher, drain=self._is_to_drain(launcher.launcher_id))
-            return self._keep(launcher)
-
-    async def drain_launcher(self, launcher_id: str, drain: bool) -> Launcher:
-        """Have a launcher take no more turns, or take them again."""
-        with self._lock:
-            if launcher_id not in self._launchers:
-                raise LauncherNotFound(launcher_id)
-            return self._keep(replace(_read_launcher(self._launchers[launcher_id]), drain=drain))
-
-    def _keep(self, launcher: Launcher) -> Launcher:
-        self._launchers[launcher.launcher_id] = encode(launcher)
-        self._tell()
-        return launcher
-
-    def _is_to_drain(self, launcher_id: str) -> bool:
-        return launcher_id in self._launchers and _read_launcher(self._launchers[launcher_id]).drain
-
-    async def launchers(self) -> list[Launcher]:
-        """All launchers that are not forgotten, newest first."""
-        with self._lock:
-            return [_read_launcher(kept) for kept in reversed(self._launchers.values())]
-
     # Servers ------------------------------------------------------------------------------------
 
     async def owners(self) -> list[str]:
         """Owners that have sessions."""
         with self._lock:
             return [owner for owner, shelf in self._shelves.items() if shelf.records]
-
-    async def beat(self, server_id: str, at: datetime) -> datetime | None:
-        """Remember that a server lives; when one last did so before."""
-        with self._lock:
-            before = await self.last_beat()
-            living = {name: beat for name, beat in self._beats.items() if beat <= at + AHEAD}
-            self._beats = {**living, server_id: at}
-            self._tell()
-            return before
-
-    async def last_beat(self) -> datetime | None:
-        """When a server last lived."""
-        with self._lock:
-            return max(self._beats.values(), default=None)
-
-    async def count_servers(self, since: datetime) -> int:
-        """How many servers have lived since then."""
-        with self._lock:
-            return sum(beat >= since for beat in self._beats.values())
 
     async def extend_leases(self, at: datetime, by: timedelta) -> int:
         """Let every running turn have until then, and its session's hold."""
@@ -558,66 +499,29 @@ class MemoryStore(OneByOne):
                 self._tell()
             return helped
 
-    async def save_registration(self, registration: Registration, at: datetime) -> None:
-        """Begin or renew a registration; those that have ended go."""
+    # Documents ----------------------------------------------------------------------------------
+
+    async def document(self, kind: str, key: str) -> Document | None:
+        """Return one document, or None."""
+        return self._documents.get((kind, key))
+
+    async def documents(self, kind: str, *, after: str = "", limit: int = 1000) -> list[Document]:
+        """Return documents of a kind behind a key, in the order of their keys."""
         with self._lock:
-            kept = {place: one for place, one in self._registrations.items() if one.lives(at)}
-            self._registrations = {**kept, registration.place: registration}
-            self._tell()
+            found = [one for one in self._documents.values() if one.kind == kind and one.key > after]
+        return sorted(found, key=lambda one: one.key)[:limit]
 
-    async def registrations(self, at: datetime) -> list[Registration]:
-        """Those whose leases have not ended, by name and endpoint."""
+    async def put_document(self, kind: str, key: str, decide: DocumentDecision) -> Document | None:
+        """Keep or delete what `decide` makes of a document."""
         with self._lock:
-            live = [one for one in self._registrations.values() if one.lives(at)]
-            return sorted(live, key=lambda one: (one.name, one.role, one.endpoint))
-
-    # Access -------------------------------------------------------------------------------------
-
-    async def save_key(self, key: Key, digest: str) -> None:
-        """Keep a new key with the digest of its secret."""
-        with self._lock:
-            self._keys[key.key_id] = (encode(key), digest)
-            self._tell()
-
-    async def key(self, key_id: str) -> tuple[Key, str] | None:
-        """A key and the digest of its secret."""
-        with self._lock:
-            body, digest = self._keys.get(key_id, (None, ""))
-            return None if body is None else (_read_key(body), digest)
-
-    async def keys(self, owner: str | None = None) -> list[Key]:
-        """All keys, or an owner's, oldest first."""
-        with self._lock:
-            keys = [_read_key(body) for body, _ in self._keys.values()]
-        return [key for key in keys if owner in (None, key.owner)]
-
-    async def has_keys(self) -> bool:
-        """Whether any key was ever kept."""
-        return bool(self._keys)
-
-    async def revoke_key(self, key_id: str, at: datetime, *, owner: str | None = None) -> Key:
-        """Let a key count no more."""
-        with self._lock:
-            found = await self.key(key_id)
-            if found is None or owner not in (None, found[0].owner):
-                raise KeyNotFound(key_id)
-            key, digest = found
-            if key.revoked_at is None:
-                key = replace(key, revoked_at=at)
-                await self.save_key(key, digest)
-            return key
-
-    async def note_key_use(self, key_id: str, at: datetime) -> None:
-        """Remember when a key was last used."""
-        with self._lock:
-            if (found := await self.key(key_id)) is not None:
-                await self.save_key(replace(found[0], last_used_at=at), found[1])
-
-    async def signing_secret(self, proposed: SigningSecret) -> SigningSecret:
-        """What all servers of this store sign with: the first that was ever proposed."""
-        with self._lock:
-            self._signing_secret = self._signing_secret or proposed
-            return self._signing_secret
+            known = self._documents.get((kind, key))
+            if (new := decide(known)) != known:
+                if new is None:
+                    del self._documents[kind, key]
+                else:
+                    self._documents[kind, key] = new
+                self._tell()
+            return new
 
     # What is counted ----------------------------------------------------------------------------
 
@@ -713,12 +617,8 @@ class MemoryStore(OneByOne):
         return Page(page, str(seen + limit) if len(found) > seen + limit else None)
 
     def _records(self, kind: str) -> list[Record]:
-        if kind == "launcher":
-            return [LauncherRecord(_read_launcher(kept)) for kept in self._launchers.values()]
-        if kind == "key":
-            return [KeyRecord(_read_key(body), digest) for body, digest in self._keys.values()]
-        if kind == "secret":
-            return [] if self._signing_secret is None else [SecretRecord(self._signing_secret)]
+        if kind == "document":
+            return [DocumentRecord(one) for _, one in sorted(self._documents.items()) if one.kind not in NOT_COPIED]
         return records_of(list(self._shelves.values()), kind)
 
     async def load(self, records: list[Record], mark: str | None) -> None:
@@ -734,12 +634,8 @@ class MemoryStore(OneByOne):
             self._tell()
 
     def _load(self, record: Record) -> None:
-        if isinstance(record, LauncherRecord):
-            self._launchers[record.launcher.launcher_id] = encode(record.launcher)
-        elif isinstance(record, KeyRecord):
-            self._keys[record.key.key_id] = (encode(record.key), record.digest)
-        elif isinstance(record, SecretRecord):
-            self._signing_secret = record.secret
+        if isinstance(record, DocumentRecord):
+            self._documents[record.document.kind, record.document.key] = record.document
         else:
             owner = record.session.owner if isinstance(record, SessionRecord) else record.owner
             with self._opened(owner) as shelf:

@@ -1,11 +1,11 @@
-"""Requests that are done once, and what is forgotten after a while. They are noted by the database's `write_3`."""
+"""Requests that are done once, and what is forgotten after a while. The SQL function `note_once` writes them."""
 
 from __future__ import annotations
 
 from datetime import timedelta
 
 from moorage.core.once import KEPT_FOR, Once
-from moorage.core.turn import FORGOTTEN_AFTER
+from moorage.stores.postgres import documents
 from moorage.stores.postgres.connection import Connection
 from moorage.stores.rows import instant
 
@@ -27,11 +27,9 @@ DELETE FROM moor.once WHERE (owner, operation, key) IN (
     SELECT owner, operation, key FROM moor.once WHERE at <= ? ORDER BY at LIMIT ? FOR UPDATE SKIP LOCKED
 )
 """
-_SILENT_SERVERS = "DELETE FROM moor.servers WHERE id IN (SELECT id FROM moor.servers WHERE beat_at < ? LIMIT ?)"
 
 
 async def purge(db: Connection, at: int, limit: int) -> int:
-    """Forget some of what no longer counts; how many."""
-    silent_since = at - FORGOTTEN_AFTER // _MICROSECOND
+    """Delete some old requests and expired documents; return how many."""
     gone = await db.run(_OLD, (at - KEPT_FOR // _MICROSECOND, limit))
-    return gone + await db.run(_SILENT_SERVERS, (silent_since, limit))
+    return gone + await documents.purge(db, at, limit)

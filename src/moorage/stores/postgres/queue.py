@@ -12,22 +12,20 @@ import asyncio
 from contextlib import suppress
 
 import msgspec
-from msgspec.structs import replace
 
-from moorage.core.errors import LauncherNotFound, SessionCorrupt, StoreCorrupt, TurnNotFound
+from moorage.core.document import DocumentKind
+from moorage.core.errors import SessionCorrupt, TurnNotFound
 from moorage.core.fact import Backlog
 from moorage.core.session import Stamp
-from moorage.core.turn import Launcher, Turn, TurnState
+from moorage.core.turn import Turn, TurnState
 from moorage.core.work import Claim, claim
 from moorage.ports import Claimed
 from moorage.stores.postgres import heads, work
 from moorage.stores.postgres.connection import Connection
-from moorage.stores.rows import Row, json_text, micros
+from moorage.stores.rows import Row, micros
 from moorage.stores.work_rows import turn_of
 
 SIDE_BY_SIDE = 32  # claims that can have locked a turn at once before one of them goes away empty-handed
-
-_decode_launcher = msgspec.json.Decoder(Launcher).decode
 
 
 class Wanted(msgspec.Struct, frozen=True):
@@ -39,7 +37,7 @@ class Wanted(msgspec.Struct, frozen=True):
     root: str | None = None
 
 
-_NOT_TO_DRAIN = "NOT EXISTS (SELECT FROM moor.launchers WHERE id = ?6 AND drain)"
+_MAY_CLAIM = f"NOT EXISTS (SELECT FROM moor.documents WHERE kind = '{DocumentKind.DRAINED_LAUNCHER}' AND key = ?6)"
 # The oldest ?5 of each owner and agent, found through an index each; those that had to wait for a time apart
 # (OFFSET 0: in order of `n` only once the index of times has found them, or all turns ever would be walked). Behind
 # what others have in hand just now there must be more to choose from.
@@ -56,13 +54,13 @@ SELECT w.owner, t.n FROM unnest(?1::text[]) w (owner) CROSS JOIN unnest(?2::text
                 AND not_before IS NOT NULL AND not_before <= ?4 OFFSET 0
         ) due ORDER BY n LIMIT ?5
     ) later
-) t WHERE {_NOT_TO_DRAIN}
+) t WHERE {_MAY_CLAIM}
 """
 # Families are small: all that is queued in one is looked at.
 _DUE_IN_FAMILY = f"""
 SELECT t.owner, t.n FROM moor.sessions s JOIN moor.turns t ON t.owner = s.owner AND t.root = s.pk
 WHERE s.owner = ANY(?1::text[]) AND s.id = ?ROOT AND t.n > ?3 AND (t.state = 'queued') IS TRUE
-    AND t.agent = ANY(?2::text[]) AND (t.not_before IS NULL OR t.not_before <= ?4) AND {_NOT_TO_DRAIN}
+    AND t.agent = ANY(?2::text[]) AND (t.not_before IS NULL OR t.not_before <= ?4) AND {_MAY_CLAIM}
 ORDER BY t.n LIMIT ?5
 """
 
@@ -239,52 +237,3 @@ async def find_turn(db: Connection, owner: str, turn_id: str) -> Turn:
     if row is None:
         raise TurnNotFound(turn_id)
     return turn_of(db, tuple(row))
-
-
-# Launchers --------------------------------------------------------------------------------------
-
-_SAVE = """
-INSERT INTO moor.launchers (id, body) VALUES (?, ?) ON CONFLICT (id) DO UPDATE SET body = excluded.body
-RETURNING xmax::text = '0', drain
-"""
-_DRAIN = "UPDATE moor.launchers SET drain = ? WHERE id = ? RETURNING body, drain"
-
-
-async def save_launcher(db: Connection, launcher: Launcher) -> Launcher:
-    """A launcher as it is now; whenever a new one comes, those that are forgotten go."""
-    [(is_new, drain)] = await db.commit_one(_SAVE, (launcher.launcher_id, json_text(launcher)))
-    if is_new:
-        await _forget(db, launcher)
-    return replace(launcher, drain=drain)
-
-
-async def drain_launcher(db: Connection, launcher_id: str, drain: bool) -> Launcher:
-    """Have a launcher take no more turns, or take them again."""
-    rows = await db.commit_one(_DRAIN, (drain, launcher_id)) if heads.may_be_ref(launcher_id) else []
-    if not rows:
-        raise LauncherNotFound(launcher_id)
-    return launcher_of(db, rows[0])
-
-
-async def _forget(db: Connection, newest: Launcher) -> None:
-    forgotten = []
-    for n, body in await db.all("SELECT n, body FROM moor.launchers"):
-        with suppress(msgspec.DecodeError):  # `launchers` names it
-            if (known := _decode_launcher(body)).launcher_id != newest.launcher_id and known.is_forgotten(
-                newest.seen_at
-            ):
-                forgotten.append(n)
-    await db.run("DELETE FROM moor.launchers WHERE n = ANY(?::bigint[])", (forgotten,))
-
-
-async def launchers(db: Connection) -> list[Launcher]:
-    """All launchers that are not forgotten, newest first."""
-    return [launcher_of(db, row) for row in await db.all("SELECT body, drain FROM moor.launchers ORDER BY n DESC")]
-
-
-def launcher_of(db: Connection, row: Row) -> Launcher:
-    """A launcher from its body and whether it is to drain; StoreCorrupt if it makes none."""
-    try:
-        return replace(_decode_launcher(row[0]), drain=row[1])
-    except msgspec.DecodeError as error:
-        raise StoreCorrupt(db.path, f"a launcher: {error}") from error

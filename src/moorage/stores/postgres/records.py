@@ -12,33 +12,31 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from moorage.core.errors import SessionCorrupt, StoreCorrupt
+from moorage.core.document import NOT_COPIED
+from moorage.core.errors import SessionCorrupt
 from moorage.core.once import Once
 from moorage.core.query import Page
 from moorage.core.record import (
     ApprovalRecord,
     ContextRecord,
     DelegationRecord,
+    DocumentRecord,
     EntryRecord,
     FeedRecord,
     ItemRecord,
-    KeyRecord,
-    LauncherRecord,
     OnceRecord,
     Record,
     RunRecord,
-    SecretRecord,
     SessionRecord,
     TombstoneRecord,
     TurnRecord,
 )
 from moorage.core.session import Change, Session, View
-from moorage.core.token import SigningSecret
 from moorage.stores.places import DELEGATION, delegation_of
-from moorage.stores.postgres import keys, log, work, writes
+from moorage.stores.postgres import documents, log, work, writes
 from moorage.stores.postgres.connection import Connection
+from moorage.stores.postgres.documents import document_of
 from moorage.stores.postgres.heads import HEAD_OF_S
-from moorage.stores.postgres.queue import launcher_of
 from moorage.stores.rows import (
     ENTRY,
     TOMBSTONE,
@@ -49,14 +47,16 @@ from moorage.stores.rows import (
     item_of,
     json_text,
     micros,
+    micros_or_none,
     session_of,
     tombstone_of,
 )
 from moorage.stores.work_rows import ITEM, run_of, turn_of
 from moorage.stores.work_rows import item_of as inbox_item_of
 
-_PURPOSE = "taking records in"  # in the table `secrets`
-_decode_secret = msgspec.json.Decoder(SigningSecret).decode
+_MARK = "taking records in"  # the name of the store's note
+
+_NOT_COPIED = "({})".format(", ".join(f"'{kind}'" for kind in NOT_COPIED))
 
 # Out --------------------------------------------------------------------------------------------
 
@@ -115,17 +115,6 @@ def _approval(db: Connection, row: Row) -> Record:
         return ApprovalRecord(owner, approval_of(tuple(columns), db.opener))
     except ValueError as error:
         raise SessionCorrupt(session_id, f"approval {row[-1]}: {error}") from error
-
-
-def _launcher(db: Connection, row: Row) -> Record:
-    return LauncherRecord(launcher_of(db, row))
-
-
-def _secret(db: Connection, row: Row) -> Record:
-    try:
-        return SecretRecord(_decode_secret(row[0]))
-    except msgspec.DecodeError as error:
-        raise StoreCorrupt(db.path, f"the signing secret: {error}") from error
 
 
 _OF_SESSION = "JOIN moor.sessions s ON s.owner = t.owner AND s.pk = t.session WHERE {behind}"
@@ -194,14 +183,11 @@ _LISTS = {
         ("owner", "operation", "key"),
         lambda _, row: OnceRecord(row[0], Once(row[1], row[2], row[3], row[4], instant(row[5]))),
     ),
-    "launcher": _List("SELECT n, body, drain FROM moor.launchers WHERE {behind}", ("n",), _launcher),
-    "key": _List(
-        "SELECT n, body, digest FROM moor.keys WHERE {behind}",
-        ("n",),
-        lambda db, row: KeyRecord(keys.key_of(db, row[0]), row[1]),
-    ),
-    "secret": _List(
-        f"SELECT purpose, body FROM moor.secrets WHERE purpose = '{keys.SIGNING}' AND {{behind}}", ("purpose",), _secret
+    "document": _List(
+        "SELECT kind, key, kind, key, body, expires_at FROM moor.documents "
+        f"WHERE kind NOT IN {_NOT_COPIED} AND {{behind}}",
+        ("kind", "key"),
+        lambda _, row: DocumentRecord(document_of(row)),
     ),
 }
 
@@ -213,15 +199,12 @@ async def load(db: Connection, records: Iterable[Record], mark: str | None) -> N
     """Write records, and how far that is. Within a transaction."""
     for kind, some in groupby(records, type):
         await _WRITERS[kind](db, list(some))
-    await db.run("DELETE FROM moor.secrets WHERE purpose = ?", (_PURPOSE,))
-    if mark is not None:
-        await db.run("INSERT INTO moor.secrets (purpose, body) VALUES (?, ?)", (_PURPOSE, mark))
+    await documents.set_note(db, _MARK, mark)
 
 
 async def mark(db: Connection) -> str | None:
     """How far taking in has come."""
-    row = await db.one("SELECT body FROM moor.secrets WHERE purpose = ?", (_PURPOSE,))
-    return None if row is None else row[0]
+    return await documents.note(db, _MARK)
 
 
 async def _insert(db: Connection, table: str, rows: Sequence[dict[str, Any]]) -> None:
@@ -454,19 +437,12 @@ async def _load_once(db: Connection, records: list[OnceRecord]) -> None:
     await _insert(db, "once", rows)
 
 
-async def _load_launchers(db: Connection, records: list[LauncherRecord]) -> None:
-    launchers = [record.launcher for record in records]
-    rows = [{"id": each.launcher_id, "body": json_text(each), "drain": each.drain} for each in launchers]
-    await _insert(db, "launchers", rows)
-
-
-async def _load_keys(db: Connection, records: list[KeyRecord]) -> None:
-    for record in records:
-        await keys.save(db, record.key, record.digest)
-
-
-async def _load_secret(db: Connection, records: list[SecretRecord]) -> None:
-    await keys.keep_signing_secret(db, records[0].secret)
+async def _load_documents(db: Connection, records: list[DocumentRecord]) -> None:
+    rows = [
+        {"kind": one.kind, "key": one.key, "body": one.body, "expires_at": micros_or_none(one.expires_at)}
+        for one in (record.document for record in records)
+    ]
+    await _insert(db, "documents", rows)
 
 
 _WRITERS: dict[type[Any], Callable[[Connection, Any], Awaitable[None]]] = {
@@ -481,7 +457,5 @@ _WRITERS: dict[type[Any], Callable[[Connection, Any], Awaitable[None]]] = {
     FeedRecord: _load_feed,
     DelegationRecord: _load_delegations,
     OnceRecord: _load_once,
-    LauncherRecord: _load_launchers,
-    KeyRecord: _load_keys,
-    SecretRecord: _load_secret,
+    DocumentRecord: _load_documents,
 }

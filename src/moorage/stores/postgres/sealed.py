@@ -35,6 +35,7 @@ from moorage.stores.bodies import (
     unopened,
     wanted,
 )
+from moorage.stores.postgres import documents
 from moorage.stores.postgres.connection import REFUSED_PLAIN, Connection
 from moorage.stores.rows import Row, json_text
 from moorage.stores.sealing import Sealer
@@ -74,7 +75,7 @@ async def prepare(db: Connection) -> None:
 
 
 async def _mark(db: Connection) -> Mark | None:
-    return mark_of(await db.one("SELECT body FROM moor.secrets WHERE purpose = ?", (PURPOSE,)), db.path)
+    return mark_of(await documents.note(db, PURPOSE), db.path)
 
 
 async def _checked(db: Connection, sealer: Sealer) -> Mark | None:
@@ -83,9 +84,6 @@ async def _checked(db: Connection, sealer: Sealer) -> Mark | None:
     return mark
 
 
-_WRITE = """
-INSERT INTO moor.secrets (purpose, body) VALUES (?, ?) ON CONFLICT (purpose) DO UPDATE SET body = excluded.body
-"""
 _REFUSE = f"""
 CREATE OR REPLACE FUNCTION moor.refuse_plain() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN RAISE EXCEPTION 'a plain body in a sealed store' USING ERRCODE = '{REFUSED_PLAIN}'; END $$
@@ -93,7 +91,7 @@ BEGIN RAISE EXCEPTION 'a plain body in a sealed store' USING ERRCODE = '{REFUSED
 
 
 async def _write_mark(db: Connection, known: Mark | None, sealer: Sealer) -> None:
-    await db.run(_WRITE, (PURPOSE, json_text(wanted(known, sealer))))
+    await documents.set_note(db, PURPOSE, json_text(wanted(known, sealer)))
     await db.script(_REFUSE)
     for table, name, statement in _triggers():
         await db.script(f"DROP TRIGGER IF EXISTS {name} ON moor.{table}")

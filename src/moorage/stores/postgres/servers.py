@@ -1,4 +1,4 @@
-"""Servers: which live, and what their absence must not cost."""
+"""What servers need: whom they serve, and that their absence costs no turn."""
 
 from __future__ import annotations
 
@@ -6,9 +6,8 @@ from contextlib import suppress
 from datetime import datetime
 
 from moorage.core.errors import SessionCorrupt
-from moorage.core.turn import AHEAD
 from moorage.stores.postgres.connection import Connection
-from moorage.stores.rows import instant_or_none, json_text, kept, micros
+from moorage.stores.rows import json_text, kept, micros
 from moorage.stores.work_rows import due_at, turn_of
 
 # From one owner to the next: however many sessions each has, that many steps.
@@ -26,37 +25,6 @@ SELECT owner FROM each WHERE owner IS NOT NULL
 async def owners(db: Connection) -> list[str]:
     """Owners that have sessions."""
     return [row[0] for row in await db.all(_OWNERS)]
-
-
-async def last_beat(db: Connection) -> datetime | None:
-    """When a server last lived."""
-    row = await db.one("SELECT max(beat_at) FROM moor.servers")
-    return None if row is None else instant_or_none(row[0])
-
-
-async def count(db: Connection, since: int) -> int:
-    """How many have lived since then."""
-    row = await db.one("SELECT count(*) FROM moor.servers WHERE beat_at >= ?", (since,))
-    return int(row[0]) if row else 0
-
-
-# Two servers that beat at once each skip the row that the other holds, or they might wait for each other.
-_BEAT = """
-WITH before AS (SELECT max(beat_at) AS at FROM moor.servers), ahead AS (
-    DELETE FROM moor.servers WHERE id IN (
-        SELECT id FROM moor.servers WHERE beat_at > ?3 AND id <> ?1 FOR UPDATE SKIP LOCKED
-    )
-), beaten AS (
-    INSERT INTO moor.servers (id, beat_at) VALUES (?1, ?2) ON CONFLICT (id) DO UPDATE SET beat_at = excluded.beat_at
-)
-SELECT at FROM before
-"""
-
-
-async def beat(db: Connection, server_id: str, at: datetime) -> datetime | None:
-    """Remember that a server lives; when one last did so before."""
-    [(before,)] = await db.commit_one(_BEAT, (server_id, micros(at), micros(at + AHEAD)))
-    return instant_or_none(before)
 
 
 # First the locks, in the order in which every statement takes them, then the look: what was read before may be old.

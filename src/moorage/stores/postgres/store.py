@@ -31,6 +31,7 @@ from moorage.ports import (
     ContextDecision,
     Decision,
     DeletionDecision,
+    DocumentDecision,
     ForkDecision,
     Sweep,
     SweepDecision,
@@ -48,15 +49,13 @@ from moorage.stores.rows import micros, micros_or_none
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from moorage.core.document import Document
     from moorage.core.fact import Backlog, Fate, SessionFact, Size
     from moorage.core.inbox import Item
-    from moorage.core.key import Key
     from moorage.core.once import Once
     from moorage.core.record import Record
-    from moorage.core.registration import Registration
     from moorage.core.run import Run, RunQuery
-    from moorage.core.token import SigningSecret
-    from moorage.core.turn import Launcher, Turn
+    from moorage.core.turn import Turn
     from moorage.core.work import Claim
     from moorage.ports import Claimed
     from moorage.stores.postgres.queue import Wanted
@@ -403,21 +402,6 @@ class PostgresStore:
 
         return await self._access.read(lambda db: queue.unstarted_turns(db, launcher_id))
 
-    async def save_launcher(self, launcher: Launcher) -> Launcher:
-        from moorage.stores.postgres import queue
-
-        return await self._access.transact(lambda db: queue.save_launcher(db, launcher))
-
-    async def drain_launcher(self, launcher_id: str, drain: bool) -> Launcher:
-        from moorage.stores.postgres import queue
-
-        return await self._access.transact(lambda db: queue.drain_launcher(db, launcher_id, drain))
-
-    async def launchers(self) -> list[Launcher]:
-        from moorage.stores.postgres import queue
-
-        return await self._access.read(queue.launchers)
-
     # Servers ------------------------------------------------------------------------------------
 
     async def owners(self) -> list[str]:
@@ -425,75 +409,27 @@ class PostgresStore:
 
         return await self._access.read(servers.owners)
 
-    async def beat(self, server_id: str, at: datetime) -> datetime | None:
-        from moorage.stores.postgres import servers
-
-        return await self._access.write(lambda db: servers.beat(db, server_id, at))
-
-    async def last_beat(self) -> datetime | None:
-        from moorage.stores.postgres import servers
-
-        return await self._access.read(servers.last_beat)
-
-    async def count_servers(self, since: datetime) -> int:
-        from moorage.stores.postgres import servers
-
-        return await self._access.read(lambda db: servers.count(db, micros(since)))
-
     async def extend_leases(self, at: datetime, by: timedelta) -> int:
         from moorage.stores.postgres import servers
 
         return await self._access.transact(lambda db: servers.extend_leases(db, at, at + by))
 
-    async def save_registration(self, registration: Registration, at: datetime) -> None:
-        from moorage.stores.postgres import registrations
+    # Documents ----------------------------------------------------------------------------------
 
-        await self._access.write(lambda db: registrations.save(db, registration, micros(at)))
+    async def document(self, kind: str, key: str) -> Document | None:
+        from moorage.stores.postgres import documents  # hooks need none
 
-    async def registrations(self, at: datetime) -> list[Registration]:
-        from moorage.stores.postgres import registrations
+        return await self._access.read(lambda db: documents.find(db, kind, key))
 
-        return await self._access.read(lambda db: registrations.live(db, micros(at)))
+    async def documents(self, kind: str, *, after: str = "", limit: int = 1000) -> list[Document]:
+        from moorage.stores.postgres import documents
 
-    # Access -------------------------------------------------------------------------------------
+        return await self._access.read(lambda db: documents.some(db, kind, after, limit))
 
-    async def save_key(self, key: Key, digest: str) -> None:
-        from moorage.stores.postgres import keys  # only servers need them
+    async def put_document(self, kind: str, key: str, decide: DocumentDecision) -> Document | None:
+        from moorage.stores.postgres import documents
 
-        await self._access.write(lambda db: keys.save(db, key, digest))
-
-    async def key(self, key_id: str) -> tuple[Key, str] | None:
-        from moorage.stores.postgres import keys
-
-        return await self._access.read(lambda db: keys.find(db, key_id))
-
-    async def keys(self, owner: str | None = None) -> list[Key]:
-        from moorage.stores.postgres import keys
-
-        return await self._access.read(lambda db: keys.keys(db, owner))
-
-    async def has_keys(self) -> bool:
-        from moorage.stores.postgres import keys
-
-        return await self._access.read(keys.exist)
-
-    async def revoke_key(self, key_id: str, at: datetime, *, owner: str | None = None) -> Key:
-        from moorage.stores.postgres import keys
-
-        return await self._access.transact(lambda db: keys.revoke(db, key_id, at, owner))
-
-    async def note_key_use(self, key_id: str, at: datetime) -> None:
-        from moorage.stores.postgres import keys
-
-        await self._access.transact(lambda db: keys.note_use(db, key_id, at))
-
-    async def signing_secret(self, proposed: SigningSecret) -> SigningSecret:
-        from moorage.stores.postgres import keys
-
-        known = await self._access.read(keys.signing_secret)
-        if known is None:
-            known = await self._access.transact(lambda db: keys.keep_signing_secret(db, proposed))
-        return known
+        return await self._access.write(lambda db: documents.put(db, kind, key, decide))
 
     # What is counted ----------------------------------------------------------------------------
 

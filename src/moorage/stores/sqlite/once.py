@@ -5,8 +5,8 @@ from __future__ import annotations
 from datetime import timedelta
 
 from moorage.core.once import KEPT_FOR, Once
-from moorage.core.turn import FORGOTTEN_AFTER
 from moorage.stores.rows import instant, micros
+from moorage.stores.sqlite import documents
 from moorage.stores.sqlite.connection import Connection
 
 _MICROSECOND = timedelta(microseconds=1)
@@ -43,13 +43,11 @@ DELETE FROM once WHERE (owner, operation, key) IN (
     SELECT owner, operation, key FROM once INDEXED BY once_by_time WHERE at <= ? ORDER BY at LIMIT ?
 )
 """
-_SILENT_SERVERS = "DELETE FROM servers WHERE id IN (SELECT id FROM servers WHERE beat_at < ? LIMIT ?)"
 
 
 def purge(db: Connection, at: int, limit: int) -> int:
-    """Forget some of what no longer counts; how many."""
-    silent_since = at - FORGOTTEN_AFTER // _MICROSECOND
+    """Delete some old requests and expired documents; return how many."""
     before = db.raw.total_changes()
     db.execute(_OLD, (at - KEPT_FOR // _MICROSECOND, limit))
-    db.execute(_SILENT_SERVERS, (silent_since, limit))
+    documents.purge(db, at, limit)
     return db.raw.total_changes() - before

@@ -3,26 +3,23 @@
 from __future__ import annotations
 
 from contextlib import suppress
-from datetime import datetime
 
 import msgspec
-from msgspec.structs import replace
 
-from moorage.core.errors import LauncherNotFound, SessionCorrupt, StoreCorrupt, TurnNotFound
+from moorage.core.document import DocumentKind
+from moorage.core.errors import SessionCorrupt, TurnNotFound
 from moorage.core.fact import Backlog
 from moorage.core.session import Stamp
-from moorage.core.turn import Launcher, Turn, TurnState
+from moorage.core.turn import Turn, TurnState
 from moorage.core.work import Claim, claim
 from moorage.ports import Claimed
-from moorage.stores.rows import HEAD_WITH_PK, Row, json_text, micros, session_of
-from moorage.stores.sqlite import heads
+from moorage.stores.rows import HEAD_WITH_PK, json_text, micros, session_of
+from moorage.stores.sqlite import documents, heads
 from moorage.stores.sqlite.connection import BrokenText, Connection
 from moorage.stores.sqlite.work import view_with_whole_items
 from moorage.stores.work_rows import turn_of
 
 MOST_LOOKED_AT = 50  # queued turns that nobody can take now, in one transaction
-
-_decode_launcher = msgspec.json.Decoder(Launcher).decode
 
 
 class Wanted(msgspec.Struct, frozen=True):
@@ -59,7 +56,7 @@ WHERE s.owner IN (SELECT value FROM json_each(?1)) AND s.id = ?5 AND t.n > ?3 AN
 
 def next_due(db: Connection, wanted: Wanted, at: int, after: int = 0) -> int | None:
     """The key of the oldest queued turn that is due and wanted, behind another."""
-    if db.one("SELECT 1 FROM launchers WHERE id = ? AND drain", (wanted.launcher_id,)) is not None:
+    if documents.find(db, DocumentKind.DRAINED_LAUNCHER, wanted.launcher_id) is not None:
         return None
     bindings = (json_text(wanted.owners), json_text(wanted.agents), after, at)
     if wanted.root is None:
@@ -167,46 +164,3 @@ def find_turn(db: Connection, owner: str, turn_id: str) -> Turn:
     if row is None:
         raise TurnNotFound(turn_id)
     return turn_of(db, row)
-
-
-# Launchers --------------------------------------------------------------------------------------
-
-
-def save_launcher(db: Connection, launcher: Launcher) -> Launcher:
-    """A launcher as it is now; whenever a new one comes, those that are forgotten go."""
-    known = db.one("SELECT drain FROM launchers WHERE id = ?", (launcher.launcher_id,))
-    if known is None:
-        _forget(db, launcher.seen_at)
-    kept = replace(launcher, drain=known is not None and bool(known[0]))
-    sql = "INSERT INTO launchers (id, body) VALUES (?, ?) ON CONFLICT (id) DO UPDATE SET body = excluded.body"
-    db.execute(sql, (kept.launcher_id, json_text(kept)))
-    return kept
-
-
-def drain_launcher(db: Connection, launcher_id: str, drain: bool) -> Launcher:
-    """Have a launcher take no more turns, or take them again."""
-    row = db.one("SELECT body FROM launchers WHERE id = ?", (launcher_id,)) if heads.may_be_ref(launcher_id) else None
-    if row is None:
-        raise LauncherNotFound(launcher_id)
-    db.execute("UPDATE launchers SET drain = ? WHERE id = ?", (int(drain), launcher_id))
-    return launcher_of(db, (row[0], drain))
-
-
-def _forget(db: Connection, at: datetime) -> None:
-    for n, body in db.all("SELECT n, body FROM launchers"):
-        with suppress(msgspec.DecodeError):  # `launchers` names it
-            if _decode_launcher(body).is_forgotten(at):
-                db.execute("DELETE FROM launchers WHERE n = ?", (n,))
-
-
-def launchers(db: Connection) -> list[Launcher]:
-    """All launchers that are not forgotten, newest first."""
-    return [launcher_of(db, row) for row in db.all("SELECT body, drain FROM launchers ORDER BY n DESC")]
-
-
-def launcher_of(db: Connection, row: Row) -> Launcher:
-    """A launcher from its body and whether it is to drain; StoreCorrupt if it makes none."""
-    try:
-        return replace(_decode_launcher(row[0]), drain=bool(row[1]))
-    except msgspec.DecodeError as error:
-        raise StoreCorrupt(db.path, f"a launcher: {error}") from error

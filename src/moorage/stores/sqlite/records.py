@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from moorage.core.document import NOT_COPIED
 from moorage.core.errors import SessionCorrupt, StoreCorrupt
 from moorage.core.once import Once
 from moorage.core.query import Page
@@ -18,15 +19,13 @@ from moorage.core.record import (
     ApprovalRecord,
     ContextRecord,
     DelegationRecord,
+    DocumentRecord,
     EntryRecord,
     FeedRecord,
     ItemRecord,
-    KeyRecord,
-    LauncherRecord,
     OnceRecord,
     Record,
     RunRecord,
-    SecretRecord,
     SessionRecord,
     TombstoneRecord,
     TurnRecord,
@@ -47,14 +46,16 @@ from moorage.stores.rows import (
     session_of,
     tombstone_of,
 )
-from moorage.stores.sqlite import context, counts, heads, keys, once, work
+from moorage.stores.sqlite import context, counts, documents, heads, once, work
 from moorage.stores.sqlite.connection import Connection
 from moorage.stores.sqlite.cursors import feed_base, feed_end_id
-from moorage.stores.sqlite.queue import launcher_of
+from moorage.stores.sqlite.documents import document_of
 from moorage.stores.work_rows import ITEM, run_of, turn_of
 from moorage.stores.work_rows import item_of as inbox_item_of
 
-_PURPOSE = "taking records in"  # in the table `secrets`
+_MARK = "taking records in"  # the name of the store's note
+
+_NOT_COPIED = "({})".format(", ".join(f"'{kind}'" for kind in NOT_COPIED))
 
 # Out --------------------------------------------------------------------------------------------
 
@@ -115,19 +116,9 @@ def _approval(db: Connection, row: Row) -> Record:
         raise SessionCorrupt(session_id, f"approval {row[-1]}: {error}") from error
 
 
-def _launcher(db: Connection, row: Row) -> Record:
-    return LauncherRecord(launcher_of(db, row))
-
-
 def _feed(_: Connection, row: Row) -> Record:
     owner, number, feed_id, session_id, last, count = row
     return FeedRecord(owner, feed_id - feed_base(number), session_id, last, count)
-
-
-def _secret(db: Connection, _: Row) -> Record:
-    secret = keys.signing_secret(db)
-    assert secret is not None
-    return SecretRecord(secret)
 
 
 _WORK = "SELECT t.n, t.owner, t.body, t.id, s.id FROM {table} t CROSS JOIN sessions s ON s.pk = t.session"
@@ -188,14 +179,10 @@ _LISTS = {
         ("owner", "operation", "key"),
         lambda _, row: OnceRecord(row[0], Once(row[1], row[2], row[3], row[4], instant(row[5]))),
     ),
-    "launcher": _List("SELECT n, body, drain FROM launchers WHERE {behind}", ("n",), _launcher),
-    "key": _List(
-        "SELECT n, body, digest FROM keys WHERE {behind}",
-        ("n",),
-        lambda db, row: KeyRecord(keys.key_of(db, row[0]), row[1]),
-    ),
-    "secret": _List(
-        f"SELECT purpose, purpose FROM secrets WHERE purpose = '{keys.SIGNING}' AND {{behind}}", ("purpose",), _secret
+    "document": _List(
+        f"SELECT kind, key, kind, key, body, expires_at FROM documents WHERE kind NOT IN {_NOT_COPIED} AND {{behind}}",
+        ("kind", "key"),
+        lambda _, row: DocumentRecord(document_of(row)),
     ),
 }
 
@@ -207,15 +194,12 @@ def load(db: Connection, records: Iterable[Record], mark: str | None) -> None:
     """Write records, and how far that is."""
     for kind, some in groupby(records, type):
         _WRITERS[kind](db, list(some))
-    db.execute("DELETE FROM secrets WHERE purpose = ?", (_PURPOSE,))
-    if mark is not None:
-        db.execute("INSERT INTO secrets (purpose, body) VALUES (?, ?)", (_PURPOSE, mark))
+    documents.set_note(db, _MARK, mark)
 
 
 def mark(db: Connection) -> str | None:
     """How far taking in has come."""
-    row = db.one("SELECT body FROM secrets WHERE purpose = ?", (_PURPOSE,))
-    return None if row is None else row[0]
+    return documents.note(db, _MARK)
 
 
 def _load_tombstones(db: Connection, records: list[TombstoneRecord]) -> None:
@@ -313,19 +297,8 @@ def _load_once(db: Connection, records: list[OnceRecord]) -> None:
         once.note(db, record.owner, record.once)
 
 
-def _load_launchers(db: Connection, records: list[LauncherRecord]) -> None:
-    launchers = [record.launcher for record in records]
-    rows = [(each.launcher_id, json_text(each), int(each.drain)) for each in launchers]
-    db.executemany("INSERT INTO launchers (id, body, drain) VALUES (?, ?, ?)", rows)
-
-
-def _load_keys(db: Connection, records: list[KeyRecord]) -> None:
-    for record in records:
-        keys.save(db, record.key, record.digest)
-
-
-def _load_secret(db: Connection, records: list[SecretRecord]) -> None:
-    keys.keep_signing_secret(db, records[0].secret)
+def _load_documents(db: Connection, records: list[DocumentRecord]) -> None:
+    documents.write(db, [record.document for record in records])
 
 
 _WRITERS: dict[type[Any], Callable[[Connection, Any], None]] = {
@@ -340,7 +313,5 @@ _WRITERS: dict[type[Any], Callable[[Connection, Any], None]] = {
     FeedRecord: _load_feed,
     DelegationRecord: _load_delegations,
     OnceRecord: _load_once,
-    LauncherRecord: _load_launchers,
-    KeyRecord: _load_keys,
-    SecretRecord: _load_secret,
+    DocumentRecord: _load_documents,
 }

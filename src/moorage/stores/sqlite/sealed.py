@@ -37,6 +37,7 @@ from moorage.stores.bodies import (
 )
 from moorage.stores.rows import Row, json_text
 from moorage.stores.sealing import Sealer
+from moorage.stores.sqlite import documents
 from moorage.stores.sqlite.connection import REFUSED_PLAIN, Connection, translating
 
 CHUNK = 200  # rows sealed in one transaction: the write lock is held for milliseconds
@@ -66,7 +67,7 @@ def prepare(db: Connection) -> None:
 
 
 def _mark(db: Connection) -> Mark | None:
-    return mark_of(db.one("SELECT body FROM secrets WHERE purpose = ?", (PURPOSE,)), db.path)
+    return mark_of(documents.note(db, PURPOSE), db.path)
 
 
 def _checked(db: Connection, sealer: Sealer) -> Mark | None:
@@ -76,8 +77,7 @@ def _checked(db: Connection, sealer: Sealer) -> Mark | None:
 
 
 def _write_mark(db: Connection, known: Mark | None, sealer: Sealer) -> None:
-    sql = "INSERT INTO secrets VALUES (?, ?) ON CONFLICT (purpose) DO UPDATE SET body = excluded.body"
-    db.execute(sql, (PURPOSE, json_text(wanted(known, sealer))))
+    documents.set_note(db, PURPOSE, json_text(wanted(known, sealer)))
     for name, statement in _triggers():
         db.execute(f"DROP TRIGGER IF EXISTS {name}")
         if sealer.seals:

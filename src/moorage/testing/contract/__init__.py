@@ -11,6 +11,7 @@ from moorage.testing.contract.context import ContextRules
 from moorage.testing.contract.counting import CountingRules
 from moorage.testing.contract.cut_off import CutOffRules
 from moorage.testing.contract.deletion import DeletionRules
+from moorage.testing.contract.documents import DocumentRules
 from moorage.testing.contract.families import FamilyRules
 from moorage.testing.contract.feed import FeedRules
 from moorage.testing.contract.finding import FindRules
@@ -57,6 +58,7 @@ class StoreContract(
     StatusRules,
     CallbackRules,
     OnceRules,
+    DocumentRules,
     KeyRules,
     ServerRules,
     RegistrationRules,

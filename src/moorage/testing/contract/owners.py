@@ -134,10 +134,9 @@ async def _items(page: Awaitable[Any]) -> list[Any]:
     return list((await page).items)
 
 
-OWNERLESS = {"check", "size", "pulse", "wait", "close", "overdue", "waiting_turns", "save_launcher", "launchers"}
-OWNERLESS |= {"purge", "save_key", "key", "keys", "has_keys", "revoke_key", "note_key_use", "signing_secret"}
-OWNERLESS |= {"owners", "beat", "last_beat", "extend_leases", "backlog", "on_commit", "hurry", "unstarted_turns"}
-OWNERLESS |= {"drain_launcher", "count_servers", "dump", "load", "load_mark", "save_registration", "registrations"}
+OWNERLESS = {"check", "size", "pulse", "wait", "close", "overdue", "waiting_turns", "unstarted_turns", "purge"}
+OWNERLESS |= {"document", "documents", "put_document", "owners", "extend_leases", "backlog", "on_commit"}
+OWNERLESS |= {"dump", "load", "load_mark", "hurry"}
 TESTED_APART = {"restore", "record_delegation", "once"}
 
 

@@ -16,6 +16,9 @@ from moorage.core.token import SigningSecret
 from moorage.core.turn import Launcher
 from moorage.ports import Store
 from moorage.service.copying import all_records
+from moorage.service.keys import all_keys, find_key, first_secret, save_key
+from moorage.service.launchers import all_launchers, save_launcher, set_drain
+from moorage.service.servers import heartbeats, note_beat
 from moorage.stores.memory.store import MemoryStore
 from moorage.testing.builders import (
     NOON,
@@ -52,12 +55,13 @@ async def a_full_store(store: Store) -> None:
     await store.append(OTHER, "s-1", said("elsewhere"), a_stamp())
     delegation = Delegation(delegation_id="d-1", at=NOON, resumed=True, reason="fits", session_id="s-1")
     await store.record_delegation(OWNER, delegation)
-    await store.save_key(a_key("k1", OTHER, last_used_at=after(3)), "d-1")
-    await store.save_key(a_key("k0"), "d-0")
-    await store.signing_secret(_SECRET)
+    await save_key(store, a_key("k1", OTHER, last_used_at=after(3)), "d-1")
+    await save_key(store, a_key("k0"), "d-0")
+    await first_secret(store, _SECRET)
     for name in ("launcher-2", "launcher-1"):
-        await store.save_launcher(Launcher(launcher_id=name, name=name, registered_at=NOON, seen_at=after(9)))
-    await store.drain_launcher("launcher-2", True)
+        await save_launcher(store, Launcher(launcher_id=name, name=name, registered_at=NOON, seen_at=after(9)))
+    await set_drain(store, "launcher-2", True)
+    await note_beat(store, "server-1", NOON)
 
 
 async def _conversations(store: Store) -> None:
@@ -96,9 +100,9 @@ async def everything(store: Store) -> dict[str, Any]:
     return {
         OWNER: await dump(store, OWNER),
         OTHER: await dump(store, OTHER),
-        "keys": [await store.key(key.key_id) for key in await store.keys()],
-        "launchers": await store.launchers(),
-        "secret": await store.signing_secret(replace(_SECRET, secret_id="another")),
+        "keys": [await find_key(store, key.key_id) for key in await all_keys(store)],
+        "launchers": await all_launchers(store),
+        "secret": await first_secret(store, replace(_SECRET, secret_id="another")),
         "once": await store.once(OWNER, "create", "key-1", after(9)),
     }
 
@@ -112,6 +116,7 @@ class RecordRules:
         await copied(store, copy)
 
         assert await everything(copy) == await everything(store)
+        assert await heartbeats(copy) == [], "no server uses the copy"
 
     async def test_everything_comes_in(self, store: Store) -> None:
         source = MemoryStore()

@@ -5,8 +5,8 @@ from __future__ import annotations
 from datetime import timedelta
 
 from moorage.core.fact import Backlog
-from moorage.core.turn import AHEAD, FORGOTTEN_AFTER
 from moorage.ports import Store
+from moorage.service.servers import KEPT_FOR, SILENT_AFTER, count_live, heartbeats, note_beat
 from moorage.testing.builders import NOON, OTHER, OWNER, a_session, a_stamp, after, may_delete, nothing_changes
 from moorage.testing.work import (
     AGENT,
@@ -26,16 +26,21 @@ HOUR = timedelta(hours=1)
 
 
 class ServerRules:
-    """Rules of `owners`, `backlog`, `beat`, `last_beat` and `extend_leases`."""
+    """Rules of `owners`, `backlog` and `extend_leases`, and of heartbeats."""
 
-    async def test_servers_are_counted_by_when_they_last_lived(self, store: Store) -> None:
-        assert await store.count_servers(NOON) == 0
-        await store.beat("one", NOON)
-        await store.beat("other", after(2))
-        assert await store.count_servers(NOON) == 2
-        assert await store.count_servers(after(1)) == 1
-        await store.beat("one", after(3))
-        assert await store.count_servers(after(1)) == 2
+    async def test_servers_live_for_a_while_after_their_last_heartbeat(self, store: Store) -> None:
+        assert await heartbeats(store) == []
+        for server, at in (("one", NOON), ("other", after(2)), ("one", after(1))):
+            await note_beat(store, server, at)
+
+        beats, silent = await heartbeats(store), SILENT_AFTER.total_seconds()
+        assert sorted(beats) == [after(1), after(2)]
+        assert [count_live(beats, after(silent + n)) for n in range(1, 4)] == [2, 1, 0]
+
+    async def test_heartbeat_from_before_the_clock_was_set_back_does_not_count(self, store: Store) -> None:
+        await note_beat(store, "dead", NOON + HOUR)
+        await note_beat(store, "lives", NOON)
+        assert count_live(await heartbeats(store), NOON) == 1
 
     async def test_backlog_of_an_empty_store_is_nothing(self, store: Store) -> None:
         assert await store.backlog() == Backlog()
@@ -69,34 +74,15 @@ class ServerRules:
         await store.delete_tree(OTHER, f"s-{OTHER}", may_delete(f"s-{OTHER}"), a_stamp(), reason="gone")
         assert await store.owners() == [OWNER]
 
-    async def test_beat_tells_of_the_newest_one_before_it(self, store: Store) -> None:
-        assert await store.last_beat() is None
-        assert await store.beat("one", NOON) is None
-        assert await store.beat("other", after(1)) == NOON
-        assert await store.beat("one", after(2)) == after(1)
-        assert await store.beat("one", after(3)) == after(2)
-        assert await store.last_beat() == after(3)
+    async def test_purge_deletes_heartbeats_older_than_an_hour(self, store: Store) -> None:
+        await note_beat(store, "one", NOON)
+        await note_beat(store, "other", after(2))
 
-    async def test_beat_from_before_the_clock_was_set_back_is_forgotten(self, store: Store) -> None:
-        await store.beat("ahead", NOON + AHEAD)
-        await store.beat("dead", NOON + HOUR)
-        assert await store.count_servers(NOON) == 2
-
-        assert await store.beat("one", NOON) == NOON + HOUR
-        assert await store.count_servers(NOON) == 2
-        assert await store.last_beat() == NOON + AHEAD
-        await store.beat("ahead", NOON - HOUR)
-        assert await store.last_beat() == NOON - HOUR
-
-    async def test_purge_forgets_servers_that_were_silent_for_a_week(self, store: Store) -> None:
-        await store.beat("one", NOON)
-        await store.beat("other", after(2))
-
-        assert await store.purge(NOON + FORGOTTEN_AFTER, 9) == 0
-        assert await store.purge(after(1) + FORGOTTEN_AFTER, 9) == 1
-        assert await store.last_beat() == after(2)
-        assert await store.purge(after(3) + FORGOTTEN_AFTER, 9) == 1
-        assert await store.last_beat() is None
+        assert await store.purge(after(-1) + KEPT_FOR, 9) == 0
+        assert await store.purge(after(1) + KEPT_FOR, 9) == 1
+        assert await heartbeats(store) == [after(2)]
+        assert await store.purge(after(2) + KEPT_FOR, 9) == 1
+        assert await heartbeats(store) == []
 
     # Leases
 

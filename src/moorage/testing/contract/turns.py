@@ -22,6 +22,7 @@ from moorage.core.run import Mode, RunState
 from moorage.core.session import MAX_METADATA_BYTES, State, Update
 from moorage.core.turn import FORGOTTEN_AFTER, LEASE, LOST_AFTER, Launcher, Retry
 from moorage.ports import Claimed, Store
+from moorage.service.launchers import all_launchers, save_launcher, set_drain
 from moorage.testing.builders import (
     NOON,
     OTHER,
@@ -703,37 +704,54 @@ class TurnRules:
     async def test_launchers_are_listed_newest_first_as_they_are_now(self, store: Store) -> None:
         one = Launcher(launcher_id="l-1", name="one", registered_at=NOON, seen_at=NOON, slots=4, agents=("a", "b"))
         other = Launcher(launcher_id="l-0", name="one", registered_at=after(1), seen_at=after(1), host="h", pid=7)
-        assert await store.launchers() == []
-        await store.save_launcher(one)
-        await store.save_launcher(other)
+        assert await all_launchers(store) == []
+        await save_launcher(store, one)
+        await save_launcher(store, other)
         beaten = Launcher(launcher_id="l-1", name="one", registered_at=NOON, seen_at=after(9), running=2, draining=True)
-        await store.save_launcher(beaten)
+        await save_launcher(store, beaten)
 
-        assert await store.launchers() == [other, beaten]
+        assert await all_launchers(store) == [other, beaten]
 
     async def test_launchers_not_seen_for_a_week_go_when_another_comes(self, store: Store) -> None:
         def launcher(name: str, seen: timedelta = timedelta()) -> Launcher:
             return Launcher(launcher_id=name, name=name, registered_at=NOON, seen_at=NOON + seen)
 
-        await store.save_launcher(launcher("gone"))
-        await store.save_launcher(launcher("lives"))
-        await store.save_launcher(launcher("late", timedelta(microseconds=1)))
-        await store.save_launcher(launcher("lives", FORGOTTEN_AFTER))
-        assert [each.launcher_id for each in await store.launchers()] == ["late", "lives", "gone"], "nobody new came"
-        await store.save_launcher(launcher("new", FORGOTTEN_AFTER))
+        async def ids() -> set[str]:
+            return {each.launcher_id for each in await all_launchers(store)}
 
-        assert [each.launcher_id for each in await store.launchers()] == ["new", "late", "lives"]
-        await store.save_launcher(launcher("gone", FORGOTTEN_AFTER))
-        assert [each.launcher_id for each in await store.launchers()] == ["gone", "new", "late", "lives"]
+        await save_launcher(store, launcher("gone"))
+        await save_launcher(store, launcher("lives"))
+        await save_launcher(store, launcher("late", timedelta(microseconds=1)))
+        await save_launcher(store, launcher("lives", FORGOTTEN_AFTER))
+        assert await ids() == {"late", "lives", "gone"}, "nobody new came"
+        await save_launcher(store, launcher("new", FORGOTTEN_AFTER))
+
+        assert await ids() == {"new", "late", "lives"}
+        await save_launcher(store, launcher("gone", FORGOTTEN_AFTER))
+        assert await ids() == {"gone", "new", "late", "lives"}
+
+    async def test_launcher_stays_drained_for_as_long_as_it_lives(self, store: Store) -> None:
+        launcher = Launcher(launcher_id="launcher-1", name="one", registered_at=NOON, seen_at=NOON)
+        await save_launcher(store, launcher)
+        await set_drain(store, "launcher-1", True)
+        for days in (5, 10):
+            await save_launcher(store, replace(launcher, seen_at=NOON + timedelta(days=days)))
+            await store.purge(NOON + timedelta(days=days), 9)
+
+        assert [each.drain for each in await all_launchers(store)] == [True]
+        await launch(store, "s-1", "run-1")
+        assert await take(store) is None
+        await store.purge(NOON + timedelta(days=17), 9)
+        assert await store.documents("drained_launcher") == []
 
     async def test_launcher_that_is_to_drain_gets_no_turn_until_it_may_again(self, store: Store) -> None:
         launcher = Launcher(launcher_id="launcher-1", name="one", registered_at=NOON, seen_at=NOON)
-        await store.save_launcher(launcher)
+        await save_launcher(store, launcher)
         await launch(store, "s-1", "run-1")
         await launch(store, "s-2", "run-2")
         at_work = await taken(store)
 
-        drained = await store.drain_launcher("launcher-1", True)
+        drained = await set_drain(store, "launcher-1", True)
         assert drained == replace(launcher, drain=True)
         assert await take(store) is None
         assert await take(store, root="s-2") is None
@@ -742,17 +760,17 @@ class TurnRules:
         assert await take(store) is None, "though one of its turns has ended"
         assert await take(store, "launcher-2") is not None, "another one may have it"
         await launch(store, "s-3", "run-3")
-        assert await store.drain_launcher("launcher-1", False) == launcher
+        assert await set_drain(store, "launcher-1", False) == launcher
         assert (await taken(store)).session.session_id == "s-3"
 
     async def test_sign_of_life_does_not_end_the_wish_to_drain(self, store: Store) -> None:
         launcher = Launcher(launcher_id="l-1", name="one", registered_at=NOON, seen_at=NOON)
-        assert await store.save_launcher(replace(launcher, drain=True)) == launcher, "it is not its own to say"
-        await store.drain_launcher("l-1", True)
-        beaten = await store.save_launcher(replace(launcher, seen_at=after(9), running=1))
+        assert await save_launcher(store, replace(launcher, drain=True)) == launcher, "it is not its own to say"
+        await set_drain(store, "l-1", True)
+        beaten = await save_launcher(store, replace(launcher, seen_at=after(9), running=1))
 
         assert beaten == replace(launcher, seen_at=after(9), running=1, drain=True)
-        assert await store.launchers() == [beaten]
+        assert await all_launchers(store) == [beaten]
         for unknown in ("l-2", "", "l\x001"):
             with pytest.raises(LauncherNotFound):
-                await store.drain_launcher(unknown, True)
+                await set_drain(store, unknown, True)

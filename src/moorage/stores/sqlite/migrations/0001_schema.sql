@@ -273,32 +273,16 @@ CREATE UNIQUE INDEX inbox_by_id ON inbox (session, id);
 CREATE INDEX inbox_open ON inbox (session, state, n) WHERE state <> 'consumed';
 CREATE INDEX inbox_by_state ON inbox (owner, state, n) WHERE state <> 'consumed';
 
-CREATE TABLE launchers (
-    n     INTEGER PRIMARY KEY,
-    id    TEXT NOT NULL UNIQUE,
-    body  TEXT NOT NULL,
-    drain INTEGER NOT NULL DEFAULT 0  -- not in the body, which the launcher rewrites with every heartbeat
-) STRICT;
-
--- What a server needs besides: keys and what it signs with, requests that are done once, and which servers live.
-
--- Columns are what statements look for; the body is the whole key as JSON, without its secret, of which nobody but its
--- bearer knows more than the digest.
-CREATE TABLE keys (
-    n       INTEGER PRIMARY KEY,
-    id      TEXT NOT NULL UNIQUE,
-    owner   TEXT NOT NULL,
-    digest  TEXT NOT NULL,
-    body    TEXT NOT NULL
-) STRICT;
-
-CREATE INDEX keys_by_owner ON keys (owner, n);
-
--- What the servers of this store share and nobody else knows, by what it is for.
-CREATE TABLE secrets (
-    purpose  TEXT PRIMARY KEY,
-    body     TEXT NOT NULL
+-- Small JSON values that belong to no session, by kind and key; `DocumentKind` in core/document.py lists the kinds.
+CREATE TABLE documents (
+    kind        TEXT NOT NULL,
+    key         TEXT NOT NULL,
+    body        TEXT NOT NULL,
+    expires_at  INTEGER,            -- from then on it may be purged
+    PRIMARY KEY (kind, key)
 ) STRICT, WITHOUT ROWID;
+
+CREATE INDEX documents_by_expiry ON documents (expires_at) WHERE expires_at IS NOT NULL;
 
 -- A creating request, and what it became: written in the same commit.
 CREATE TABLE once (
@@ -313,20 +297,5 @@ CREATE TABLE once (
 
 CREATE INDEX once_by_time ON once (at);
 
-CREATE TABLE servers (
-    id       TEXT PRIMARY KEY,
-    beat_at  INTEGER NOT NULL
-) STRICT, WITHOUT ROWID;
-
 -- Not by state: a run changes that several times, and its agent never.
 CREATE INDEX runs_by_agent ON runs (owner, agent, n);
-
--- Agents, workers and tools that registered at one of the servers of this store, each until its lease ends.
-CREATE TABLE registrations (
-    role      TEXT NOT NULL,
-    name      TEXT NOT NULL,
-    endpoint  TEXT NOT NULL,
-    until     INTEGER NOT NULL,
-    body      TEXT NOT NULL,
-    PRIMARY KEY (role, name, endpoint)
-) STRICT, WITHOUT ROWID;

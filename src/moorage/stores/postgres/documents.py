@@ -1,0 +1,89 @@
+"""Documents.
+
+A decision reads a document without a lock. The statement that writes compares what was read, and is refused if somebody
+has changed it: then the decision is made again, with the row locked.
+"""
+
+from __future__ import annotations
+
+from moorage.core.document import Document, DocumentKind
+from moorage.ports import DocumentDecision
+from moorage.stores.postgres.connection import Connection, Stale
+from moorage.stores.rows import Row, instant_or_none, micros_or_none
+
+_FIND = "SELECT body, expires_at FROM moor.documents WHERE kind = ? AND key = ?"
+_LIST = "SELECT kind, key, body, expires_at FROM moor.documents WHERE kind = ? AND key > ? ORDER BY key LIMIT ?"
+_INSERT = """
+INSERT INTO moor.documents (kind, key, body, expires_at) VALUES (?, ?, ?, ?) ON CONFLICT DO NOTHING RETURNING 1
+"""
+_AS_READ = "kind = ?1 AND key = ?2 AND body = ?3 AND expires_at IS NOT DISTINCT FROM ?4"
+_UPDATE = f"UPDATE moor.documents SET body = ?5, expires_at = ?6 WHERE {_AS_READ} RETURNING 1"
+_DELETE = f"DELETE FROM moor.documents WHERE {_AS_READ} RETURNING 1"
+_PURGE = """
+DELETE FROM moor.documents WHERE (kind, key) IN (
+    SELECT kind, key FROM moor.documents WHERE expires_at <= ? ORDER BY expires_at LIMIT ? FOR UPDATE SKIP LOCKED
+)
+"""
+_SET_NOTE = """
+INSERT INTO moor.documents (kind, key, body) VALUES (?, ?, ?) ON CONFLICT (kind, key) DO UPDATE SET body = excluded.body
+"""
+
+
+def document_of(row: Row) -> Document:
+    """Return the document that a row holds."""
+    return Document(row[0], row[1], row[2], instant_or_none(row[3]))
+
+
+async def find(db: Connection, kind: str, key: str) -> Document | None:
+    """Return one document, or None."""
+    row = await db.one(f"{_FIND} FOR UPDATE" if db.is_locking else _FIND, (kind, key))
+    return None if row is None else Document(kind, key, row[0], instant_or_none(row[1]))
+
+
+async def some(db: Connection, kind: str, after: str, limit: int) -> list[Document]:
+    """Return documents of a kind behind a key, in the order of their keys."""
+    return [document_of(row) for row in await db.all(_LIST, (kind, after, limit))]
+
+
+async def put(db: Connection, kind: str, key: str, decide: DocumentDecision) -> Document | None:
+    """Write or delete what `decide` makes of a document. Raises Stale if somebody else was faster."""
+    known = await find(db, kind, key)
+    new = decide(known)
+    if new == known:
+        return new
+    if known is None:
+        assert new is not None
+        done = await db.commit_one(_INSERT, _values(new))
+    elif new is None:
+        done = await db.commit_one(_DELETE, _values(known))
+    else:
+        done = await db.commit_one(_UPDATE, (*_values(known), *_values(new)[2:]))
+    if not done:
+        raise Stale("the document has changed")
+    return new
+
+
+def _values(document: Document) -> tuple[str, str, str, int | None]:
+    return document.kind, document.key, document.body, micros_or_none(document.expires_at)
+
+
+async def purge(db: Connection, at: int, limit: int) -> int:
+    """Delete some that have expired, the oldest first; return how many."""
+    return await db.run(_PURGE, (at, limit))
+
+
+# What the store notes of itself -----------------------------------------------------------------
+
+
+async def note(db: Connection, name: str) -> str | None:
+    """Return the body of a note."""
+    row = await db.one(_FIND, (DocumentKind.STORE, name))
+    return None if row is None else row[0]
+
+
+async def set_note(db: Connection, name: str, body: str | None) -> None:
+    """Write a note, or delete it."""
+    if body is None:
+        await db.run("DELETE FROM moor.documents WHERE kind = ? AND key = ?", (DocumentKind.STORE, name))
+    else:
+        await db.run(_SET_NOTE, (DocumentKind.STORE, name, body))
