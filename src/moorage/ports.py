@@ -1,10 +1,9 @@
-"""What Moorage asks of the outside: the architecture on one page.
+"""What Moorage asks of the outside: a store, a clock, randomness.
 
-A store keeps sessions, their logs, contexts and approvals. Its methods are domain
-operations, each atomic, each with the owner as a parameter: another owner's session
-behaves as unknown. Decisions come in as pure functions which the store calls inside
-its own transaction, so writers of one session queue instead of fighting; they may
-be called more than once and have no effects.
+A store is the sum of ten roles: Sessions, Families, Log, Approvals, Work, Documents, Wakeups, Search, Counting and
+Transfer. Its methods are domain operations, each atomic, each with the owner as a parameter: another owner's session
+behaves as unknown. Decisions come in as pure functions which the store calls inside its own transaction, so writers
+of one session queue instead of fighting. A decision may be called more than once and has no effects.
 
 Wherever a `ref` is accepted it is a session id or, failing that, a name: of the open
 session that has it, else of the newest that had it. A ref that is neither raises
@@ -33,16 +32,13 @@ from moorage.core.session import Asker, Birth, Change, Session, Stamp, View
 TYPE_CHECKING = False
 if TYPE_CHECKING:  # only whoever starts agents needs them
     from moorage.core.document import Document
+    from moorage.core.fact import Backlog, Fate, SessionFact, Size
     from moorage.core.inbox import Item
     from moorage.core.once import Once
     from moorage.core.record import Record
     from moorage.core.run import Run, RunQuery
     from moorage.core.turn import Turn
     from moorage.core.work import Claim
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from moorage.core.fact import Backlog, Fate, SessionFact, Size
 
 Decision = Callable[[View], Change]
 BirthDecision = Callable[[Birth], Change]
@@ -107,32 +103,8 @@ class Entropy(Protocol):
         """Random bytes fit for ids and tokens."""
 
 
-class Documents(Protocol):
-    """Keeps small JSON values that belong to no session: keys, secrets, launchers, heartbeats, registrations.
-
-    Their rules are functions in `service`. `claim` alone looks at one kind: a launcher with a document of kind
-    `drained_launcher` gets no turn.
-    """
-
-    async def document(self, kind: str, key: str) -> Document | None:
-        """Return one document, or None."""
-
-    async def documents(self, kind: str, *, after: str = "", limit: int = 1000) -> list[Document]:
-        """Return documents of a kind whose keys come after `after`, in the order of their keys."""
-
-    async def put_document(self, kind: str, key: str, decide: DocumentDecision) -> Document | None:
-        """Read a document, let `decide` choose what it becomes, and write that, all in one commit; None deletes it.
-
-        Returns what is kept. A document that `decide` leaves as it is, is not written.
-        """
-
-
-class Store(Documents, Protocol):
-    """Keeps sessions. Every method is atomic; every error leaves everything as it was."""
-
-    capabilities: frozenset[Capability]
-
-    # Sessions -----------------------------------------------------------------------------------
+class Sessions(Protocol):
+    """Keeps sessions: creates, reads and changes them."""
 
     async def create(
         self, owner: str, decide: BirthDecision, *, parent: str | None = None, asker: Asker | None = None
@@ -151,18 +123,6 @@ class Store(Documents, Protocol):
 
         The entries up to there are shared, not copied; the context is copied as it is now.
         Raises EntryNotFound, IdTaken, NameTaken, VersionConflict if the session is not at `expected`.
-        """
-
-    async def get(self, owner: str, ref: str) -> Session:
-        """The session as it is. Raises SessionCorrupt if it does not read back whole."""
-
-    async def match(self, owner: str, prefix: str, limit: int) -> list[str]:
-        """Ids that begin with `prefix`, in order, at most `limit`."""
-
-    async def find(self, owner: str, query: SessionQuery) -> Page[Session]:
-        """Sessions by filters, in order of creation or of their newest entries, a page at a time.
-
-        A page may have fewer than there is room for, though others follow: `next` alone says whether.
         """
 
     async def apply(
@@ -202,92 +162,41 @@ class Store(Documents, Protocol):
         """
 
     async def once(self, owner: str, operation: str, key: str, at: datetime) -> Once | None:
-        """The request that was made under a key in the 24 hours before."""
+        """Return the request that was made under a key in the 24 hours before."""
 
-    async def purge(self, at: datetime, limit: int) -> int:
-        """Delete requests made under a key more than 24 hours ago, and documents that have expired; return how many.
-
-        Of all owners, the oldest first, at most `limit` of each. The rest is left for another call.
-        """
-
-    # The log ------------------------------------------------------------------------------------
-
-    async def append(
-        self,
-        owner: str,
-        ref: str,
-        messages: list[Message],
-        stamp: Stamp,
-        *,
-        token: str | None = None,
-        expected: int | None = None,
-    ) -> list[Entry]:
-        """Add messages, numbered in the order of commits. The hot path; see Session.append.
-
-        A message whose client key the session has seen is not added again: the entry it
-        became comes back. Raises KeyReused if that entry says something else, VersionConflict if the
-        session is not at `expected`; the version stays as it is.
-        """
-
-    async def log(
-        self,
-        owner: str,
-        ref: str,
-        *,
-        after: int = 0,
-        before: int | None = None,
-        limit: int = 100,
-        kinds: tuple[str, ...] | None = None,
-        newest_first: bool = False,
-    ) -> list[Entry]:
-        """Entries with after < number < before, of these kinds, from one end."""
-
-    async def tail(self, owner: str, ref: str, limit: int, pins: int = 100, *, with_session: bool = False) -> Tail:
-        """What a window is made of: what it keeps in any case, and the newest messages, all of one instant.
-
-        The session, if it is wanted too, may be a moment older, never newer.
-        """
-
-    async def feed(self, owner: str, after: int, limit: int) -> list[Event]:
-        """Events of all the owner's sessions after a cursor, in order of commits, deletions too.
-
-        There are fewer than `limit` only where there are no more.
-        """
-
-    async def feed_end(self, owner: str) -> int:
-        """The cursor of the newest event; 0 if there is none."""
-
-    # Of many sessions at once: what a door shows of a list, without asking for each ---------------
+    async def get(self, owner: str, ref: str) -> Session:
+        """Return a session. Raises SessionCorrupt if it does not read back whole."""
 
     async def get_many(self, owner: str, session_ids: list[str]) -> list[Session | None]:
-        """The sessions with these ids (names will not do), in this order; None where there is none, or none whole."""
+        """Return the sessions with these ids (no names), in this order; None for one that is unknown or corrupt."""
 
-    async def find_many(self, owner: str, queries: list[SessionQuery]) -> list[Page[Session]]:
-        """What `find` gives for each query."""
+    async def match(self, owner: str, prefix: str, limit: int) -> list[str]:
+        """Return ids that begin with `prefix`, in order, at most `limit`."""
 
-    async def tails(
-        self, owner: str, session_ids: list[str], limit: int, pins: int = 100, *, before: int | None = None
-    ) -> list[Tail]:
-        """What `tail` gives for each id; nothing for one that is not there.
+    async def find(self, owner: str, query: SessionQuery) -> Page[Session]:
+        """Return a page of sessions by filters, in order of creation or of their newest entries.
 
-        With `before`, the newest messages before that number, of which nothing is pinned.
+        A page may have fewer than `limit` though others follow: `next` alone says whether.
         """
 
-    async def approvals_of(
-        self, owner: str, session_ids: list[str], *, pending_only: bool = True, limit: int = 100
-    ) -> list[list[Approval]]:
-        """What `approvals` gives for each id; nothing for one that is not there."""
+    async def find_many(self, owner: str, queries: list[SessionQuery]) -> list[Page[Session]]:
+        """Return what `find` returns for each query."""
 
-    # Families -----------------------------------------------------------------------------------
+    async def owners(self) -> list[str]:
+        """Return owners that have sessions, in any order."""
+
+
+class Families(Protocol):
+    """Keeps who descends from whom, and deletes what nobody needs any more."""
 
     async def ancestors(self, owner: str, ref: str) -> list[Session]:
-        """Parent, grandparent … up to the root."""
+        """Return parent, grandparent … up to the root."""
 
     async def tree(self, owner: str, ref: str, limit: int) -> list[Session]:
-        """The session and its descendants, parents before children, at most `limit`."""
+        """Return the session and its descendants, parents before children, at most `limit`."""
 
     async def count_children(self, owner: str, ref: str) -> int:
-        """How many children the session has."""
+        """Return how many children the session has."""
 
     async def delete_tree(
         self,
@@ -320,17 +229,92 @@ class Store(Documents, Protocol):
         """Look at the next `limit` sessions past their TTL or idle since `before`, and delete the trees that may go."""
 
     async def next_expiry(self, owner: str) -> datetime | None:
-        """When the next session's TTL or pending approval's time ends, or ended; None if none will."""
+        """Return when the next TTL of a session or time of a pending approval ends, or ended; None if none will."""
 
     async def tombstones(
         self, owner: str, limit: int, cursor: str | None = None, query: TombstoneQuery = EVERY_TOMBSTONE
     ) -> Page[Tombstone]:
-        """What was deleted, newest first."""
+        """Return what was deleted, newest first."""
 
-    # Context and approvals ----------------------------------------------------------------------
+
+class Log(Protocol):
+    """Keeps the entries of sessions, and the feed over all of an owner's sessions."""
+
+    async def append(
+        self,
+        owner: str,
+        ref: str,
+        messages: list[Message],
+        stamp: Stamp,
+        *,
+        token: str | None = None,
+        expected: int | None = None,
+    ) -> list[Entry]:
+        """Add messages, numbered in the order of commits. The hot path; see Session.append.
+
+        A message whose client key the session has seen is not added again: the entry it
+        became comes back. Raises KeyReused if that entry says something else, VersionConflict if the
+        session is not at `expected`; the version stays as it is.
+        """
+
+    async def log(
+        self,
+        owner: str,
+        ref: str,
+        *,
+        after: int = 0,
+        before: int | None = None,
+        limit: int = 100,
+        kinds: tuple[str, ...] | None = None,
+        newest_first: bool = False,
+    ) -> list[Entry]:
+        """Return entries with after < number < before, of these kinds, from one end."""
+
+    async def tail(self, owner: str, ref: str, limit: int, pins: int = 100, *, with_session: bool = False) -> Tail:
+        """Return what a window is made of: what is pinned, and the newest messages, all of one instant.
+
+        The session, if it is wanted too, may be a moment older, never newer.
+        """
+
+    async def tails(
+        self, owner: str, session_ids: list[str], limit: int, pins: int = 100, *, before: int | None = None
+    ) -> list[Tail]:
+        """Return what `tail` returns for each id; an empty tail for an unknown one.
+
+        With `before`, return the newest messages before that number, and no pinned ones.
+        """
+
+    async def feed(self, owner: str, after: int, limit: int) -> list[Event]:
+        """Return events of all the owner's sessions after a cursor, in order of commits, deletions too.
+
+        Fewer than `limit` means that there are no more.
+        """
+
+    async def feed_end(self, owner: str) -> int:
+        """Return the cursor of the newest event; 0 if there is none."""
+
+
+class Approvals(Protocol):
+    """Keeps the approvals and the context of sessions."""
+
+    async def approval(self, owner: str, approval_id: str) -> Approval:
+        """Return one approval. Raises ApprovalNotFound."""
+
+    async def approvals(
+        self, owner: str, *, ref: str | None = None, pending_only: bool = True, limit: int = 100
+    ) -> list[Approval]:
+        """Return approvals, oldest first."""
+
+    async def approvals_of(
+        self, owner: str, session_ids: list[str], *, pending_only: bool = True, limit: int = 100
+    ) -> list[list[Approval]]:
+        """Return what `approvals` returns for each id; nothing for an unknown one."""
+
+    async def due_approvals(self, owner: str, at: datetime, limit: int = 100) -> list[Approval]:
+        """Return pending approvals whose time has run out."""
 
     async def context(self, owner: str, ref: str, at: datetime, key: str | None = None) -> dict[str, ContextItem]:
-        """The context, or one key of it, without what has expired at that time."""
+        """Return the context, or one key of it, without what has expired at that time."""
 
     async def write_context(
         self,
@@ -347,38 +331,29 @@ class Store(Documents, Protocol):
         Raises VersionConflict if the session is not at `expected`; the version of a key is the decision's to compare.
         """
 
-    async def approval(self, owner: str, approval_id: str) -> Approval:
-        """One approval. Raises ApprovalNotFound."""
 
-    async def approvals(
-        self, owner: str, *, ref: str | None = None, pending_only: bool = True, limit: int = 100
-    ) -> list[Approval]:
-        """Approvals, oldest first."""
-
-    async def due_approvals(self, owner: str, at: datetime, limit: int = 100) -> list[Approval]:
-        """Pending approvals whose time has run out."""
-
-    # Runs, turns, inboxes -----------------------------------------------------------------------
+class Work(Protocol):
+    """Keeps runs, turns and inboxes, and gives turns to launchers."""
 
     async def run(self, owner: str, run_id: str) -> Run:
-        """One run. Raises RunNotFound."""
+        """Return one run. Raises RunNotFound."""
 
     async def run_by_key(self, owner: str, key: str) -> Run | None:
-        """The run that was asked for with an idempotency key."""
+        """Return the run that was requested with an idempotency key, or None."""
 
     async def runs(self, owner: str, query: RunQuery) -> Page[Run]:
-        """Runs by filters, newest first."""
+        """Return runs by filters, newest first."""
 
     async def inbox(
         self, owner: str, *, ref: str | None = None, states: tuple[str, ...], limit: int, cursor: str | None = None
     ) -> Page[Item]:
-        """Items in these states, of one session or of all, oldest first."""
+        """Return items in these states, of one session or of all, oldest first."""
 
     async def item(self, owner: str, item_id: str) -> Item:
-        """One item that is not consumed, of whatever session. Raises ItemNotFound."""
+        """Return one item that is not consumed, of any session. Raises ItemNotFound."""
 
     async def find_turn(self, owner: str, turn_id: str) -> Turn:
-        """One turn. Raises TurnNotFound."""
+        """Return one turn. Raises TurnNotFound."""
 
     async def claim(
         self,
@@ -397,84 +372,123 @@ class Store(Documents, Protocol):
         """
 
     async def overdue(self, at: datetime, limit: int) -> list[tuple[str, str]]:
-        """(owner, session id) of sessions with a turn whose lease has run out, or a run that nobody took in time."""
+        """Return (owner, session id) of sessions with a turn whose lease has ended, or a run nobody took in time."""
 
     async def waiting_turns(self, launcher_id: str) -> list[str]:
-        """Ids of the launcher's live turns whose session waits for a sync child: they need no slot."""
+        """Return ids of the launcher's live turns whose session waits for a sync child: they need no slot."""
 
     async def unstarted_turns(self, launcher_id: str) -> list[tuple[str, Turn]]:
-        """(owner, turn) of what the launcher has claimed and not started yet, oldest first."""
-
-    # Servers ------------------------------------------------------------------------------------
-
-    async def owners(self) -> list[str]:
-        """Owners that have sessions, in any order."""
+        """Return (owner, turn) of what the launcher has claimed and not started yet, oldest first."""
 
     async def extend_leases(self, at: datetime, by: timedelta) -> int:
-        """Let no running turn be silent or lost, and no hold of one end, before so long has passed; how many it helped.
+        """Extend the lease and the hold of every running turn to at least `by` from now; return how many changed.
 
         For turns of all owners: while there was no server, nobody could renew. A lease that ends later than one renewed
         at `at` was written before the clock was set back: it counts from `at`. Nothing else changes, no version either.
         """
 
-    # What is counted ----------------------------------------------------------------------------
 
-    async def record_delegation(self, owner: str, delegation: Delegation) -> bool:
-        """Remember that work was delegated; False if that delegation is known already."""
+class Documents(Protocol):
+    """Keeps small JSON values that belong to no session: keys, secrets, launchers, heartbeats, registrations.
 
-    async def delegations(self, owner: str, span: Span, limit: int, cursor: str | None = None) -> Page[Delegation]:
-        """Delegations of a span, oldest first."""
+    Their rules are functions in `service`. `claim` alone looks at one kind: a launcher with a document of kind
+    `drained_launcher` gets no turn.
+    """
 
-    async def facts(self, owner: str, span: Span, limit: int, cursor: str | None = None) -> Page[SessionFact]:
-        """What is counted of the sessions created in a span, in an order of the store's own."""
+    async def document(self, kind: str, key: str) -> Document | None:
+        """Return one document, or None."""
 
-    async def fates(self, owner: str, session_ids: list[str]) -> list[Fate]:
-        """What became of these sessions, deleted ones too, in any order; nothing of those that never were."""
+    async def documents(self, kind: str, *, after: str = "", limit: int = 1000) -> list[Document]:
+        """Return documents of a kind whose keys come after `after`, in the order of their keys."""
 
-    async def size(self) -> Size | None:
-        """What everything in the store takes; None if nobody can tell."""
+    async def put_document(self, kind: str, key: str, decide: DocumentDecision) -> Document | None:
+        """Read a document, let `decide` choose what it becomes, and write that, all in one commit; None deletes it.
 
-    async def backlog(self) -> Backlog:
-        """What waits in the store, of all owners."""
+        Returns what is kept. A document that `decide` leaves as it is, is not written.
+        """
+
+    async def purge(self, at: datetime, limit: int) -> int:
+        """Delete requests made under a key more than 24 hours ago, and documents that have expired; return how many.
+
+        Of all owners, the oldest first, at most `limit` of each. The rest is left for another call.
+        """
+
+
+class Wakeups(Protocol):
+    """Tells when something was committed."""
+
+    def pulse(self) -> int:
+        """Return a number that changes with every commit, of any process."""
+
+    async def wait(self, seen: int, timeout: float) -> int:
+        """Return the pulse as soon as it differs from `seen`, or when time is up. It is only a hint: read after it."""
 
     def on_commit(self, watcher: CommitWatcher) -> None:
-        """Tell of every commit of this process from now on, from whatever thread; memory has none to tell of."""
+        """Call `watcher` after every commit of this process, from any thread. The memory store never does."""
 
-    def hurry(self) -> None:
-        """Wait for a database that is away no longer than a moment from now on: this process is about to end."""
 
-    # Search, transfer, care ---------------------------------------------------------------------
+class Search(Protocol):
+    """Finds entries by their words, if the store has Capability.SEARCH."""
 
     async def search(self, owner: str, text: str, limit: int) -> list[Hit]:
-        """Entries with all these words, best first. Raises Unsupported without Capability.SEARCH."""
+        """Return entries with all these words, best first. Raises Unsupported without Capability.SEARCH."""
+
+
+class Counting(Protocol):
+    """Keeps delegations, and counts what is there."""
+
+    async def record_delegation(self, owner: str, delegation: Delegation) -> bool:
+        """Store a delegation; return False if it is known already."""
+
+    async def delegations(self, owner: str, span: Span, limit: int, cursor: str | None = None) -> Page[Delegation]:
+        """Return delegations of a span, oldest first."""
+
+    async def facts(self, owner: str, span: Span, limit: int, cursor: str | None = None) -> Page[SessionFact]:
+        """Return what is counted of the sessions created in a span, in any stable order."""
+
+    async def fates(self, owner: str, session_ids: list[str]) -> list[Fate]:
+        """Return what became of these sessions, deleted ones too, in any order; nothing for unknown ones."""
+
+    async def size(self) -> Size | None:
+        """Return how much room the store takes; None if it cannot tell."""
+
+    async def backlog(self) -> Backlog:
+        """Return what waits in the store, of all owners."""
+
+
+class Transfer(Protocol):
+    """Copies sessions and whole stores, as they are."""
 
     async def restore(self, owner: str, bundle: Bundle) -> bool:
-        """Bring a whole session in, numbers and times as they were; False if that id is there already.
+        """Write a whole session with its numbers and times; return False if that id is there already.
 
         Its parent must be there or None. Raises SessionGone for a spent id, NameTaken.
         """
 
     async def dump(self, kind: str, limit: int, cursor: str | None = None) -> Page[Record]:
-        """Records of a kind (see `core.record`), of all owners, a page at a time: what another store can take in."""
+        """Return a page of the records of a kind (see `core.record`), of all owners, for another store to load."""
 
     async def load(self, records: list[Record], mark: str | None) -> None:
-        """Take records in as they are, and remember how far this has come, in one commit; None: it is done.
+        """Write records as they are, and how far this has come, in one commit; a mark of None ends it.
 
-        They are new here, and come in the order in which another store gave them. What the store counts up
-        by itself (serial numbers, cursors of the feed) goes on behind the highest that came in.
+        They are new here, and come in the order in which another store dumped them. What the store counts
+        itself (serial numbers, cursors of the feed) continues after the highest that was loaded.
         """
 
     async def load_mark(self) -> str | None:
-        """How far taking in has come, if it has begun and is not done."""
+        """Return how far loading has come, if it has begun and is not done."""
+
+
+class Store(Sessions, Families, Log, Approvals, Work, Documents, Wakeups, Search, Counting, Transfer, Protocol):
+    """Everything that Moorage keeps. Every method is atomic; every error leaves everything as it was."""
+
+    capabilities: frozenset[Capability]
 
     async def check(self) -> list[str]:
-        """What is wrong with the stored data, in words; empty if nothing is."""
+        """Return what is wrong with the stored data, in words; an empty list if nothing is."""
 
-    def pulse(self) -> int:
-        """A number that changes whenever something was committed, by whatever process."""
-
-    async def wait(self, seen: int, timeout: float) -> int:
-        """The pulse, as soon as it differs from `seen` or when time is up. A hint, not a fact: read after it."""
+    def hurry(self) -> None:
+        """From now on, wait only a moment for a database that is away: this process is about to end."""
 
     async def close(self) -> None:
-        """Let go of everything. Nothing acknowledged depends on it."""
+        """Release everything. Nothing acknowledged depends on it."""

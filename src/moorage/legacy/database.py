@@ -22,7 +22,7 @@ from msgspec import Struct
 from moorage.core.errors import StoreUnavailable
 from moorage.core.ids import looks_like_ref, uuid7
 from moorage.core.session import FINAL_STATES, Session
-from moorage.legacy.rows import ORPHANED, Log, Planned, given, micros_of, session_of, state_of
+from moorage.legacy.rows import ORPHANED, LegacyLog, Planned, given, micros_of, session_of, state_of
 from moorage.stores.rows import micros
 from moorage.stores.sqlite import heads
 from moorage.stores.sqlite.connection import (
@@ -61,7 +61,7 @@ class BroughtIn(Struct):
     new_ids: int = 0  # sessions whose id breaks our rules; metadata has the old one
     left_names: int = 0  # names that are not allowed or that another open session has; metadata has them
 
-    def count(self, planned: Planned, old: dict[str, Any], session: Session, log: Log) -> None:
+    def count(self, planned: Planned, old: dict[str, Any], session: Session, log: LegacyLog) -> None:
         """Add one session."""
         self.sessions += 1
         self.children += planned.parent is not None
@@ -380,7 +380,7 @@ def _write_all(db: Connection, sessions: _Table, events: _Table, done: BroughtIn
     for row in db.execute(_PLANNED.format(columns=sessions.columns("o"), table=sessions.name)):
         planned, old = Planned(*row[:split]), dict(zip(sessions.keys, row[split:], strict=True))
         session = session_of(planned, old)
-        done.count(planned, old, session, _write(db, planned, session, Log(session, old), events))
+        done.count(planned, old, session, _write(db, planned, session, LegacyLog(session, old), events))
     if events is not NO_TABLE:
         db.execute("DROP INDEX moorage_events")
         (total,) = db.one(f"SELECT count(*) FROM {events.name}") or (0,)
@@ -395,7 +395,7 @@ WHERE pk = ?4
 """
 
 
-def _write(db: Connection, planned: Planned, session: Session, log: Log, events: _Table) -> Log:
+def _write(db: Connection, planned: Planned, session: Session, log: LegacyLog, events: _Table) -> LegacyLog:
     pk = heads.insert(db, session, family=planned.family)
     assert pk == planned.n, "keys are given out in order"
     entries = log.entries(_events_of(db, log.old_id, events))

@@ -157,7 +157,7 @@ def state_of(status: object) -> State:
 # Logs -------------------------------------------------------------------------------------------
 
 
-class Log:
+class LegacyLog:
     """A session's log; it numbers entries as it yields them."""
 
     def __init__(self, session: Session, old: dict[str, Any]) -> None:
