@@ -217,6 +217,7 @@ def test_agent_cannot_release_the_hold_of_a_person_without_its_token(timed_store
     agent = Caller(owner="ann", holder="token-1", scope="token-1", session_id="s-1")
     drive(timed_store.store.create("ann", a_session("s-1", owner="ann")))
     hold = drive(resume_session(timed_store.deps, person, "s-1")).hold
+    assert hold is not None
 
     with pytest.raises(HeldByAnother):
         drive(release_session(timed_store.deps, agent, "s-1"))
