@@ -74,7 +74,7 @@ async def settle(place: Guarded) -> dict[str, dict[str, str]]:
         asked = await moor.run("echo-agent", word, mode="async_poll", session_id=f"run-of-{who}", parent=id_of(who))
         [item] = (await moor.inbox(f"run-of-{who}")).items
         places[who] = {
-            "ref": id_of(who),
+            "session_id": id_of(who),
             "key": "tone",
             "number": str(number),
             "approval_id": approval.approval_id,
@@ -194,13 +194,13 @@ async def told_by_grpc(stub: Any, method: Any, places: dict[str, str], metadata:
     from google.protobuf.message_factory import GetMessageClass
 
     request = GetMessageClass(method.input_type)()
-    known = {**places, "session": places["ref"], "parent": places["ref"], "content": "x", "value": "1"}
+    known = {**places, "session": places["session_id"], "parent": places["session_id"], "content": "x", "value": "1"}
     known |= {"question": "?", "decision": "approve", "outcome": "completed"}
     for field in method.input_type.fields:
         if field.name in known and field.type == field.TYPE_STRING and method.name != "CreateSession":
             setattr(request, field.name, known[field.name])
     if method.name == "CreateSession":
-        request.parent = places["ref"]
+        request.parent = places["session_id"]
     if hasattr(request, "no_follow"):
         request.no_follow = True
     call = getattr(stub, method.name)(request, metadata=metadata)
