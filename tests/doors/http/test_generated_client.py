@@ -6,7 +6,7 @@ import importlib
 import os
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -21,7 +21,7 @@ PACKAGE = "made_for_moorage"
 
 
 @pytest.fixture
-def made(tmp_path: Path, start: Callable[..., Process], monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
+def made(tmp_path: Path, start: Callable[..., Process], monkeypatch: pytest.MonkeyPatch) -> Iterator[SimpleNamespace]:
     """A server, and a client made from what it says of itself: `call` gives an operation's answer."""
     url = start("--store", f"sqlite:///{tmp_path / 'moorage.db'}").url
     document, target = tmp_path / "openapi.json", tmp_path / PACKAGE
@@ -53,7 +53,8 @@ def made(tmp_path: Path, start: Callable[..., Process], monkeypatch: pytest.Monk
     def call(operation: str, *places: str, **given: Any) -> Any:
         return importlib.import_module(f"{PACKAGE}.api.{operation}").sync(*places, client=client, **given)
 
-    return SimpleNamespace(call=call, models=models, types=types)
+    with client:
+        yield SimpleNamespace(call=call, models=models, types=types)
 
 
 @pytest.mark.timeout(300)
