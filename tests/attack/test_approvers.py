@@ -114,7 +114,7 @@ async def test_approver_lists_and_decides_by_grpc_and_nothing_else(place: Place)
         listed = await calls.ListApprovals(sp.ListApprovalsRequest(session="by-grpc"), metadata=key)
         assert [each.question for each in listed.approvals] == ["Apply by-grpc?"]
         decide = sp.DecideApprovalRequest(approval_id=asked.approval_id, decision="canary")
-        assert (await calls.DecideApproval(decide, metadata=key)).state == "answered"
+        assert (await calls.DecideApproval(decide, metadata=key)).approval.state == "answered"
         for call in (
             calls.GetSession(sp.GetSessionRequest(session="by-grpc"), metadata=key),
             calls.ListSessions(sp.ListSessionsRequest(), metadata=key),
