@@ -154,7 +154,7 @@ async def test_asking_is_one_write_and_one_read_of_the_store(url: str) -> None:
         session = await made(http)
         python = served.moorage()
         python.launches = False
-        both = ["apply", "launchers"]
+        both = ["apply", "documents"]
 
         async def cost(asking: Awaitable[Any]) -> list[str]:
             store.calls.clear()
