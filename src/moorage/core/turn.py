@@ -81,6 +81,15 @@ class Turn(Struct, frozen=True, kw_only=True):
         """Whether its launcher has not renewed the lease in time."""
         return self.state is TurnState.RUNNING and self.lease_until is not None and at >= self.lease_until
 
+    def is_lost(self, at: datetime) -> bool:
+        """Whether its launcher has been silent for so long that the agent, if it was started, has ended by then."""
+        return self.state is TurnState.RUNNING and self.lost_at is not None and at >= self.lost_at
+
+    @property
+    def is_extended(self) -> bool:
+        """Whether its lease was extended for want of somebody to renew it with, and was not renewed since."""
+        return self.lease_until is not None and self.lease_until == self.lost_at
+
     def extended(self, at: datetime, until: datetime) -> Turn:
         """With a lease until then at least, and not lost before: nobody could have renewed it.
 

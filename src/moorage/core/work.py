@@ -10,7 +10,7 @@ is queued. That is decided in one place (`_wake`), after whatever happened.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Container, Iterable
 from contextlib import suppress
 from datetime import timedelta
 from typing import Any
@@ -331,20 +331,22 @@ def _judge_run(draft: Draft, run: Run, end: TurnEnd, said: int | None) -> None:
 # When nobody reports ----------------------------------------------------------------------------
 
 
-def expired(view: View, stamp: Stamp, *, living: Collection[str] = ()) -> Change:
+def expired(view: View, stamp: Stamp, *, living: Container[str] = (), gone: Container[str] = ()) -> Change:
     """What time does: unstarted turns are given out again, silent ones are lost, runs nobody took run out.
 
     A started turn of a launcher that is known to be `living` is not lost. One that was not started is given out
-    again: its launcher may never have heard that it has it.
+    again: its launcher may never have heard that it has it. A turn of a launcher that is known to be `gone`, with all
+    its agents, does not have to wait for its time.
     """
     draft = Draft(view, stamp)
     turn = draft.running
-    if turn is not None and turn.is_unresponsive(stamp.at):
+    is_gone = turn is not None and turn.launcher_id in gone
+    if turn is not None and (is_gone or turn.is_unresponsive(stamp.at)):
         if turn.started_at is None and turn.stop_requested:
             _stopped(draft, turn)
         elif turn.started_at is None:
             _given_out_again(draft, turn)
-        elif turn.launcher_id not in living and turn.lost_at is not None and stamp.at >= turn.lost_at:
+        elif is_gone or (turn.launcher_id not in living and turn.is_lost(stamp.at)):
             _lost(draft, turn)
     for run in list(draft.runs.values()):
         if run.state is RunState.QUEUED and run.expires_at is not None and run.expires_at <= stamp.at and not run.turns:
@@ -373,10 +375,12 @@ def _stopped(draft: Draft, turn: Turn, state: TurnState = TurnState.STOPPED, rea
         if run.stop_requested:
             draft.settle_stopped(run, TurnEnd(outcome=TurnState.STOPPED))
     draft.give_back(turn, counted=False)
+    was_cut_off = turn.started_at is not None
+    served = draft.served_by(turn)
     for run in draft.concerned_by(turn):
-        _go_on_after_stop(draft, run)
+        _go_on_after_stop(draft, replace(run, cut_off=run.cut_off or (was_cut_off and run in served)))
     draft.forget_questions()
-    draft.wake(cut_off=turn.started_at is not None)
+    draft.wake(cut_off=was_cut_off)
 
 
 def _go_on_after_stop(draft: Draft, run: Run) -> None:
@@ -711,12 +715,12 @@ class Draft:
         """The turn lives: its lease and its hold begin anew, under a new token if one is given."""
         at = self.stamp.at
         turn = replace(turn, lease_until=at + turn.lease, lost_at=at + turn.lost_after)
-        assert turn.lost_at is not None
+        assert turn.lease_until is not None
         self.running = self.turns[turn.turn_id] = turn
         if token is None:
             assert self.head.hold is not None
             token = str(self.head.hold.token)
-        hold = Hold(f"{LAUNCHER}{turn.launcher_id}", turn.lost_at, token)
+        hold = Hold(f"{LAUNCHER}{turn.launcher_id}", turn.lease_until, token)
         self.head = replace(self.head, hold=hold, live_turn=turn.turn_id)
 
     def end(self, turn: Turn, state: TurnState, reason: str | None, usage: Usage | None = None) -> None:

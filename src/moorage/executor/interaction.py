@@ -170,6 +170,10 @@ class Interaction:
             await self._moor.result(run_id, wait=STOP_WITHIN)
         return told
 
+    async def look(self) -> Session:
+        """Return the session as it is now."""
+        return await self._moor.get(self.session_id)
+
     async def complete(self, summary: str | None = None, *, outcome: str = "completed") -> Session:
         """Close the session for good."""
         await self._begin()

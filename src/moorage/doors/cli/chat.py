@@ -77,6 +77,10 @@ async def show_recent(moor: Moorage, talk: Interaction) -> None:
     asked = max((place for place, (role, _) in enumerate(said) if role == "user"), default=0)
     for role, text in said[asked:]:
         say(f"{'You' if role == 'user' else 'Agent'}: {text}")
+    silence = next((run.because for run in talk.earlier if run.because is not None and run.because.is_silence), None)
+    if silence is not None:
+        hint(f"What you have asked before does not go on: its {silence.in_silence}. What you say now waits until then.")
+        return
     for run in talk.earlier:
         hint(f"It goes on with what you have asked before: {run.asked}")
 
@@ -141,12 +145,14 @@ class Chat:
                 self._next_event()
 
     async def _why_it_waits(self) -> str | None:
-        """Why the agent does not begin; None if it is at work, or asks a question, which is shown already."""
+        """Why the agent does not begin, or go on; None if it is at work, or asks a question, which is shown already."""
         if self._talk.is_answered or self._talk.approvals:
             return None
         session = await self._moor.get(self._talk.session_id)
-        at_work = session.live_turn is not None
-        return None if session.because is None or at_work else why(session.because, session.session_id)
+        because = session.because
+        if because is None or (session.live_turn is not None and not because.is_silence):
+            return None
+        return why(because, session.session_id)
 
     def _show_wait(self, line: str) -> None:
         self._screen.end_line()

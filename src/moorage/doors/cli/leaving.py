@@ -78,7 +78,11 @@ class Departure:
         try:
             await talk.suspend(reason)
         except SessionRunning:
-            hint(f"Another launcher works on it, so it goes on. To come back: {self.way_back(talk.session_id)}")
+            because = (await talk.look()).because
+            told = "Another launcher works on it, so it goes on"
+            if because is not None and because.is_silence:
+                told = f"Its {because.in_silence}"
+            hint(f"{told}. To come back: {self.way_back(talk.session_id)}")
             return
         say(f"Session suspended: {talk.session_id}")
         hint(f"To come back: {self.way_back(talk.session_id)}")

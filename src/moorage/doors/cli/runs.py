@@ -20,7 +20,7 @@ from moorage.core.inbox import Item
 from moorage.core.problem import Problem
 from moorage.core.query import MAX_LIMIT
 from moorage.core.run import Join, Mode, Run, RunState, check_mode
-from moorage.core.status import Reason
+from moorage.core.status import Because, Reason
 from moorage.doors.cli.app import App, command, pass_app
 from moorage.doors.cli.arguments import (
     DURATION,
@@ -310,12 +310,17 @@ def runs(app: App, /, session: str | None, parent: str | None, **filters: Any) -
 
 
 def _show_runs(found: list[Run]) -> None:
-    rows = [(run.run_id, run.state.value, run.agent_name, run.session_id, utc_text(run.created_at)) for run in found]
+    rows = [(run.run_id, _state(run), run.agent_name, run.session_id, utc_text(run.created_at)) for run in found]
     if is_terminal():
         table(("run", "state", "agent", "session", "asked"), rows)
     else:
         for row in rows:
             say(fields(*row))
+
+
+def _state(run: Run) -> str:
+    is_silent = run.because is not None and run.because.is_silence
+    return f"{run.state.value} (unresponsive)" if is_silent else run.state.value
 
 
 @command("result", examples=("moorage result 019a4c1e --wait", "moorage result 019a4c1e --wait 60"))
@@ -394,9 +399,18 @@ def stop(app: App, session: str | None, run_id: str | None, no_tree: bool) -> No
     if run_id is not None:
         one = app.moor.stop_run(run_id_of(app, run_id))
         app.show(one, lambda: say(fields(one.run_id, one.state.value)))
+        _hint_at_silence(one.session_id, one.because)
         return
     told = app.moor.stop(app.id_of(str(session)), tree=not no_tree)
     app.show({"session_ids": told}, lambda: say("\n".join(told)) if told else None)
+    for session_id in told[-MAX_SHOWN:]:  # the one that is meant comes last
+        _hint_at_silence(session_id, app.moor.get(session_id).because)
+
+
+def _hint_at_silence(session_id: str, because: Because | None) -> None:
+    """Say so if nobody is there to confirm a stop, and when it counts without that."""
+    if because is not None and because.is_silence:
+        hint(f"Session {session_id} is told to stop, but its {because.in_silence}, and the stop settled.")
 
 
 @command("inbox", examples=("moorage inbox", "moorage inbox --set-aside", "moorage inbox --send-again ITEM"))

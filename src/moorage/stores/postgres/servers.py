@@ -39,7 +39,7 @@ JOIN moor.sessions s ON s.owner = t.owner AND s.pk = t.session WHERE t.state = '
 """
 _EXTEND = "UPDATE moor.turns SET due_at = ?, body = ? WHERE owner = ? AND n = ?"
 _HOLD = """
-UPDATE moor.sessions SET hold_until = CASE WHEN live_turn IS NULL THEN hold_until ELSE greatest(hold_until, ?1) END,
+UPDATE moor.sessions SET hold_until = CASE WHEN live_turn IS NULL THEN hold_until ELSE ?1 END,
     revision = revision + 1
 WHERE owner = ?2 AND pk = ?3
 """
@@ -56,5 +56,5 @@ async def extend_leases(db: Connection, at: datetime, until: datetime) -> int:
                 body = kept(db.sealer, json_text(extended), "turn", turn.turn_id)
                 await db.run(_EXTEND, (due_at(extended), body, owner, n))
                 helped += 1
-            await db.run(_HOLD, (micros(until), owner, pk))
+            await db.run(_HOLD, (micros(extended.lease_until or until), owner, pk))
     return helped

@@ -33,6 +33,6 @@ def extend_leases(db: Connection, at: datetime, until: datetime) -> int:
                 body = kept(db.sealer, json_text(extended), "turn", turn.turn_id)
                 db.execute("UPDATE turns SET due_at = ?, body = ? WHERE n = ?", (due_at(extended), body, n))
                 helped += 1
-            sql = "UPDATE sessions SET hold_until = ?1 WHERE pk = ?2 AND live_turn IS NOT NULL AND hold_until < ?1"
-            db.execute(sql, (micros(until), pk))
+            sql = "UPDATE sessions SET hold_until = ?1 WHERE pk = ?2 AND live_turn IS NOT NULL AND hold_until <> ?1"
+            db.execute(sql, (micros(extended.lease_until or until), pk))
     return helped

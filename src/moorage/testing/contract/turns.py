@@ -5,11 +5,13 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 from datetime import timedelta
+from functools import partial
 from typing import Any
 
 import pytest
 from msgspec.structs import replace
 
+from moorage.core import work
 from moorage.core.errors import (
     HeldByAnother,
     HoldLost,
@@ -169,7 +171,7 @@ class TurnRules:
         assert claimed.session == session
         assert (session.live_turn, session.epoch, session.status) == ("s-1:t1", 1, "running")
         assert session.hold is not None
-        assert (session.hold.holder, session.hold.until) == ("launcher:launcher-7", after(5) + LOST_AFTER)
+        assert (session.hold.holder, session.hold.until) == ("launcher:launcher-7", after(5) + LEASE)
         turn = await store.find_turn(OWNER, "s-1:t1")
         assert turn == claimed.turn
         assert (turn.state, turn.epoch, turn.launcher_id, turn.claimed_at) == ("running", 1, "launcher-7", after(5))
@@ -372,9 +374,38 @@ class TurnRules:
         turn, session = await store.find_turn(OWNER, "s-1:t1"), await store.get(OWNER, "s-1")
         assert (turn.lease_until, turn.lost_at) == (after(10) + LEASE, after(10) + LOST_AFTER)
         assert session.hold is not None
-        assert session.hold.until == after(10) + LOST_AFTER
+        assert session.hold.until == after(10) + LEASE
         assert session.version == version, "a sign of life changes nothing that anybody decided on"
         assert await store.overdue(NOON + LEASE, 10) == []
+
+    async def test_what_an_agent_says_does_not_prolong_the_lease_or_the_hold(self, store: Store) -> None:
+        await launch(store, "s-1", "run-1")
+        claimed = await taken(store)
+        await start(store, claimed)
+        token = claimed.session.token_of(claimed.turn)
+
+        await store.append(OWNER, "s-1", said("at it", role="assistant"), a_stamp(after(10)), token=token)
+        await store.append(OWNER, "s-1", said("done", "soon"), a_stamp(after(11)), token=token)
+        update = Update(metadata={"at": "it"})
+        await store.apply(OWNER, "s-1", lambda view: view.session.update(update, a_stamp(after(12)), token=token))
+
+        session = await store.get(OWNER, "s-1")
+        assert session.hold is not None
+        assert session.hold.until == NOON + LEASE
+        assert session.unresponsive_since(NOON + LEASE) == NOON + LEASE
+
+    async def test_turn_of_a_launcher_that_is_gone_is_lost_before_its_time(self, store: Store) -> None:
+        await launch(store, "s-1", "run-1")
+        await start(store, await taken(store, "launcher-1"))
+        judge = partial(work.expired, stamp=a_stamp(after(1)), gone={"launcher-1"})
+
+        async with nothing_changes(store):
+            await store.apply(OWNER, "s-1", partial(work.expired, stamp=a_stamp(after(1)), gone={"launcher-2"}))
+        await store.apply(OWNER, "s-1", judge)
+
+        assert await states_of(store, "s-1") == ["lost", "queued"]
+        async with nothing_changes(store):
+            await store.apply(OWNER, "s-1", judge)
 
     async def test_renewing_late_succeeds_as_long_as_nobody_else_took_it(self, store: Store) -> None:
         await launch(store, "s-1", "run-1")
