@@ -35,9 +35,11 @@ kind = "command"
 command = ["sh", "-c", '''
 test -e "$MOORAGE_HOME/asked" && exec echo done
 touch "$MOORAGE_HOME/asked"
-exec {sys.executable} -m moorage run gated hi --mode async_callback
+exec {sys.executable} -m moorage run child hi --mode async_callback
 ''']
 """
+CHILD = GATED.replace('"gated"', '"child"').replace("$AGENT_SESSION_ID", "child")  # its gate has a name of its own
+NARROW = GATED.replace('"gated"', '"narrow"\nmax_concurrent = 1').replace("$AGENT_SESSION_ID", "narrow")
 Leaving = Callable[[Talk], None]
 
 
@@ -47,8 +49,9 @@ class Gate:
     def __init__(self, home: Path, url: str) -> None:
         self._home, self.url = home, url
 
-    def open(self, session_id: str) -> None:
-        (self._home / session_id).touch()
+    def open(self, name: str) -> None:
+        """Let the agent of a session end, by its id; of some agents, all of them by the agent's name."""
+        (self._home / name).touch()
 
 
 @pytest.fixture(scope="module")
@@ -56,7 +59,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Gate]:
     """One server for all: what each test leaves behind is in a session of its own."""
     folder = tmp_path_factory.mktemp("served")
     home = folder / "home"
-    define(home, GATED, ASKING)
+    define(home, GATED, ASKING, MOTHER, CHILD, NARROW)
     with pytest.MonkeyPatch.context() as environment:
         for name in [name for name in os.environ if name.startswith(OURS)]:
             environment.delenv(name)
@@ -310,8 +313,7 @@ def test_laptop_that_sleeps_and_wakes_goes_on_where_it_was(cli: Cli, gate: Gate)
 # A command that waits says why ------------------------------------------------------------------
 
 
-def test_run_chat_and_attach_say_that_they_wait_for_a_launcher(cli: Cli, home: Path) -> None:
-    define(home, GATED.replace('"gated"', '"narrow"\nmax_concurrent = 1'))
+def test_run_chat_and_attach_say_that_they_wait_for_a_launcher(cli: Cli, gate: Gate) -> None:
     cli("run", "narrow", "first", "--name", "first", "--mode", "async_poll")
     until(lambda: cli("get", "first", "--json").json["status"] == "running", "the first")
     waits = "The run waits until a launcher is free."
@@ -323,17 +325,16 @@ def test_run_chat_and_attach_say_that_they_wait_for_a_launcher(cli: Cli, home: P
         with a_talk("attach", session_id) as attached:
             attached.wait_for("It goes on with what you have asked before: third")
             attached.wait_for(waits)
-            (home / "go").touch()
+            gate.open("narrow")
             for talk in (command, chat, attached):
                 talk.wait_for("done")
                 assert waits not in talk.shown.partition(waits)[2], "told once"
 
 
-def test_run_says_that_it_waits_for_a_child(cli: Cli, home: Path) -> None:
-    define(home, MOTHER)
+def test_run_says_that_it_waits_for_a_child(cli: Cli, gate: Gate) -> None:
     with a_talk("run", "mother", "go", "--name", "family") as talk:
         talk.wait_for("The run waits for a child, session ")
-        (home / "go").touch()
+        gate.open("child")
         talk.wait_for("done")
         assert talk.end() == 0
 
