@@ -24,14 +24,14 @@ RULES = {
         "moorage.service",
         "moorage.stores",
     ),
-    *(f"moorage.core.{name}" for name in "approval bundle codec context delegation duration entry errors".split()),
+    *(f"moorage.core.{name}" for name in "approval codec context delegation duration entry errors".split()),
     *(f"moorage.core.{name}" for name in "event fact family ids policy query redact session status window".split()),
     *(f"moorage.service.{name}" for name in "approvals delegation deps inline retention".split()),
 }
 STORE = {
     *("moorage.stores.rows", "moorage.stores.places", "moorage.stores.sqlite"),
     *(f"moorage.stores.sqlite.{name}" for name in "access connection context counts cursors facts family".split()),
-    *(f"moorage.stores.sqlite.{name}" for name in "find heads log migrate search store transfer".split()),
+    *(f"moorage.stores.sqlite.{name}" for name in "find heads log migrate store".split()),
 }
 DOOR = {
     *("moorage.doors", "moorage.doors.start", "moorage.doors.hooks"),

@@ -12,7 +12,6 @@ from datetime import datetime, timedelta
 from functools import partial
 
 from moorage.core.approval import Approval
-from moorage.core.bundle import Bundle
 from moorage.core.context import ContextChange, ContextItem
 from moorage.core.delegation import Delegation, Span
 from moorage.core.entry import Entry, Message
@@ -34,13 +33,14 @@ from moorage.ports import (
     Tail,
 )
 from moorage.stores.rows import micros, micros_or_none
-from moorage.stores.sqlite import context, counts, family, find, heads, log, search, transfer
+from moorage.stores.sqlite import context, counts, family, find, heads, log
 from moorage.stores.sqlite.access import Access, Inline, Job, T
 from moorage.stores.sqlite.connection import Connection
 from moorage.stores.sqlite.migrate import migrate
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from moorage.core.bundle import Bundle
     from moorage.core.document import Document
     from moorage.core.fact import Backlog, Fate, SessionFact, Size
     from moorage.core.inbox import Item
@@ -425,7 +425,7 @@ class SqliteStore:
     # Search, transfer, care ---------------------------------------------------------------------
 
     async def search(self, owner: str, text: str, limit: int) -> list[Hit]:
-        from moorage.stores.sqlite import sealed  # who searches has the time
+        from moorage.stores.sqlite import sealed, search  # who searches has the time
 
         await self._access.read(sealed.check_searchable)
         upto = await self._access.read(
@@ -436,6 +436,8 @@ class SqliteStore:
         return await self._snapshot(lambda db: search.search(db, owner, search_words(text), limit))
 
     async def restore(self, owner: str, bundle: Bundle) -> bool:
+        from moorage.stores.sqlite import transfer
+
         return await self._access.write(lambda db: transfer.restore(db, owner, bundle))
 
     async def dump(self, kind: str, limit: int, cursor: str | None = None) -> Page[Record]:
@@ -454,6 +456,8 @@ class SqliteStore:
         return await self._access.read(records.mark)
 
     async def check(self) -> list[str]:
+        from moorage.stores.sqlite import transfer
+
         return await self._snapshot(transfer.check)
 
     def pulse(self) -> int:
