@@ -59,6 +59,7 @@ NOT_INHERITED = (
     "AGENT_MCP_CONFIG",
     "MOORAGE_TOKEN",
     "MOORAGE_KEY",
+    "MOORAGE_HOLDER",
 )
 TAKEN = 3  # the exit code of one that comes second
 

@@ -20,6 +20,7 @@ from moorage.client import Moorage
 from moorage.core.entry import text_of
 from moorage.core.errors import MoorageError
 from moorage.core.session import State
+from moorage.doors.cli.connection import connect_for_a_loop
 from moorage.doors.cli.edge import at_this_door
 from moorage.doors.cli.leaving import SUSPENDED, Departure, SignalQueue
 from moorage.doors.cli.output import complain, hint, printable, say
@@ -49,10 +50,8 @@ class Leave(Exception):
 
 async def chat(url: str | None, agent: str | None, options: dict[str, Any]) -> None:
     """Talk with an agent, in a new session or in an old one, until the user leaves."""
-    from moorage import connect
-
     departure = Departure(url, stops=bool(options.get("stop_on_exit")))
-    async with connect(url, interface="cli") as moor:
+    async with connect_for_a_loop(url) as moor:
         moor.one_family = True
         moor.drains = False  # what children are at is given back, and goes on with the session
         session = options.get("session")

@@ -33,6 +33,7 @@ from moorage.doors.cli.arguments import (
     read_stdin,
     session_argument,
 )
+from moorage.doors.cli.connection import connect_for_a_loop
 from moorage.doors.cli.edge import UsageProblem
 from moorage.doors.cli.leaving import Departure, SignalQueue, stop_on_exit_option
 from moorage.doors.cli.output import complain, fields, hint, is_terminal, note, page_of, printable, say, table
@@ -146,9 +147,7 @@ def ask_and_show(app: App, agent: str, prompt: str, options: dict[str, Any]) -> 
 
 
 async def _ask(app: App, agent: str, prompt: str, options: dict[str, Any], stream: Stream | None) -> RunReply:
-    from moorage import connect
-
-    moor, seen = connect(app.url, interface="cli"), stream or Stream(silent=True)
+    moor, seen = connect_for_a_loop(app.url), stream or Stream(silent=True)
     departure = Departure(app.url, stops=options.pop("stop_on_exit", False))
     try:
         reply = await _answered_or_left(moor, agent, prompt, options, seen, departure)
