@@ -37,7 +37,9 @@ touch "$MOORAGE_HOME/asked"
 {MOORAGE} run sleeper hi --mode async_callback --json
 """
 SESSION = "query ($id: ID!) { agentSession(sessionId: $id) { status waitingFor { child { sessionId runId } } } }"
-SEND = 'mutation ($id: ID!) { sendMessageToSession(sessionId: $id, message: "go") { run { because { reason } } } }'
+SEND = """mutation ($id: ID!) {
+  sendMessageToSession(sessionId: $id, message: "go", wait: 0) { run { because { reason } } }
+}"""
 RETRY = "mutation ($id: ID!) { retryRun(runId: $id) { runId retryOf } }"
 DOORS = ("rest", "graphql", "grpc", "mcp", "mcp by session", "python", "cli", "cli by session")
 
