@@ -262,7 +262,9 @@ def test_commands_are_known_and_others_are_refused_with_the_nearest(cli: Cli, ty
     assert messages(cli, session_id) == []
 
 
-@pytest.mark.parametrize(("typed", "said"), [("//recall", "/recall"), ("/etc/hosts is wrong", "/etc/hosts is wrong")])
+@pytest.mark.parametrize(
+    ("typed", "said"), [("//xyzzy", "/xyzzy"), ("/recall", "/recall"), ("/etc/hosts is wrong", "/etc/hosts is wrong")]
+)
 def test_words_with_a_slash_can_be_said_to_the_agent(cli: Cli, typed: str, said: str) -> None:
     with a_talk("run", "echo-agent") as talk:
         session_id = started(talk)
@@ -278,12 +280,13 @@ def test_a_fork_goes_on_and_leaves_the_first_as_it_was(cli: Cli) -> None:
         first = started(talk)
         talk.say("one")
         talk.say("/fork")
-        talk.wait_for("Session forked: ")
+        assert talk.wait_for("Session forked: ").endswith("/fork\nSession forked: ")
         second = talk.wait_for("\n").strip()
         talk.say("//recall")
         talk.wait_for("Remembered: one\n")
         talk.say("/quit")
         assert talk.end() == 0
+    assert "You: \n" not in talk.shown
     assert [content for role, content in messages(cli, first) if role == "user"] == ["one"]
     assert [content for role, content in messages(cli, second) if role == "user"] == ["one", "/recall"]
     assert {cli("get", each, "--json").json["state"] for each in (first, second)} == {"suspended"}

@@ -191,7 +191,7 @@ class Chat:
         """Do what a line says. The agent's answer, or its next question, makes it the person's move again."""
         was_move = self._screen.is_persons_move
         try:
-            if line and WORD.fullmatch(line.split()[0]):
+            if line and WORD.fullmatch(line.split()[0]) and not await self._is_agents(line.split()[0]):
                 await self._obey(*line.split(maxsplit=1))
             elif line:
                 self._screen.is_persons_move = False
@@ -199,6 +199,13 @@ class Chat:
         except MoorageError as error:
             complain(at_this_door(error))
             self._screen.is_persons_move = was_move
+
+    async def _is_agents(self, word: str) -> bool:
+        """Whether a word is no command of the chat, but one that the agent's description names."""
+        agent = self._talk.session.agent_name
+        if word in COMMANDS or agent is None:
+            return False
+        return word in re.split(r"[^\w/-]+", (await self._moor.agent(agent)).get("description") or "")
 
     async def _obey(self, word: str, rest: str | None = None) -> None:
         if word not in COMMANDS:
@@ -224,7 +231,8 @@ class Chat:
     async def _help(self) -> None:
         for shown, told in HELP.items():
             hint(f"{shown:<16} {told}")
-        hint("Everything else is said to the agent; //word says /word. Ctrl-C and Ctrl-D leave.")
+        hint("Everything else is said to the agent; /word too if `moorage agents list` names it, else by //word.")
+        hint("Ctrl-C and Ctrl-D leave.")
 
     async def _stop(self) -> None:
         if self._talk.is_answered:
@@ -247,9 +255,9 @@ class Chat:
         talk = await AgentExecutor(self._moor).execute_interactive(None, fork.session_id, partial=True).open()
         self._screen.is_persons_move = False
         former, self._talk = self._talk, talk
-        self._next_event()
-        await self._departure.put_away(former, "forked")
         say(f"Session forked: {fork.session_id}")
+        self._next_event()  # which says whose move it is
+        await self._departure.put_away(former, "forked")
 
 
 def _refuse(word: str) -> None:
@@ -264,6 +272,7 @@ class Screen:
     def __init__(self) -> None:
         self._is_open = False  # whether something stands on the line that is being printed
         self._is_agents = False  # whether that is the agent's
+        self._is_prompted = False  # whether that is the prompt, and nothing else
         self.is_persons_move = False
 
     def show(self, event: ExecutionEvent) -> None:
@@ -282,20 +291,22 @@ class Screen:
             self.end_line()
 
     def prompt(self) -> None:
-        """Show that it is the person's move."""
-        self.end_line()
+        """Show that it is the person's move, unless that is just what is shown."""
         self.is_persons_move = True
-        self._write("You: ")
+        if not self._is_prompted:
+            self.end_line()
+            self._write("You: ")
+            self._is_prompted = True
 
     def entered(self) -> None:
         """The person pressed Enter, which ends the line."""
-        self._is_open = self._is_agents = False
+        self._is_open = self._is_agents = self._is_prompted = False
 
     def end_line(self) -> None:
         """Whatever comes next begins on a new line."""
         if self._is_open:
             self._write("\n")
-        self._is_open = self._is_agents = False
+        self._is_open = self._is_agents = self._is_prompted = False
 
     def _print(self, words: str) -> None:
         if not words.strip() and not self._is_agents:
