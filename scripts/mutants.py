@@ -514,7 +514,7 @@ MUTANTS = (
     Mutant(
         "unknown commands are refused",
         "moorage/doors/cli/chat.py",
-        "if line and WORD.fullmatch(line.split()[0]):",
+        "if line and WORD.fullmatch(line.split()[0]) and not await self._is_agents(line.split()[0]):",
         "if line and line.split()[0] in COMMANDS:",
         ("tests/doors/cli/test_chat.py::test_commands_are_known_and_others_are_refused_with_the_nearest",),
     ),
@@ -1342,8 +1342,8 @@ MUTANTS = (
     Mutant(
         "heartbeat of a drained launcher",
         "moorage/service/launchers.py",
-        "drained = await _DRAINED.put(store, launcher_id, lambda known: known, expires_at=ends)",
-        "drained = await _DRAINED.get(store, launcher_id)",
+        "    if kept.drain:\n        await _DRAINED.put",
+        "    if False:\n        await _DRAINED.put",
         (f"{MEMORY}::test_launcher_stays_drained_for_as_long_as_it_lives",),
     ),
     Mutant(
@@ -1603,9 +1603,8 @@ MUTANTS = (
     Mutant(
         "a turn that a launcher in this process never heard of",
         "moorage/core/work.py",
-        "    if turn is not None and turn.is_unresponsive(stamp.at):\n        if turn.started_at",
-        "    if turn is not None and turn.launcher_id not in living and turn.is_unresponsive(stamp.at):\n"
-        "        if turn.started_at",
+        "    if turn is not None and (is_gone or turn.is_unresponsive(stamp.at)):\n",
+        "    if turn is not None and turn.launcher_id not in living and (is_gone or turn.is_unresponsive(stamp.at)):\n",
         ("tests/faults/test_lost_answers.py::test_a_launcher_that_hears_of_nothing_at_first_does_everything_once",),
     ),
     Mutant(

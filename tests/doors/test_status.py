@@ -255,7 +255,7 @@ async def told_by_grpc(server: Serving, session_id: str, method: str) -> str:
             call = stubs.sessions.SendMessage(sp.SendMessageRequest(session=session_id, content="go", wait_seconds=0.1))
         else:
             call = stubs.agents.StreamTask(ap.TaskRequest(agent_id="narrow", input="go", session_id=session_id))
-        metadata = dict(list(await call.initial_metadata()))  # before 1.73, dict() asks it for keys and gets pairs
+        metadata = dict(list(await call.initial_metadata()))  # with 1.72.1, dict() asks it for keys and gets pairs
         call.cancel()
         return str(metadata.get("moorage-because"))
 
