@@ -470,6 +470,13 @@ MUTANTS = (
         ("tests/remote/test_connection.py::test_name_that_does_not_resolve_fails_within_seconds",),
     ),
     Mutant(
+        "a turn is reserved for the launcher of whoever asks",
+        "moorage/core/work.py",
+        "    if turn.is_reserved(stamp.at) and not wish.of_family:\n        return Change(session=view.session)\n",
+        "",
+        (f"{MEMORY}::test_turn_is_reserved_for_the_launcher_of_whoever_asks_with_one",),
+    ),
+    Mutant(
         "late words",
         "moorage/service/words.py",
         " or late.strip() in self._last:",

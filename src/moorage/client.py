@@ -129,6 +129,8 @@ class Moorage:
 
     async def _ready(self) -> Deps:
         deps = self._deps or await self._open()
+        if self.one_family:  # inside an agent, its launcher does the work
+            deps.takes_turns = self.launches and self._surrounding_run() is None
         if deps.may_be_due():
             await retention.expire_due(deps, self._caller)
         return deps

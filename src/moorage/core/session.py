@@ -109,6 +109,7 @@ class Stamp(Struct, frozen=True, gc=False):
     at: datetime
     by: str | None = None
     interface: str | None = None
+    takes_turns: bool = False  # whether whoever does it has a launcher for the family, which goes first
 
 
 class Hold(Struct, frozen=True, gc=False):

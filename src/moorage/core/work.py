@@ -38,7 +38,7 @@ from moorage.core.session import (
     message_entries,
 )
 from moorage.core.status import LastRun
-from moorage.core.turn import ENDED, MAX_ATTEMPTS, Retry, Turn, TurnState
+from moorage.core.turn import ENDED, MAX_ATTEMPTS, RESERVED_FOR, Retry, Turn, TurnState
 from moorage.core.usage import Usage, added
 
 MAX_CALLBACK_BYTES = 16 * 1024  # of a result; `moorage result` gives the rest
@@ -153,6 +153,7 @@ class Claim(Struct, frozen=True, kw_only=True):
     lost_after: timedelta
     token: str  # of the hold that comes with the turn; nobody can guess it
     retries: dict[str, Retry] = {}  # by agent: what is to happen if the turn gets lost
+    of_family: bool = False  # whether the launcher takes turns of one family only
 
 
 def claim(view: View, wish: Claim, stamp: Stamp) -> Change:
@@ -161,6 +162,8 @@ def claim(view: View, wish: Claim, stamp: Stamp) -> Change:
     turn = draft.queued
     if turn is None or draft.running is not None:
         return Change(session=view.session)  # somebody was faster
+    if turn.is_reserved(stamp.at) and not wish.of_family:
+        return Change(session=view.session)
     if not draft.may_wake():
         draft.unqueue("not_needed")  # suspended by a person meanwhile, or waiting for one: whoever wakes it queues anew
         return draft.change()
@@ -175,6 +178,7 @@ def claim(view: View, wish: Claim, stamp: Stamp) -> Change:
         launcher_id=wish.launcher_id,
         claimed_at=stamp.at,
         started_at=None,
+        reserved_until=None,
         heard={},
         lease=wish.lease,
         lost_after=wish.lost_after,
@@ -766,9 +770,11 @@ class Draft:
             return
         head = self.head
         held = head.hold.until if head.hold is not None and head.hold.lives(self.stamp.at) else None
+        reserved = self.stamp.at + RESERVED_FOR if self.stamp.takes_turns else None
         if self.queued is not None:
-            if self.queued.not_before != held:
-                self.queued = self.turns[self.queued.turn_id] = replace(self.queued, not_before=held)
+            again = replace(self.queued, not_before=held, reserved_until=reserved or self.queued.reserved_until)
+            if again != self.queued:
+                self.queued = self.turns[again.turn_id] = again
             return
         self.head = replace(head, turns=head.turns + 1)
         self.queued = Turn(
@@ -779,6 +785,7 @@ class Draft:
             attempt=max([attempt, *(run.failures + 1 for run in self.waiting_runs())]),
             cut_off=cut_off or any(run.cut_off for run in self.waiting_runs()),
             not_before=held,
+            reserved_until=reserved,
         )
         self.turns[self.queued.turn_id] = self.queued
 

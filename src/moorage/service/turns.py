@@ -118,6 +118,7 @@ class TurnDesk:
             lost_after=self._lost_after,
             token=self._deps.new_token(),
             retries=agents,
+            of_family=root is not None,
         )
         stamp = stamp_of(self._deps, Caller(by=f"launcher:{launcher_id}", interface="launcher"))
         whose = owners or await self._all_owners(now)

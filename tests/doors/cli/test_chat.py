@@ -157,6 +157,19 @@ def test_stopping_ends_the_run(cli: Cli, home: Path, words: list[str] | None) ->
     assert (run["state"], run["result"].strip()) == ("stopped", "started")
 
 
+def test_command_takes_the_turns_it_asks_for_itself_whoever_else_takes_turns_of_the_store(cli: Cli, home: Path) -> None:
+    define(home, SLOW)
+    with a_launcher():
+        until(lambda: cli("launchers").out, "the launcher")
+        for number in range(3):
+            for command in (f"run slow hi --name s{number}", f"attach s{number}"):
+                with a_talk(*command.split()) as talk:
+                    talk.wait_for("started")
+                    talk.type(CTRL_C)
+                    talk.wait_for("Session suspended: ")
+                    talk.end()
+
+
 def test_what_another_launcher_works_on_goes_on_and_is_not_called_suspended(cli: Cli, home: Path) -> None:
     define(home, SLOW)
     session_id = cli("create", "--agent", "slow").id

@@ -22,8 +22,8 @@ from moorage.core.errors import (
 )
 from moorage.core.run import Mode, RunState
 from moorage.core.session import MAX_METADATA_BYTES, State, Update
-from moorage.core.turn import FORGOTTEN_AFTER, LEASE, LOST_AFTER, Launcher, Retry
-from moorage.ports import Claimed, Store
+from moorage.core.turn import FORGOTTEN_AFTER, LEASE, LOST_AFTER, RESERVED_FOR, Launcher, Retry
+from moorage.ports import Claimed, Decision, Store
 from moorage.service.launchers import all_launchers, save_launcher, set_drain
 from moorage.testing.builders import (
     NOON,
@@ -68,6 +68,11 @@ from moorage.testing.work import (
 )
 
 Report = Callable[[Store, Claimed], Awaitable[Any]]
+
+
+def _asking_with_a_launcher(run_id: str) -> Decision:
+    (message,), stamp = said("go on"), replace(a_stamp(), takes_turns=True)
+    return lambda view: work.ask(view, a_run(run_id), message, stamp)
 
 
 async def _append(store: Store, claimed: Claimed) -> Any:
@@ -213,6 +218,23 @@ class TurnRules:
         assert [(await taken(store, root="r")).session.session_id for _ in range(3)] == ["r", "a", "b"]
         assert await take(store, root="r") is None
         assert (await taken(store)).session.session_id == "alone"
+
+    async def test_turn_is_reserved_for_the_launcher_of_whoever_asks_with_one(self, store: Store) -> None:
+        for session_id in ("r", "s"):
+            await store.create(OWNER, a_session(session_id, agent_name=AGENT))
+            await store.apply(OWNER, session_id, _asking_with_a_launcher(f"run-{session_id}"))
+        await launch(store, "free", "run-3")
+
+        assert (await taken(store)).session.session_id == "free", "what is reserved keeps nothing else waiting"
+        assert await take(store, at=NOON + RESERVED_FOR - timedelta(seconds=1)) is None
+        assert (await taken(store, root="r")).session.session_id == "r"
+        assert (await taken(store, at=NOON + RESERVED_FOR)).session.session_id == "s", "its launcher did not come"
+
+    async def test_reserved_turn_is_for_everybody_once_the_clock_was_set_back(self, store: Store) -> None:
+        await store.create(OWNER, a_session("r", agent_name=AGENT))
+        await store.apply(OWNER, "r", _asking_with_a_launcher("run-1"))
+
+        assert (await taken(store, at=NOON - timedelta(hours=1))).session.session_id == "r"
 
     async def test_turns_are_taken_only_for_the_owners_asked_for(self, store: Store) -> None:
         await store.create(OTHER, asked_at_birth("theirs", a_run("run-1"), owner=OTHER))
