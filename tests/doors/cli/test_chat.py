@@ -115,6 +115,19 @@ def test_leaving_in_the_middle_gives_the_turn_back_and_coming_back_goes_on(
     assert (run["state"], run["result"]) == ("completed", "went on")
 
 
+def test_chat_says_that_the_agent_died_and_a_new_turn_goes_on(cli: Cli, home: Path) -> None:
+    define(home, RESUMING.replace("echo started;", "echo started; kill -9 $$;"))
+    with a_talk("run", "resuming") as talk:
+        started(talk)
+        talk.say("take your time")
+        talk.wait_for("Agent: started\n")
+        assert "SIGKILL" in talk.wait_for("A new turn goes on.\n")
+        talk.wait_for("Agent: went on\n")
+        talk.say("/quit")
+        assert talk.end() == 0
+    assert talk.shown.count("A new turn goes on.") == 1
+
+
 def test_question_stays_open_when_the_chat_is_left_and_is_asked_again_on_coming_back(cli: Cli, home: Path) -> None:
     define(home, ASKING)
     with a_talk("run", "asking") as talk:

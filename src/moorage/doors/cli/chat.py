@@ -284,6 +284,9 @@ class Screen:
         elif event.type == "message" and event.data["role"] == "user":
             self.end_line()
             say(f"{event.data.get('by') or 'Somebody'}: {event.content}")
+        elif event.type == "cut_off":
+            self.end_line()
+            hint(f"The agent ended before it had answered ({event.content}). A new turn goes on.")
         elif event.type == "failed" and not event.is_last:
             self.end_line()
             complain(event.content)
