@@ -123,6 +123,10 @@ class Interaction:
             self._following.cancel()
             await asyncio.wait([self._following])
 
+    def repeat(self) -> None:
+        """Tell once more whose move it is, if it is a person's."""
+        self._move()
+
     # What a person does -------------------------------------------------------------------------
 
     async def send(self, content: object, *, client_key: str | None = None) -> Reply:

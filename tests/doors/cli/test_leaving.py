@@ -5,6 +5,7 @@ import signal
 import sys
 import time
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -190,6 +191,30 @@ def test_question_stays_open_when_a_chat_is_left_and_attach_answers_it(cli: Cli,
         assert talk.end() == 0
     decided = only(cli("approvals", "--session", session_id, "--all", "--json").json)
     assert (decided["state"], decided["note"]) == ("approved", "looks fine")
+
+
+def test_chat_says_that_the_server_is_back_and_repeats_the_question(tmp_path: Path, home: Path) -> None:
+    define(home, ASKING)
+    store = f"sqlite:///{tmp_path / 'restarted.db'}"
+    with ExitStack() as talks:
+        with served(tmp_path, store) as url:
+            stays, leaves = (talks.enter_context(a_talk("run", "asking", "--url", url)) for _ in range(2))
+            for talk in (stays, leaves):
+                talk.say("do it")
+                talk.wait_for("/approve or /reject?")
+                talk.wait_for("You: ")
+        for talk in (stays, leaves):
+            talk.wait_for(f"no answer from {url}")
+        leaves.type(CTRL_C)
+        leaves.wait_for("The server does not answer; once it is back, the session is as it was. To come back: moorage ")
+        leaves.end()
+        assert "Ctrl-C again" not in leaves.shown
+        with served(tmp_path, store, port=int(url.rpartition(":")[2])):
+            stays.wait_for("The server is back.\nQuestion: Apply it?")
+            stays.say("/approve")
+            stays.wait_for("Agent: You said approve\n")
+            stays.say("/quit")
+            stays.end()
 
 
 def twice(talk: Talk) -> None:

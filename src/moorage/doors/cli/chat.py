@@ -91,6 +91,7 @@ class Chat:
         self._moor, self._talk, self._departure = moor, talk, departure
         self._lines, self._screen = Lines(), Screen()
         self._event: asyncio.Task[ExecutionEvent] | None = None
+        moor.on_return = self._tell_return
 
     async def go(self, signals: SignalQueue) -> None:
         """Talk until the user leaves, hangs up or presses Ctrl-C, or the session is ended elsewhere."""
@@ -108,7 +109,10 @@ class Chat:
         with suppress(OSError):
             self._screen.end_line()
         if reason is not None:
-            await self._departure.leave(self._talk, reason, by, signals)
+            if self._moor.is_away:
+                self._departure.tell_away(self._talk)
+            else:
+                await self._departure.leave(self._talk, reason, by, signals)
         await self._talk.close()
 
     async def _until_left(self) -> str | None:
@@ -152,6 +156,11 @@ class Chat:
         if because is None or (session.live_turn is not None and not because.is_silence):
             return None
         return why(because, session.session_id)
+
+    def _tell_return(self) -> None:
+        """Say that the server answers again, and repeat what it waits for."""
+        self._show_wait("The server is back.")
+        self._talk.repeat()
 
     def _show_wait(self, line: str) -> None:
         self._screen.end_line()

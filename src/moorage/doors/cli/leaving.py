@@ -65,6 +65,14 @@ class Departure:
         else:
             await talk.suspend(reason)
 
+    def tell_away(self, talk: Interaction) -> None:
+        """Leave a session whose server does not answer: nothing can be stopped or paused from here."""
+        with suppress(OSError):
+            hint(
+                "The server does not answer; once it is back, the session is as it was. "
+                f"To come back: {self.way_back(talk.session_id)}"
+            )
+
     def _tell(self, talk: Interaction, by: signal.Signals | None) -> None:
         told = "The session stays open" if talk.is_answered else "The agent goes on"
         if talk.approvals:
