@@ -42,6 +42,7 @@ class Mutant(NamedTuple):
 
 SQLITE = "moorage/stores/sqlite"
 POSTGRES = "moorage/stores/postgres"
+SQL = "moorage/stores/sql"
 HOOKS = "moorage/doors/hooks"
 FAULTS, SERVICE, CORE = "tests/faults", "tests/service", "tests/core"
 MEMORY = "tests/contract/test_memory_store.py::TestMemoryStore"
@@ -1292,7 +1293,7 @@ MUTANTS = (
     Mutant(
         "claim of a drained launcher",
         f"{SQLITE}/queue.py",
-        "if documents.find(db, DocumentKind.DRAINED_LAUNCHER, wanted.launcher_id) is not None:",
+        "if drive(documents.find(Driven(db), DocumentKind.DRAINED_LAUNCHER, wanted.launcher_id)) is not None:",
         "if False:",
         (f"{STOPPING}::test_launcher_that_is_to_drain_gets_no_turn_until_it_may_again",),
     ),
@@ -1305,7 +1306,7 @@ MUTANTS = (
     ),
     Mutant(
         "document as it was read on PostgreSQL",
-        f"{POSTGRES}/documents.py",
+        f"{SQL}/documents.py",
         "AND body = ?3 AND",
         "AND (body = ?3 OR true) AND",
         (f"{CONTRACT_ON_POSTGRES}::test_concurrent_decisions_all_count",),

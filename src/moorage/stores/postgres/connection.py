@@ -25,6 +25,7 @@ from moorage.core.errors import (
     StoreUnavailable,
 )
 from moorage.stores.rows import Row
+from moorage.stores.sql.db import Stale
 
 if TYPE_CHECKING:
     from moorage.stores.postgres.options import Options
@@ -49,14 +50,6 @@ class LostConnection(Exception):
     def __init__(self, cause: BaseException, *, is_certain: bool) -> None:
         super().__init__(f"{type(cause).__name__}: {cause}")
         self.is_certain = is_certain
-
-
-class Stale(Exception):
-    """Somebody else changed what a decision was made on; nothing was written."""
-
-    def __init__(self, why: str, code: str = "MR001") -> None:
-        super().__init__(why)
-        self.is_rule = code in _RULES
 
 
 class Statements:
@@ -89,6 +82,8 @@ def _numbered(sql: str) -> str:
 class Connection:
     """One connection, used by one task at a time."""
 
+    is_postgres = True
+
     def __init__(self, raw: asyncpg.Connection[Any], where: str, statements: Statements, sealer: Sealer | None) -> None:
         self.raw, self.path, self.statements = raw, where, statements
         self.prefix = statements.prefix
@@ -120,6 +115,26 @@ class Connection:
         """Do the same for several values, in one round trip."""
         if values:
             await self._written(self.raw.executemany, sql, (values,))
+
+    def lock(self) -> str:
+        """Return what locks the rows that a statement reads, from the second try of a job on."""
+        return " FOR NO KEY UPDATE" if self.is_locking else ""
+
+    def skip_locked(self) -> str:
+        """Return what locks the rows that a statement reads and passes by those that others have locked."""
+        return " FOR UPDATE SKIP LOCKED"
+
+    def index(self, name: str) -> str:
+        """Return nothing: the planner knows by itself."""
+        return ""
+
+    def listed(self, values: Sequence[Any]) -> Any:
+        """Return a list as one value of a statement."""
+        return values
+
+    def in_list(self, place: str, kind: str) -> str:
+        """Return the condition that follows a column which has to be in the list that is bound to this place."""
+        return f"= ANY({place}::{kind}[])"
 
     async def commit_one(self, sql: str, values: Sequence[Any] = ()) -> list[Row]:
         """The rows of a statement that writes. Outside a transaction it is one of its own."""
@@ -203,7 +218,7 @@ class Connection:
                 return StoreUnavailable(f"{self.path} cannot be used ({error})", store=self.path)
             return LostConnection(error, is_certain=not self._is_committing)
         if code in _AGAIN:
-            return Stale(str(error), code)
+            return Stale(str(error), is_rule=code in _RULES)
         if code.startswith(_GOING) and code != "57014":
             return LostConnection(error, is_certain=True)  # the server says itself that it did not
         return translated(error, self.path)

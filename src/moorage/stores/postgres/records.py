@@ -33,9 +33,8 @@ from moorage.core.record import (
 )
 from moorage.core.session import Change, Session, View
 from moorage.stores.places import DELEGATION, delegation_of
-from moorage.stores.postgres import documents, log, work, writes
+from moorage.stores.postgres import log, work, writes
 from moorage.stores.postgres.connection import Connection
-from moorage.stores.postgres.documents import document_of
 from moorage.stores.postgres.heads import HEAD_OF_S
 from moorage.stores.rows import (
     ENTRY,
@@ -47,10 +46,11 @@ from moorage.stores.rows import (
     item_of,
     json_text,
     micros,
-    micros_or_none,
     session_of,
     tombstone_of,
 )
+from moorage.stores.sql import counts, documents, once
+from moorage.stores.sql.documents import document_of
 from moorage.stores.work_rows import ITEM, run_of, turn_of
 from moorage.stores.work_rows import item_of as inbox_item_of
 
@@ -413,36 +413,15 @@ async def _load_feed(db: Connection, records: list[FeedRecord]) -> None:
 
 
 async def _load_delegations(db: Connection, records: list[DelegationRecord]) -> None:
-    rows = []
-    for record in records:
-        one = record.delegation
-        rows.append(
-            {
-                "owner": record.owner, "id": one.delegation_id, "at": micros(one.at), "resumed": one.resumed,
-                "reason": one.reason, "agent": one.agent_name, "task": one.task_id, "project_dir": one.project_dir,
-                "session": one.session_id, "host": one.host_session_id,
-            }
-        )  # fmt: skip
-    await _insert(db, "delegations", rows)
+    await counts.write(db, [(record.owner, record.delegation) for record in records])
 
 
 async def _load_once(db: Connection, records: list[OnceRecord]) -> None:
-    rows = [
-        {
-            "owner": record.owner, "operation": record.once.operation, "key": record.once.key,
-            "digest": record.once.digest, "ref": record.once.ref, "at": micros(record.once.at),
-        }
-        for record in records
-    ]  # fmt: skip
-    await _insert(db, "once", rows)
+    await once.write(db, [(record.owner, record.once) for record in records])
 
 
 async def _load_documents(db: Connection, records: list[DocumentRecord]) -> None:
-    rows = [
-        {"kind": one.kind, "key": one.key, "body": one.body, "expires_at": micros_or_none(one.expires_at)}
-        for one in (record.document for record in records)
-    ]
-    await _insert(db, "documents", rows)
+    await documents.write(db, [record.document for record in records])
 
 
 _WRITERS: dict[type[Any], Callable[[Connection, Any], Awaitable[None]]] = {

@@ -18,7 +18,7 @@ from moorage.clocks import SystemClock
 from moorage.core.approval import Approval
 from moorage.core.bundle import Bundle
 from moorage.core.context import ContextChange, ContextItem
-from moorage.core.delegation import Delegation, Span
+from moorage.core.delegation import Span
 from moorage.core.entry import Entry, Message
 from moorage.core.event import Event, Hit, search_words
 from moorage.core.family import EVERY_TOMBSTONE, Deletion, Tombstone, TombstoneQuery
@@ -31,13 +31,12 @@ from moorage.ports import (
     ContextDecision,
     Decision,
     DeletionDecision,
-    DocumentDecision,
     ForkDecision,
     Sweep,
     SweepDecision,
     Tail,
 )
-from moorage.stores.postgres import context, counts, family, find, heads, log, search, transfer
+from moorage.stores.postgres import context, family, find, heads, log, search, transfer
 from moorage.stores.postgres.access import Access, Job, T
 from moorage.stores.postgres.bus import Bus
 from moorage.stores.postgres.connection import Connection
@@ -46,13 +45,12 @@ from moorage.stores.postgres.migrate import migrate, schema_version
 from moorage.stores.postgres.options import read_url
 from moorage.stores.postgres.queue import Hands
 from moorage.stores.rows import micros, micros_or_none
+from moorage.stores.sql.store import SqlStore
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from moorage.core.document import Document
     from moorage.core.fact import Backlog, Fate, SessionFact, Size
     from moorage.core.inbox import Item
-    from moorage.core.once import Once
     from moorage.core.record import Record
     from moorage.core.run import Run, RunQuery
     from moorage.core.turn import Turn
@@ -77,7 +75,7 @@ class DatabaseClock(SystemClock):
         return datetime.fromtimestamp(self.monotonic() + self._bus.offset, UTC)
 
 
-class PostgresStore:
+class PostgresStore(SqlStore):
     """Keeps sessions in a schema of a PostgreSQL database."""
 
     capabilities = frozenset({Capability.SEARCH, Capability.PUSH})
@@ -94,6 +92,18 @@ class PostgresStore:
         self._hands = Hands()
         self._queued: Wanted | None = None  # of whose turns one was given out last, so that there may be more
         self.clock = DatabaseClock(self._access.bus)
+
+    async def _read(self, job: Job[T]) -> T:
+        return await self._access.read(job)
+
+    async def _snapshot(self, job: Job[T]) -> T:
+        return await self._access.snapshot(job)
+
+    async def _write(self, job: Job[T]) -> T:
+        return await self._access.write(job)
+
+    async def _transact(self, job: Job[T]) -> T:
+        return await self._access.transact(job)
 
     # Sessions -----------------------------------------------------------------------------------
 
@@ -138,16 +148,6 @@ class PostgresStore:
             return await self._access.write(
                 lambda db: heads.apply(db, owner, ref, decide, expected, approval, turn, item, run, asker)
             )
-
-    async def once(self, owner: str, operation: str, key: str, at: datetime) -> Once | None:
-        from moorage.stores.postgres import once  # few requests come under a key
-
-        return await self._access.read(lambda db: once.find(db, owner, operation, key, micros(at)))
-
-    async def purge(self, at: datetime, limit: int) -> int:
-        from moorage.stores.postgres import once
-
-        return await self._access.transact(lambda db: once.purge(db, micros(at), limit))
 
     # The log ------------------------------------------------------------------------------------
 
@@ -414,30 +414,7 @@ class PostgresStore:
 
         return await self._access.transact(lambda db: servers.extend_leases(db, at, at + by))
 
-    # Documents ----------------------------------------------------------------------------------
-
-    async def document(self, kind: str, key: str) -> Document | None:
-        from moorage.stores.postgres import documents  # hooks need none
-
-        return await self._access.read(lambda db: documents.find(db, kind, key))
-
-    async def documents(self, kind: str, *, after: str = "", limit: int = 1000) -> list[Document]:
-        from moorage.stores.postgres import documents
-
-        return await self._access.read(lambda db: documents.some(db, kind, after, limit))
-
-    async def put_document(self, kind: str, key: str, decide: DocumentDecision) -> Document | None:
-        from moorage.stores.postgres import documents
-
-        return await self._access.write(lambda db: documents.put(db, kind, key, decide))
-
     # What is counted ----------------------------------------------------------------------------
-
-    async def record_delegation(self, owner: str, delegation: Delegation) -> bool:
-        return await self._access.write(lambda db: counts.record_delegation(db, owner, delegation))
-
-    async def delegations(self, owner: str, span: Span, limit: int, cursor: str | None = None) -> Page[Delegation]:
-        return await self._access.read(lambda db: counts.delegations(db, owner, span, limit, cursor))
 
     async def facts(self, owner: str, span: Span, limit: int, cursor: str | None = None) -> Page[SessionFact]:
         from moorage.stores.postgres import facts  # most who open a store count nothing
@@ -524,9 +501,6 @@ class PostgresStore:
     async def close(self) -> None:
         await self._groups.finish()
         await self._access.close()
-
-    async def _snapshot(self, job: Job[T]) -> T:
-        return await self._access.snapshot(job)
 
     @asynccontextmanager
     async def _in_turn(self, owner: str, ref: str) -> AsyncIterator[None]:

@@ -22,10 +22,11 @@ from moorage.core.turn import Turn, TurnState
 from moorage.core.work import DELIVERED, callbacks_of_deleted, deliver, fate_with
 from moorage.stores import SEALED
 from moorage.stores.postgres import heads, writes
-from moorage.stores.postgres.connection import Connection, Stale
+from moorage.stores.postgres.connection import Connection
 from moorage.stores.postgres.heads import HEAD_OF_S
 from moorage.stores.postgres.writes import Guard, Written
 from moorage.stores.rows import Row, approval_of, json_text, kept, micros, micros_or_none, session_of
+from moorage.stores.sql.db import Stale
 from moorage.stores.work_rows import ITEM, OPEN, PARENT_CORRUPT, due_at, item_of, run_of, turn_of
 
 

@@ -12,7 +12,7 @@ from moorage.core.context import ContextItem
 from moorage.core.entry import Entry
 from moorage.core.errors import IdTaken, KeyReused, NameTaken
 from moorage.core.session import Change, Session, View
-from moorage.stores.postgres.connection import Connection, Refused, Stale
+from moorage.stores.postgres.connection import Connection, Refused
 from moorage.stores.rows import (
     ENTRY,
     Row,
@@ -27,6 +27,7 @@ from moorage.stores.rows import (
     micros,
     micros_or_none,
 )
+from moorage.stores.sql.db import Stale
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

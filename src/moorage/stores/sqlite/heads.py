@@ -43,6 +43,7 @@ from moorage.stores.rows import (
 )
 from moorage.stores.sqlite.connection import BrokenText, Connection
 from moorage.stores.sqlite.cursors import feed_base, feed_end_id
+from moorage.stores.sqlite.driven import Driven, drive
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -397,15 +398,15 @@ def _write_work(db: Connection, owner: str, pk: int, view: View, change: Change)
 
 
 def _check_once(db: Connection, owner: str, request: Once) -> None:
-    from moorage.stores.sqlite import once  # few requests come under a key
+    from moorage.stores.sql import once  # few requests come under a key
 
-    once.check(db, owner, request)
+    drive(once.check(Driven(db), owner, request))
 
 
 def _note_once(db: Connection, owner: str, request: Once) -> None:
-    from moorage.stores.sqlite import once
+    from moorage.stores.sql import once
 
-    once.note(db, owner, request)
+    drive(once.note(Driven(db), owner, request))
 
 
 def _named(db: Connection, owner: str, pk: int, approval: str) -> Approval:

@@ -14,8 +14,10 @@ from moorage.core.turn import Turn, TurnState
 from moorage.core.work import Claim, claim
 from moorage.ports import Claimed
 from moorage.stores.rows import HEAD_WITH_PK, json_text, micros, session_of
-from moorage.stores.sqlite import documents, heads
+from moorage.stores.sql import documents
+from moorage.stores.sqlite import heads
 from moorage.stores.sqlite.connection import BrokenText, Connection
+from moorage.stores.sqlite.driven import Driven, drive
 from moorage.stores.sqlite.work import view_with_whole_items
 from moorage.stores.work_rows import turn_of
 
@@ -56,7 +58,7 @@ WHERE s.owner IN (SELECT value FROM json_each(?1)) AND s.id = ?5 AND t.n > ?3 AN
 
 def next_due(db: Connection, wanted: Wanted, at: int, after: int = 0) -> int | None:
     """The key of the oldest queued turn that is due and wanted, behind another."""
-    if documents.find(db, DocumentKind.DRAINED_LAUNCHER, wanted.launcher_id) is not None:
+    if drive(documents.find(Driven(db), DocumentKind.DRAINED_LAUNCHER, wanted.launcher_id)) is not None:
         return None
     bindings = (json_text(wanted.owners), json_text(wanted.agents), after, at)
     if wanted.root is None:

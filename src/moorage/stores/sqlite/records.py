@@ -46,10 +46,12 @@ from moorage.stores.rows import (
     session_of,
     tombstone_of,
 )
-from moorage.stores.sqlite import context, counts, documents, heads, once, work
+from moorage.stores.sql import counts, documents, once
+from moorage.stores.sql.documents import document_of
+from moorage.stores.sqlite import context, heads, work
 from moorage.stores.sqlite.connection import Connection
 from moorage.stores.sqlite.cursors import feed_base, feed_end_id
-from moorage.stores.sqlite.documents import document_of
+from moorage.stores.sqlite.driven import Driven, drive
 from moorage.stores.work_rows import ITEM, run_of, turn_of
 from moorage.stores.work_rows import item_of as inbox_item_of
 
@@ -194,12 +196,12 @@ def load(db: Connection, records: Iterable[Record], mark: str | None) -> None:
     """Write records, and how far that is."""
     for kind, some in groupby(records, type):
         _WRITERS[kind](db, list(some))
-    documents.set_note(db, _MARK, mark)
+    drive(documents.set_note(Driven(db), _MARK, mark))
 
 
 def mark(db: Connection) -> str | None:
     """How far taking in has come."""
-    return documents.note(db, _MARK)
+    return drive(documents.note(Driven(db), _MARK))
 
 
 def _load_tombstones(db: Connection, records: list[TombstoneRecord]) -> None:
@@ -288,17 +290,15 @@ def _load_feed(db: Connection, records: list[FeedRecord]) -> None:
 
 
 def _load_delegations(db: Connection, records: list[DelegationRecord]) -> None:
-    for record in records:
-        counts.record_delegation(db, record.owner, record.delegation)
+    drive(counts.write(Driven(db), [(record.owner, record.delegation) for record in records]))
 
 
 def _load_once(db: Connection, records: list[OnceRecord]) -> None:
-    for record in records:
-        once.note(db, record.owner, record.once)
+    drive(once.write(Driven(db), [(record.owner, record.once) for record in records]))
 
 
 def _load_documents(db: Connection, records: list[DocumentRecord]) -> None:
-    documents.write(db, [record.document for record in records])
+    drive(documents.write(Driven(db), [record.document for record in records]))
 
 
 _WRITERS: dict[type[Any], Callable[[Connection, Any], None]] = {

@@ -1,0 +1,28 @@
+"""The jobs of a store that keeps its data in SQL tables, written once for SQLite and PostgreSQL.
+
+A job is a coroutine function of a `Db`. PostgreSQL awaits it; SQLite drives it to its end without an event loop. What
+stays with each of the two: connections, migrations, search, and the statements where their difference is the point.
+
+Each module is imported when it is first used: hooks start in milliseconds and need few of them.
+"""
+
+from __future__ import annotations
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from types import ModuleType
+
+    from moorage.stores.sql import counts as counts
+    from moorage.stores.sql import documents as documents
+    from moorage.stores.sql import once as once
+
+JOBS = frozenset({"counts", "documents", "once"})
+
+
+def __getattr__(name: str) -> ModuleType:
+    """Import a module of jobs."""
+    if name not in JOBS:
+        raise AttributeError(name)
+    __import__(f"{__name__}.{name}")
+    module: ModuleType = globals()[name]
+    return module
