@@ -1251,14 +1251,14 @@ MUTANTS = (
     Mutant(
         "the version of an append",
         f"{SQLITE}/log.py",
-        "        heads.check_version(db, pk, expected)\n",
+        "        drive(lookup.check_version(Driven(db), owner, pk, expected))\n",
         "        pass\n",
         (f"{CHANGING}[append]",),
     ),
     Mutant(
         "the version of a deletion",
         f"{SQLITE}/family.py",
-        "    heads.check_version(db, pk, expected)\n",
+        "    drive(lookup.check_version(Driven(db), owner, pk, expected))\n",
         "",
         (f"{CHANGING}[delete]",),
     ),

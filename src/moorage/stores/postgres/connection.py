@@ -1,7 +1,7 @@
 """A connection to PostgreSQL: statements as the other stores write them, errors as ours.
 
-In a statement `moor.` stands for the schema, and `?` or `?1` for a value. Each statement is prepared
-once for a connection, unless there is a pooler in between.
+How a statement is written is said in `stores/sql/db.py`. Each is prepared once for a connection, unless there is a
+pooler in between.
 """
 
 from __future__ import annotations
@@ -42,6 +42,8 @@ STATEMENTS_KEPT = 500
 GRACE = 5.0  # seconds after a statement's time-out until the network counts as dead: who has no answer gets none
 LONGEST_ROLLBACK = 2.0
 _VALUE = re.compile(r"\?(\d*)")
+_HINTS = re.compile(r"\b(INDEXED BY \w+|NOT INDEXED)")
+_LIST = re.compile(r"IN LIST\((\?\d*::\w+)\)")
 
 
 class LostConnection(Exception):
@@ -64,8 +66,13 @@ class Statements:
         if known is None:
             if len(self._known) > 4 * STATEMENTS_KEPT:
                 self._known.clear()
-            known = self._known[sql] = _numbered(sql.replace("moor.", self.prefix))
+            known = self._known[sql] = _numbered(_without_hints(sql).replace("moor.", self.prefix))
         return known
+
+
+def _without_hints(sql: str) -> str:
+    """Return a statement of `stores/sql` without what is meant for SQLite, and with lists as arrays."""
+    return _HINTS.sub("", _LIST.sub(r"= ANY(\1[])", sql.replace("ORDERED JOIN", "JOIN")))
 
 
 def _numbered(sql: str) -> str:
@@ -120,21 +127,9 @@ class Connection:
         """Return what locks the rows that a statement reads, from the second try of a job on."""
         return " FOR NO KEY UPDATE" if self.is_locking else ""
 
-    def skip_locked(self) -> str:
-        """Return what locks the rows that a statement reads and passes by those that others have locked."""
-        return " FOR UPDATE SKIP LOCKED"
-
-    def index(self, name: str) -> str:
-        """Return nothing: the planner knows by itself."""
-        return ""
-
     def listed(self, values: Sequence[Any]) -> Any:
         """Return a list as one value of a statement."""
         return values
-
-    def in_list(self, place: str, kind: str) -> str:
-        """Return the condition that follows a column which has to be in the list that is bound to this place."""
-        return f"= ANY({place}::{kind}[])"
 
     async def commit_one(self, sql: str, values: Sequence[Any] = ()) -> list[Row]:
         """The rows of a statement that writes. Outside a transaction it is one of its own."""

@@ -10,9 +10,7 @@ from moorage.core.family import Deletion, Member, Tombstone, TombstoneQuery
 from moorage.core.query import MAX_POSITION, Page, make_cursor, read_cursor
 from moorage.core.session import Session, Stamp
 from moorage.ports import DeletionDecision, SweepDecision
-from moorage.stores.postgres import heads
 from moorage.stores.postgres.connection import Connection
-from moorage.stores.postgres.heads import HEAD_OF_S
 from moorage.stores.rows import (
     TOMBSTONE,
     Row,
@@ -23,6 +21,8 @@ from moorage.stores.rows import (
     stone_of,
     tombstone_of,
 )
+from moorage.stores.sql import lookup
+from moorage.stores.sql.lookup import HEAD_OF_S
 
 _ANCESTORS = f"""
 WITH RECURSIVE line (pk, step) AS (
@@ -50,19 +50,19 @@ _TREE_MEMBERS = (
 
 async def ancestors(db: Connection, owner: str, ref: str) -> list[Session]:
     """Parent first, root last."""
-    pk = (await heads.key_of(db, owner, ref)).pk
+    pk = (await lookup.key_of(db, owner, ref)).pk
     return [session_of(row, db.opener) for row in await db.all(_ANCESTORS, (owner, pk))]
 
 
 async def tree(db: Connection, owner: str, ref: str, limit: int) -> list[Session]:
     """The session and its descendants, parents before children."""
-    pk = (await heads.key_of(db, owner, ref)).pk
+    pk = (await lookup.key_of(db, owner, ref)).pk
     return [session_of(row, db.opener) for row in await db.all(_TREE_HEADS, (owner, pk, limit))]
 
 
 async def count_children(db: Connection, owner: str, ref: str) -> int:
     """How many children, not grandchildren."""
-    pk = (await heads.key_of(db, owner, ref)).pk
+    pk = (await lookup.key_of(db, owner, ref)).pk
     row = await db.one("SELECT count(*) FROM moor.sessions WHERE owner = ? AND parent = ?", (owner, pk))
     return int(row[0]) if row else 0
 
@@ -81,7 +81,7 @@ async def delete_tree(
     expected: int | None = None,
 ) -> Deletion:
     """Delete a tree unless the decision refuses."""
-    pk, root_id = (await heads.key_of(db, owner, ref))[:2]
+    pk, root_id = (await lookup.key_of(db, owner, ref))[:2]
     if not dry_run:
         await _lock(db, owner, pk)
     if expected is not None:

@@ -12,8 +12,8 @@ from moorage.core.errors import SessionCorrupt
 from moorage.core.query import MAX_POSITION, Page, SessionQuery
 from moorage.core.session import FINAL_STATES, Session, State
 from moorage.stores.postgres.connection import Connection
-from moorage.stores.postgres.heads import HEAD_OF_S, HEAD_WITH_PK
 from moorage.stores.rows import Row, json_text, micros, session_of, status_conditions
+from moorage.stores.sql.lookup import HEAD, HEAD_OF_S
 
 # Where the few sessions of a status are found. An index of heads would tell who is queued and who runs, and cost every
 # turn a dozen index entries, twice: there are few such turns.
@@ -49,7 +49,7 @@ async def find(db: Connection, owner: str, query: SessionQuery) -> Page[Session]
     if query.by_update:
         return await _find_by_update(db, owner, query, where)
     order = f"ORDER BY pk {'DESC' if query.newest_first else 'ASC'} LIMIT {query.limit + 1}"
-    sql = f"SELECT {HEAD_WITH_PK} FROM moor.sessions WHERE {' AND '.join(where.conditions)} {order}"
+    sql = f"SELECT {HEAD} FROM moor.sessions WHERE {' AND '.join(where.conditions)} {order}"
     rows = await db.all(sql, where.values)
     more = len(rows) > query.limit
     return Page(_whole(db, rows[: query.limit]), query.cursor_at(rows[query.limit - 1][-1]) if more else None)

@@ -13,7 +13,7 @@ from moorage.core.session import FINAL_STATES, HOLD_FOR, Session, Stamp, View, m
 from moorage.ports import Tail
 from moorage.stores.postgres import heads, writes
 from moorage.stores.postgres.connection import Connection
-from moorage.stores.postgres.heads import Key, Segment
+from moorage.stores.postgres.heads import Segment
 from moorage.stores.rows import (
     ENTRY,
     ENTRY_OF_E,
@@ -26,6 +26,8 @@ from moorage.stores.rows import (
     stored_kinds,
     tombstone_of,
 )
+from moorage.stores.sql import lookup
+from moorage.stores.sql.lookup import Key
 
 # Appending --------------------------------------------------------------------------------------
 
@@ -74,7 +76,7 @@ class Appending:
     @property
     def is_plain(self) -> bool:
         """Whether it can go with others: nothing has to be looked up before."""
-        return heads.may_be_ref(self.ref) and all(message.client_key is None for message in self.messages)
+        return lookup.may_be_ref(self.ref) and all(message.client_key is None for message in self.messages)
 
 
 _encode = msgspec.json.Encoder().encode
@@ -172,7 +174,7 @@ async def _seen(
     keys = [message.client_key for message in messages if message.client_key is not None]
     if not keys:
         return {}
-    root = (await heads.key_of(db, owner, session.session_id)).root
+    root = (await lookup.key_of(db, owner, session.session_id)).root
     rows = await db.all(_BY_KEY, (owner, root, pk, keys))
     found = {entry.client_key: entry for entry in entries_of(rows, session.session_id, session.task_id, db.opener)}
     return {
@@ -210,7 +212,7 @@ async def log(
     newest_first: bool,
 ) -> list[Entry]:
     """Entries between two numbers, from one end."""
-    key = await heads.key_of(db, owner, ref)
+    key = await lookup.key_of(db, owner, ref)
     upto = _NO_END if before is None else min(before - 1, _NO_END)
     segments = await _segments(db, owner, key, after, upto) if after < upto else []
     rows = await _read(db, owner, segments, limit, None if kinds is None else stored_kinds(kinds), newest_first)
@@ -281,7 +283,7 @@ async def tail(db: Connection, owner: str, ref: str, limit: int, pins: int, with
     if with_session:
         session, key = await heads.load_to_read(db, owner, ref)
     else:
-        key = await heads.key_of(db, owner, ref)
+        key = await lookup.key_of(db, owner, ref)
     if not key.has_pins:
         rows = await db.all(_NEWEST, (owner, key.root, key.pk, limit))
         return Tail([], entries_of(rows, key.session_id, key.task_id, db.opener), session)

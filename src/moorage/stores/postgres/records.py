@@ -35,7 +35,6 @@ from moorage.core.session import Change, Session, View
 from moorage.stores.places import DELEGATION, delegation_of
 from moorage.stores.postgres import log, work, writes
 from moorage.stores.postgres.connection import Connection
-from moorage.stores.postgres.heads import HEAD_OF_S
 from moorage.stores.rows import (
     ENTRY,
     TOMBSTONE,
@@ -51,6 +50,7 @@ from moorage.stores.rows import (
 )
 from moorage.stores.sql import counts, documents, once
 from moorage.stores.sql.documents import document_of
+from moorage.stores.sql.lookup import HEAD_OF_S
 from moorage.stores.work_rows import ITEM, run_of, turn_of
 from moorage.stores.work_rows import item_of as inbox_item_of
 

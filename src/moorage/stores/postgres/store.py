@@ -9,7 +9,7 @@ from __future__ import annotations
 from asyncio import Lock
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from functools import partial
 
 from msgspec.structs import replace
@@ -17,8 +17,7 @@ from msgspec.structs import replace
 from moorage.clocks import SystemClock
 from moorage.core.approval import Approval
 from moorage.core.bundle import Bundle
-from moorage.core.context import ContextChange, ContextItem
-from moorage.core.delegation import Span
+from moorage.core.context import ContextChange
 from moorage.core.entry import Entry, Message
 from moorage.core.event import Event, Hit, search_words
 from moorage.core.family import EVERY_TOMBSTONE, Deletion, Tombstone, TombstoneQuery
@@ -49,11 +48,8 @@ from moorage.stores.sql.store import SqlStore
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from moorage.core.fact import Backlog, Fate, SessionFact, Size
-    from moorage.core.inbox import Item
+    from moorage.core.fact import Size
     from moorage.core.record import Record
-    from moorage.core.run import Run, RunQuery
-    from moorage.core.turn import Turn
     from moorage.core.work import Claim
     from moorage.ports import Claimed
     from moorage.stores.postgres.queue import Wanted
@@ -122,9 +118,6 @@ class PostgresStore(SqlStore):
             return (await heads.load(db, owner, ref)).session
 
         return await self._access.read(job)
-
-    async def match(self, owner: str, prefix: str, limit: int) -> list[str]:
-        return await self._access.read(lambda db: heads.match(db, owner, prefix, limit))
 
     async def find(self, owner: str, query: SessionQuery) -> Page[Session]:
         if query.by_update:
@@ -287,12 +280,6 @@ class PostgresStore(SqlStore):
 
     # Context and approvals ----------------------------------------------------------------------
 
-    async def context(self, owner: str, ref: str, at: datetime, key: str | None = None) -> dict[str, ContextItem]:
-        async def job(db: Connection) -> dict[str, ContextItem]:
-            return await context.items(db, owner, (await heads.key_of(db, owner, ref)).pk, micros(at), key)
-
-        return await self._snapshot(job)
-
     async def write_context(
         self,
         owner: str,
@@ -306,50 +293,7 @@ class PostgresStore(SqlStore):
         async with self._in_turn(owner, ref):
             return await self._access.write(lambda db: context.write(db, owner, ref, decide, micros(at), key, expected))
 
-    async def approval(self, owner: str, approval_id: str) -> Approval:
-        return await self._access.read(lambda db: heads.approval(db, owner, approval_id))
-
-    async def approvals(
-        self, owner: str, *, ref: str | None = None, pending_only: bool = True, limit: int = 100
-    ) -> list[Approval]:
-        return await self._snapshot(lambda db: heads.approvals(db, owner, ref, pending_only, limit))
-
-    async def due_approvals(self, owner: str, at: datetime, limit: int = 100) -> list[Approval]:
-        return await self._access.read(lambda db: heads.due_approvals(db, owner, micros(at), limit))
-
     # Runs, turns, inboxes -----------------------------------------------------------------------
-
-    async def run(self, owner: str, run_id: str) -> Run:
-        from moorage.stores.postgres import runs  # most who open a store start no agents
-
-        return await self._access.read(lambda db: runs.run(db, owner, run_id))
-
-    async def run_by_key(self, owner: str, key: str) -> Run | None:
-        from moorage.stores.postgres import runs
-
-        return await self._access.read(lambda db: runs.run_by_key(db, owner, key))
-
-    async def runs(self, owner: str, query: RunQuery) -> Page[Run]:
-        from moorage.stores.postgres import runs
-
-        return await self._snapshot(lambda db: runs.runs(db, owner, query))
-
-    async def inbox(
-        self, owner: str, *, ref: str | None = None, states: tuple[str, ...], limit: int, cursor: str | None = None
-    ) -> Page[Item]:
-        from moorage.stores.postgres import runs
-
-        return await self._snapshot(lambda db: runs.inbox(db, owner, ref, states, limit, cursor))
-
-    async def item(self, owner: str, item_id: str) -> Item:
-        from moorage.stores.postgres import runs
-
-        return await self._snapshot(lambda db: runs.item(db, owner, item_id))
-
-    async def find_turn(self, owner: str, turn_id: str) -> Turn:
-        from moorage.stores.postgres import queue
-
-        return await self._access.read(lambda db: queue.find_turn(db, owner, turn_id))
 
     async def claim(
         self,
@@ -387,54 +331,12 @@ class PostgresStore(SqlStore):
         self._hands.note(has_collided=tries > 1)
         return found
 
-    async def overdue(self, at: datetime, limit: int) -> list[tuple[str, str]]:
-        from moorage.stores.postgres import queue
-
-        return await self._snapshot(lambda db: queue.overdue(db, micros(at), limit))
-
-    async def waiting_turns(self, launcher_id: str) -> list[str]:
-        from moorage.stores.postgres import queue
-
-        return await self._access.read(lambda db: queue.waiting_turns(db, launcher_id))
-
-    async def unstarted_turns(self, launcher_id: str) -> list[tuple[str, Turn]]:
-        from moorage.stores.postgres import queue
-
-        return await self._access.read(lambda db: queue.unstarted_turns(db, launcher_id))
-
-    # Servers ------------------------------------------------------------------------------------
-
-    async def owners(self) -> list[str]:
-        from moorage.stores.postgres import servers  # only those need them
-
-        return await self._access.read(servers.owners)
-
-    async def extend_leases(self, at: datetime, by: timedelta) -> int:
-        from moorage.stores.postgres import servers
-
-        return await self._access.transact(lambda db: servers.extend_leases(db, at, at + by))
-
     # What is counted ----------------------------------------------------------------------------
 
-    async def facts(self, owner: str, span: Span, limit: int, cursor: str | None = None) -> Page[SessionFact]:
-        from moorage.stores.postgres import facts  # most who open a store count nothing
-
-        return await self._access.read(lambda db: facts.facts(db, owner, span, limit, cursor))
-
-    async def fates(self, owner: str, session_ids: list[str]) -> list[Fate]:
-        from moorage.stores.postgres import facts
-
-        return await self._access.read(lambda db: facts.fates(db, owner, session_ids))
-
     async def size(self) -> Size | None:
-        from moorage.stores.postgres import facts
+        from moorage.stores.postgres.size import size
 
-        return await self._snapshot(facts.size)
-
-    async def backlog(self) -> Backlog:
-        from moorage.stores.postgres import queue
-
-        return await self._snapshot(queue.backlog)
+        return await self._snapshot(size)
 
     def on_commit(self, watcher: CommitWatcher) -> None:
         self._access.watcher = watcher

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from moorage.core.bundle import Bundle, as_restored
 from moorage.core.errors import IdTaken, MoorageError, ParentNotFound
-from moorage.stores.postgres import heads, writes
+from moorage.stores.postgres import writes
 from moorage.stores.postgres.connection import Connection
-from moorage.stores.postgres.heads import HEAD_WITH_PK
 from moorage.stores.postgres.migrate import edited_migrations
 from moorage.stores.rows import session_of
+from moorage.stores.sql import lookup
+from moorage.stores.sql.lookup import HEAD
 
 _FAMILY = "SELECT pk, coalesce(root, pk) FROM moor.sessions WHERE owner = ? AND id = ?"
 
@@ -18,7 +19,7 @@ async def restore(db: Connection, owner: str, bundle: Bundle) -> bool:
     new = as_restored(bundle.session, owner)
     if await db.one(_FAMILY, (owner, new.session_id)):
         return False
-    await heads.check_not_spent(db, owner, new.session_id)
+    await lookup.check_not_spent(db, owner, new.session_id)
     row = await db.one("SELECT nextval('moor.sessions_pk_seq')")  # its context may be sealed as its own
     assert row is not None
     written = writes.made(db, new, family=await _family(db, owner, new.parent_session_id)) | {"pk": row[0]}
@@ -31,7 +32,7 @@ async def restore(db: Connection, owner: str, bundle: Bundle) -> bool:
         await writes.commit(db, owner, [writes.with_pins(written)])
     except IdTaken as error:
         if error.facts.get("spent"):
-            await heads.check_not_spent(db, owner, new.session_id)
+            await lookup.check_not_spent(db, owner, new.session_id)
         raise
     return True
 
@@ -117,13 +118,13 @@ _CONTRADICTIONS = {
         "WHERE t.state = 'given' AND t.turn IS DISTINCT FROM s.live_turn LIMIT 20"
     ),
 }
-_OWNER = HEAD_WITH_PK.split(", ").index("owner")
+_OWNER = HEAD.split(", ").index("owner")
 CHECK_CHUNK = 1000  # heads read at a time
 
 
 async def _unreadable(db: Connection) -> list[str]:
     problems, place = list[str](), ("", 0)
-    sql = f"SELECT {HEAD_WITH_PK} FROM moor.sessions WHERE (owner, pk) > (?, ?) ORDER BY owner, pk LIMIT {CHECK_CHUNK}"
+    sql = f"SELECT {HEAD} FROM moor.sessions WHERE (owner, pk) > (?, ?) ORDER BY owner, pk LIMIT {CHECK_CHUNK}"
     while rows := await db.all(sql, place):
         for row in rows:
             try:

@@ -23,10 +23,11 @@ from moorage.core.work import DELIVERED, callbacks_of_deleted, deliver, fate_wit
 from moorage.stores import SEALED
 from moorage.stores.postgres import heads, writes
 from moorage.stores.postgres.connection import Connection
-from moorage.stores.postgres.heads import HEAD_OF_S
 from moorage.stores.postgres.writes import Guard, Written
 from moorage.stores.rows import Row, approval_of, json_text, kept, micros, micros_or_none, session_of
+from moorage.stores.sql import lookup
 from moorage.stores.sql.db import Stale
+from moorage.stores.sql.lookup import HEAD_OF_S
 from moorage.stores.work_rows import ITEM, OPEN, PARENT_CORRUPT, due_at, item_of, run_of, turn_of
 
 
@@ -99,9 +100,9 @@ async def load_view(db: Connection, owner: str, ref: str) -> Seen:
     """A session with what is going on in it."""
     if db.is_locking:  # first the lock, then the look: what was read before the lock was had may be old
         ref = (await heads.load(db, owner, ref)).session.session_id
-    row = await db.one(_VIEW, (owner, ref)) if heads.may_be_ref(ref) else None
+    row = await db.one(_VIEW, (owner, ref)) if lookup.may_be_ref(ref) else None
     if row is None:
-        row = await db.one(_VIEW, (owner, (await heads.key_of(db, owner, ref)).session_id))
+        row = await db.one(_VIEW, (owner, (await lookup.key_of(db, owner, ref)).session_id))
         if row is None:
             raise Stale(ref)
     return seen_of(db, row)
@@ -148,7 +149,7 @@ async def turn_named(db: Connection, owner: str, pk: int, session_id: str, turn_
     """A turn of this session, whatever became of it; a live one is at hand."""
     if work.running is not None and work.running.turn_id == turn_id:
         return work.running
-    row = await db.one(_TURN, (owner, turn_id, pk)) if heads.may_be_ref(turn_id) else None
+    row = await db.one(_TURN, (owner, turn_id, pk)) if lookup.may_be_ref(turn_id) else None
     if row is None:
         raise TurnNotFound(turn_id)
     return turn_of(db, (*row, session_id))
@@ -169,7 +170,9 @@ async def asker_of(db: Connection, owner: str, asker: Asker, pk: int | None) -> 
 
     `pk` is the session whose turn it is if nothing else is named.
     """
-    names = [name if name is not None and heads.may_be_ref(name) else None for name in (asker.run_id, asker.session_id)]
+    names = [
+        name if name is not None and lookup.may_be_ref(name) else None for name in (asker.run_id, asker.session_id)
+    ]
     row = await db.one(_ASKER, (owner, *names, pk))
     if row is not None and db.is_locking:  # first the lock, then the look
         await db.all("SELECT FROM moor.sessions WHERE owner = ? AND pk = ? FOR SHARE", (owner, row[0]))
@@ -185,7 +188,7 @@ async def asker_of(db: Connection, owner: str, asker: Asker, pk: int | None) -> 
 
 async def item_named(db: Connection, owner: str, pk: int, session_id: str, item_id: str) -> Item:
     """An item of this session, whatever became of it."""
-    row = await db.one(_ITEM_OF, (owner, pk, item_id)) if heads.may_be_ref(item_id) else None
+    row = await db.one(_ITEM_OF, (owner, pk, item_id)) if lookup.may_be_ref(item_id) else None
     if row is None:
         raise ItemNotFound(item_id)
     return item_of(db, row, session_id)
@@ -200,7 +203,7 @@ WHERE owner = ? AND session = ? AND state = 'set_aside' AND state <> 'consumed' 
 
 async def run_named(db: Connection, owner: str, pk: int, session_id: str, run_id: str) -> Run:
     """A run of this session, whatever became of it."""
-    row = await db.one(_RUN, (owner, run_id, pk)) if heads.may_be_ref(run_id) else None
+    row = await db.one(_RUN, (owner, run_id, pk)) if lookup.may_be_ref(run_id) else None
     if row is None:
         raise RunNotFound(run_id)
     return run_of(db, (*row, session_id))

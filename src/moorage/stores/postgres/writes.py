@@ -16,7 +16,6 @@ from moorage.stores.postgres.connection import Connection, Refused
 from moorage.stores.rows import (
     ENTRY,
     Row,
-    about_context,
     entry_row,
     head_texts,
     instant,
@@ -27,6 +26,7 @@ from moorage.stores.rows import (
     micros,
     micros_or_none,
 )
+from moorage.stores.sql import context
 from moorage.stores.sql.db import Stale
 
 TYPE_CHECKING = False
@@ -224,18 +224,5 @@ def approvals(db: Connection, changed: Iterable[Approval]) -> list[dict[str, Any
 
 def context_items(db: Connection, pk: int, values: Mapping[str, ContextItem]) -> list[dict[str, Any]]:
     """Items of a context as they are."""
-    return [
-        {
-            "key": key,
-            "value": _kept(db, pk, key, item),
-            "version": item.version,
-            "updated_at": micros(item.updated_at),
-            "expires_at": micros_or_none(item.expires_at),
-        }
-        for key, item in values.items()
-    ]
-
-
-def _kept(db: Connection, pk: int, key: str, item: ContextItem) -> str:
-    value = json_text(item.value)
-    return value if db.sealer is None else db.sealer.seal(value, about_context(pk, key, item.version))
+    names = ("key", "value", "version", "updated_at", "expires_at")
+    return [dict(zip(names, context.row_of(db, pk, key, item), strict=True)) for key, item in values.items()]

@@ -12,11 +12,17 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from types import ModuleType
 
+    from moorage.stores.sql import approvals as approvals
+    from moorage.stores.sql import context as context
     from moorage.stores.sql import counts as counts
     from moorage.stores.sql import documents as documents
+    from moorage.stores.sql import facts as facts
+    from moorage.stores.sql import lookup as lookup
     from moorage.stores.sql import once as once
+    from moorage.stores.sql import runs as runs
+    from moorage.stores.sql import turns as turns
 
-JOBS = frozenset({"counts", "documents", "once"})
+JOBS = frozenset("approvals context counts documents facts lookup once runs turns".split())
 
 
 def __getattr__(name: str) -> ModuleType:

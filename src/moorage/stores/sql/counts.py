@@ -37,7 +37,7 @@ async def delegations(db: Db, owner: str, span: Span, limit: int, cursor: str | 
     mark = span.fingerprint("delegations")
     conditions, values = by_time(span, "at", "n", start(span, cursor, mark))
     where = " AND ".join(["owner = ?", *conditions])
-    table = f"moor.delegations {db.index('delegations_by_time')}"
+    table = "moor.delegations INDEXED BY delegations_by_time"
     sql = f"SELECT {DELEGATION}, n FROM {table} WHERE {where} ORDER BY at, n LIMIT ?"
     rows = await db.all(sql, (owner, *values, limit + 1))
     end = rows[limit - 1] if len(rows) > limit else None

@@ -1,7 +1,11 @@
 """The database as a job sees it.
 
-In a statement `moor.` stands for the schema, and `?` or `?1` for a value. Both dialects understand most statements; the
-few words that differ come from here.
+Both dialects understand most statements as they are written. Each translates a few words, once for each statement:
+
+- `moor.` stands for the schema, `?` or `?1` for a value.
+- `IN LIST(?1::bigint)` is a condition on a column: its value is in the list that `listed` made.
+- `ORDERED JOIN` joins in the order as written, `INDEXED BY` walks an index: hints for SQLite. PostgreSQL needs none.
+- `FOR UPDATE SKIP LOCKED` and casts of values (`?1::bigint`) are for PostgreSQL alone.
 """
 
 from __future__ import annotations
@@ -49,17 +53,8 @@ class Db(Protocol):
     def lock(self) -> str:
         """Return what locks the rows that a statement reads: nothing, unless others can write meanwhile."""
 
-    def skip_locked(self) -> str:
-        """Return what locks the rows that a statement reads and passes by those that others have locked."""
-
-    def index(self, name: str) -> str:
-        """Return what makes a statement walk this index; nothing where the planner knows by itself."""
-
     def listed(self, values: Sequence[Any]) -> Any:
         """Return a list as one value of a statement."""
-
-    def in_list(self, place: str, kind: str) -> str:
-        """Return the condition that follows a column which has to be in the list that is bound to this place."""
 
 
 Job = Callable[[Db], Awaitable[T]]

@@ -18,7 +18,10 @@ _REPLACE = f"{_INSERT} ON CONFLICT (kind, key) DO UPDATE SET body = excluded.bod
 _AS_READ = "kind = ?1 AND key = ?2 AND body = ?3 AND expires_at IS NOT DISTINCT FROM ?4"
 _UPDATE = f"UPDATE moor.documents SET body = ?5, expires_at = ?6 WHERE {_AS_READ}"
 _DELETE = f"DELETE FROM moor.documents WHERE {_AS_READ}"
-_EXPIRED = "SELECT kind, key FROM moor.documents WHERE expires_at IS NOT NULL AND expires_at <= ? ORDER BY expires_at"
+_EXPIRED = (
+    "SELECT kind, key FROM moor.documents WHERE expires_at IS NOT NULL AND expires_at <= ? ORDER BY expires_at "
+    "LIMIT ? FOR UPDATE SKIP LOCKED"
+)
 
 
 def document_of(row: Row) -> Document:
@@ -66,8 +69,7 @@ def _values(document: Document) -> tuple[str, str, str, int | None]:
 
 async def purge(db: Db, at: int, limit: int) -> int:
     """Delete some that have expired, the oldest first; return how many."""
-    expired = f"{_EXPIRED} LIMIT ?{db.skip_locked()}"
-    return await db.run(f"DELETE FROM moor.documents WHERE (kind, key) IN ({expired})", (at, limit))
+    return await db.run(f"DELETE FROM moor.documents WHERE (kind, key) IN ({_EXPIRED})", (at, limit))
 
 
 # What the store notes of itself -----------------------------------------------------------------

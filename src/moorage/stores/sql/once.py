@@ -15,7 +15,10 @@ _NOTE = (
     "INSERT INTO moor.once (owner, operation, key, digest, ref, at) VALUES (?, ?, ?, ?, ?, ?) ON CONFLICT "
     "(owner, operation, key) DO UPDATE SET digest = excluded.digest, ref = excluded.ref, at = excluded.at"
 )
-_OLD = "SELECT owner, operation, key FROM moor.once {index} WHERE at <= ? ORDER BY at LIMIT ?{skip_locked}"
+_OLD = (
+    "SELECT owner, operation, key FROM moor.once INDEXED BY once_by_time WHERE at <= ? ORDER BY at LIMIT ? "
+    "FOR UPDATE SKIP LOCKED"
+)
 
 
 async def find(db: Db, owner: str, operation: str, key: str, at: int) -> Once | None:
@@ -47,7 +50,6 @@ async def write(db: Db, new: list[tuple[str, Once]]) -> None:
 
 async def purge(db: Db, at: int, limit: int) -> int:
     """Delete some old requests and expired documents; return how many."""
-    old = _OLD.format(index=db.index("once_by_time"), skip_locked=db.skip_locked())
-    sql = f"DELETE FROM moor.once WHERE (owner, operation, key) IN ({old})"
+    sql = f"DELETE FROM moor.once WHERE (owner, operation, key) IN ({_OLD})"
     gone = await db.run(sql, (at - KEPT_FOR // _MICROSECOND, limit))
     return gone + await documents.purge(db, at, limit)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from datetime import datetime
+from datetime import datetime, timedelta
 
+from moorage.core.approval import Approval
+from moorage.core.context import ContextItem
 from moorage.core.delegation import Delegation, Span
 from moorage.core.query import Page
 from moorage.ports import DocumentDecision
@@ -14,7 +16,11 @@ from moorage.stores.sql.db import Job, T
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from moorage.core.document import Document
+    from moorage.core.fact import Backlog, Fate, SessionFact
+    from moorage.core.inbox import Item
     from moorage.core.once import Once
+    from moorage.core.run import Run, RunQuery
+    from moorage.core.turn import Turn
 
 
 class SqlStore:
@@ -44,6 +50,64 @@ class SqlStore:
     async def purge(self, at: datetime, limit: int) -> int:
         return await self._transact(lambda db: sql.once.purge(db, micros(at), limit))
 
+    async def match(self, owner: str, prefix: str, limit: int) -> list[str]:
+        return await self._read(lambda db: sql.lookup.match(db, owner, prefix, limit))
+
+    # Context and approvals ----------------------------------------------------------------------
+
+    async def context(self, owner: str, ref: str, at: datetime, key: str | None = None) -> dict[str, ContextItem]:
+        return await self._snapshot(lambda db: sql.context.items_of(db, owner, ref, micros(at), key))
+
+    async def approval(self, owner: str, approval_id: str) -> Approval:
+        return await self._read(lambda db: sql.approvals.approval(db, owner, approval_id))
+
+    async def approvals(
+        self, owner: str, *, ref: str | None = None, pending_only: bool = True, limit: int = 100
+    ) -> list[Approval]:
+        return await self._snapshot(lambda db: sql.approvals.approvals(db, owner, ref, pending_only, limit))
+
+    async def due_approvals(self, owner: str, at: datetime, limit: int = 100) -> list[Approval]:
+        return await self._read(lambda db: sql.approvals.due_approvals(db, owner, micros(at), limit))
+
+    # Runs, turns, inboxes -----------------------------------------------------------------------
+
+    async def run(self, owner: str, run_id: str) -> Run:
+        return await self._read(lambda db: sql.runs.run(db, owner, run_id))
+
+    async def run_by_key(self, owner: str, key: str) -> Run | None:
+        return await self._read(lambda db: sql.runs.run_by_key(db, owner, key))
+
+    async def runs(self, owner: str, query: RunQuery) -> Page[Run]:
+        return await self._snapshot(lambda db: sql.runs.runs(db, owner, query))
+
+    async def inbox(
+        self, owner: str, *, ref: str | None = None, states: tuple[str, ...], limit: int, cursor: str | None = None
+    ) -> Page[Item]:
+        return await self._snapshot(lambda db: sql.runs.inbox(db, owner, ref, states, limit, cursor))
+
+    async def item(self, owner: str, item_id: str) -> Item:
+        return await self._read(lambda db: sql.runs.item(db, owner, item_id))
+
+    async def find_turn(self, owner: str, turn_id: str) -> Turn:
+        return await self._read(lambda db: sql.turns.find_turn(db, owner, turn_id))
+
+    async def overdue(self, at: datetime, limit: int) -> list[tuple[str, str]]:
+        return await self._snapshot(lambda db: sql.turns.overdue(db, micros(at), limit))
+
+    async def waiting_turns(self, launcher_id: str) -> list[str]:
+        return await self._read(lambda db: sql.turns.waiting_turns(db, launcher_id))
+
+    async def unstarted_turns(self, launcher_id: str) -> list[tuple[str, Turn]]:
+        return await self._read(lambda db: sql.turns.unstarted_turns(db, launcher_id))
+
+    # Servers ------------------------------------------------------------------------------------
+
+    async def owners(self) -> list[str]:
+        return await self._read(lambda db: sql.turns.owners(db))
+
+    async def extend_leases(self, at: datetime, by: timedelta) -> int:
+        return await self._transact(lambda db: sql.turns.extend_leases(db, at, at + by))
+
     # Documents ----------------------------------------------------------------------------------
 
     async def document(self, kind: str, key: str) -> Document | None:
@@ -62,3 +126,12 @@ class SqlStore:
 
     async def delegations(self, owner: str, span: Span, limit: int, cursor: str | None = None) -> Page[Delegation]:
         return await self._read(lambda db: sql.counts.delegations(db, owner, span, limit, cursor))
+
+    async def facts(self, owner: str, span: Span, limit: int, cursor: str | None = None) -> Page[SessionFact]:
+        return await self._read(lambda db: sql.facts.facts(db, owner, span, limit, cursor))
+
+    async def fates(self, owner: str, session_ids: list[str]) -> list[Fate]:
+        return await self._read(lambda db: sql.facts.fates(db, owner, session_ids))
+
+    async def backlog(self) -> Backlog:
+        return await self._snapshot(lambda db: sql.turns.backlog(db))

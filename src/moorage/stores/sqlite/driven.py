@@ -43,27 +43,27 @@ class Driven:
     def lock(self) -> str:
         return ""
 
-    def skip_locked(self) -> str:
-        return ""
-
-    def index(self, name: str) -> str:
-        return f"INDEXED BY {name}"
-
     def listed(self, values: Sequence[Any]) -> Any:
         return json_text(values)
 
-    def in_list(self, place: str, kind: str) -> str:
-        return f"IN (SELECT value FROM json_each({place}))"
-
 
 def _plain(sql: str) -> str:
-    """Return a statement without the name of a schema: a file has one."""
+    """Return a statement as SQLite takes it."""
     known = _known.get(sql)
     if known is None:
         if len(_known) > MOST_KNOWN:
             _known.clear()
-        known = _known[sql] = sql.replace("moor.", "")
+        known = _known[sql] = _translated(sql)
     return known
+
+
+def _translated(sql: str) -> str:
+    if "::" in sql or "LOCKED" in sql:
+        from re import sub  # hooks have no such statements
+
+        sql = sub(r"IN LIST\((\?\d*)::\w+\)", r"IN (SELECT value FROM json_each(\1))", sql)
+        sql = sub(r"(\?\d*)::\w+| FOR UPDATE SKIP LOCKED", r"\1", sql)
+    return sql.replace("moor.", "").replace("ORDERED JOIN", "CROSS JOIN")
 
 
 def drive(job: Coroutine[Any, Any, T]) -> T:

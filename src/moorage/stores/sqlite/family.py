@@ -22,8 +22,10 @@ from moorage.stores.rows import (
     stone_of,
     tombstone_of,
 )
+from moorage.stores.sql import lookup
 from moorage.stores.sqlite import heads
 from moorage.stores.sqlite.connection import BrokenText, Connection
+from moorage.stores.sqlite.driven import Driven, drive
 
 _ANCESTORS = f"""
 WITH RECURSIVE line (pk, step) AS (
@@ -76,7 +78,7 @@ def delete_tree(
 ) -> Deletion:
     """Delete a tree unless the decision refuses."""
     pk, root_id = heads.key_of(db, owner, ref)[:2]
-    heads.check_version(db, pk, expected)
+    drive(lookup.check_version(Driven(db), owner, pk, expected))
     members = db.all(_TREE_MEMBERS, (pk,))
     decide([Member(row[1], row[2], bool(row[3])) for row in members])
     counts = _counts(db, [row[0] for row in members])

@@ -7,32 +7,25 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from moorage.core.approval import Approval, ApprovalState
+from moorage.core.approval import Approval
 from moorage.core.entry import Entry, Kind
 from moorage.core.errors import (
-    ApprovalNotFound,
     EntryNotFound,
     IdTaken,
     NameTaken,
     NotFound,
     ParentNotFound,
     SessionCorrupt,
-    SessionGone,
-    SessionNotFound,
-    VersionConflict,
 )
-from moorage.core.ids import looks_like_ref
 from moorage.core.session import Asker, AskerView, Birth, Change, Hold, Session, View
 from moorage.ports import BirthDecision, Decision, ForkDecision
+from moorage.stores import sql
 from moorage.stores.rows import (
     ENTRY,
     HEAD_WITH_PK,
     RARE,
-    Row,
-    approval_of,
     entry_row,
     head_texts,
-    instant,
     json_text,
     kept,
     last_run_columns,
@@ -41,28 +34,28 @@ from moorage.stores.rows import (
     micros_or_none,
     session_of,
 )
+from moorage.stores.sql import lookup
+from moorage.stores.sql.lookup import Key, found, may_be_ref, named
 from moorage.stores.sqlite.connection import BrokenText, Connection
 from moorage.stores.sqlite.cursors import feed_base, feed_end_id
 from moorage.stores.sqlite.driven import Driven, drive
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from moorage.core.once import Once
+    pass
 
 # Finding ----------------------------------------------------------------------------------------
 
-_BY_ID = f"SELECT {HEAD_WITH_PK} FROM sessions WHERE owner = ? AND id = ?"
-_BY_OPEN_NAME = f"SELECT {HEAD_WITH_PK} FROM sessions WHERE owner = ? AND name = ? AND finalized_at IS NULL"
-_BY_NAME = f"SELECT {HEAD_WITH_PK} FROM sessions WHERE owner = ? AND name = ? ORDER BY pk DESC LIMIT 1"
-_KEY = "SELECT pk, id, task, shared_upto, has_pins FROM sessions"
+_HEAD = f"SELECT {HEAD_WITH_PK} FROM sessions"
+_BY_ID = f"{_HEAD} WHERE owner = ? AND id = ?"
 _TO_READ = f"SELECT shared_upto, has_pins, {HEAD_WITH_PK} FROM sessions"
-_TOMBSTONE = "SELECT deleted_at, deleted_by, reason FROM tombstones WHERE owner = ? AND id = ?"
 
 
 def load(db: Connection, owner: str, ref: str) -> tuple[int, Session]:
     """The session's key and head: by id, else by open name, else the newest that had the name."""
     try:
-        row = (may_be_ref(ref) and db.one(_BY_ID, (owner, ref))) or _by_name(db, owner, ref)
+        row = db.one(_BY_ID, (owner, ref)) if may_be_ref(ref) else None
+        row = row or drive(named(Driven(db), _HEAD, owner, ref))
     except BrokenText as error:
         raise SessionCorrupt(ref, "a text of it is not UTF-8") from error
     return row[-1], session_of(row, db.opener)
@@ -71,10 +64,7 @@ def load(db: Connection, owner: str, ref: str) -> tuple[int, Session]:
 def load_to_read(db: Connection, owner: str, ref: str) -> tuple[Session, int, int, int]:
     """The session with pk, shared_upto and has_pins: what reading its log takes."""
     try:
-        row = db.one(f"{_TO_READ} WHERE owner = ? AND id = ?", (owner, ref)) if may_be_ref(ref) else None
-        if row is None:
-            row = db.one(f"{_TO_READ} WHERE pk = ?", (_by_name(db, owner, ref)[-1],))
-            assert row is not None
+        row = drive(found(Driven(db), _TO_READ, owner, ref))
     except BrokenText as error:
         raise SessionCorrupt(ref, "a text of it is not UTF-8") from error
     return session_of(row[2:], db.opener), row[-1], row[0], row[1]
@@ -86,56 +76,9 @@ def by_id(db: Connection, owner: str, session_id: str) -> tuple[int, Session] | 
     return None if row is None else (row[-1], session_of(row, db.opener))
 
 
-def key_of(db: Connection, owner: str, ref: str) -> Row:
-    """pk, id, task, shared_upto, has_pins of a session, without the rest of its head."""
-    if may_be_ref(ref):
-        row = db.one(f"{_KEY} WHERE owner = ? AND id = ?", (owner, ref))
-        if row is not None:
-            return row
-    pk = _by_name(db, owner, ref)[-1]
-    found = db.one(f"{_KEY} WHERE pk = ?", (pk,))
-    assert found is not None
-    return found
-
-
-def may_be_ref(ref: object) -> bool:
-    """Whether SQLite can be asked for it; `looks_like_ref` says more and takes five times as long."""
-    return isinstance(ref, str) and ref.isascii()
-
-
-def _by_name(db: Connection, owner: str, ref: str) -> Row:
-    if not looks_like_ref(ref):
-        raise SessionNotFound(ref)
-    row = db.one(_BY_OPEN_NAME, (owner, ref)) or db.one(_BY_NAME, (owner, ref))
-    if row is not None:
-        return row
-    check_not_spent(db, owner, ref)
-    raise SessionNotFound(ref)
-
-
-def check_not_spent(db: Connection, owner: str, session_id: str) -> None:
-    """Raise SessionGone if a session of that id was deleted."""
-    if stone := db.one(_TOMBSTONE, (owner, session_id)):
-        raise SessionGone(session_id, at=instant(stone[0]), by=stone[1], why=stone[2])
-
-
-def id_of(db: Connection, pk: int) -> str:
-    """A session's id, by its key."""
-    row = db.one("SELECT id FROM sessions WHERE pk = ?", (pk,))
-    return str(pk) if row is None else str(row[0])
-
-
-def check_version(db: Connection, pk: int, expected: int | None) -> None:
-    """Raise VersionConflict if a session is at another version than the one named."""
-    row = db.one("SELECT id, version FROM sessions WHERE pk = ?", (pk,))
-    if expected is not None and row is not None and row[1] != expected:
-        raise VersionConflict(row[0], expected, row[1])
-
-
-def match(db: Connection, owner: str, prefix: str, limit: int) -> list[str]:
-    """Ids that begin with a prefix."""
-    sql = "SELECT id FROM sessions WHERE owner = ? AND id >= ? AND id < ? ORDER BY id LIMIT ?"
-    return [row[0] for row in db.all(sql, (owner, prefix, prefix + "\x7f", limit))]
+def key_of(db: Connection, owner: str, ref: str) -> Key:
+    """Return the key of a session."""
+    return drive(lookup.key_of(Driven(db), owner, ref))
 
 
 # Creating ---------------------------------------------------------------------------------------
@@ -162,13 +105,13 @@ def create(
     birth = replace(birth, asker=_asker(db, owner, asker, family[0])) if asker is not None else birth
     change = decide(birth)
     if change.once is not None:
-        _check_once(db, owner, change.once)
+        drive(sql.once.check(Driven(db), owner, change.once))
     check_names(db, owner, change.session)
     pk = insert(db, change.session, family=family)
     add_entries(db, pk, owner, change.entries)
     _write_work(db, owner, pk, View(change.session), change)
     if change.once is not None:
-        _note_once(db, owner, change.once)
+        drive(sql.once.note(Driven(db), owner, change.once))
     return change.session
 
 
@@ -244,25 +187,25 @@ def fork(
     segments = shared_segments(db, source_pk, upto)
     change = decide(source, upto, _newest_checkpoint(db, segments))
     if change.once is not None:
-        _check_once(db, owner, change.once)
+        drive(sql.once.check(Driven(db), owner, change.once))
     check_names(db, owner, change.session)
     pk = insert(db, change.session, shared_upto=upto)
     db.execute("UPDATE sessions SET has_pins = 1 WHERE pk = ?", (pk,))  # its source may have some
     db.executemany("INSERT INTO lineage VALUES (?, ?, ?)", [(pk, segment, end) for segment, _, end in segments])
-    _copy_context(db, source_pk, pk)
+    _copy_context(db, owner, source_pk, pk)
     add_entries(db, pk, owner, change.entries)
     _write_work(db, owner, pk, View(change.session), change)
     if change.once is not None:
-        _note_once(db, owner, change.once)
+        drive(sql.once.note(Driven(db), owner, change.once))
     return change.session
 
 
-def _copy_context(db: Connection, source: int, target: int) -> None:
+def _copy_context(db: Connection, owner: str, source: int, target: int) -> None:
     """As it is, unless something in it is sealed as the source's: that would not open as another's."""
     if db.one("SELECT 1 FROM context WHERE session = ? AND substr(value, 1, 1) = '~' LIMIT 1", (source,)):
         from moorage.stores.sqlite import context
 
-        context.put(db, target, context.all_items(db, source))
+        context.put(db, target, drive(sql.context.all_items(Driven(db), owner, source)))
         return
     db.execute(
         "INSERT INTO context SELECT ?, key, value, version, updated_at, expires_at FROM context WHERE session = ?",
@@ -328,7 +271,8 @@ def apply(
     """Load, decide, write."""
     pk, session = load(db, owner, ref)
     session.check_version(expected)
-    view = view_of(db, pk, session, None if approval is None else _named(db, owner, pk, approval))
+    named = None if approval is None else drive(sql.approvals.approval_of_session(Driven(db), owner, pk, approval))
+    view = view_of(db, pk, session, named)
     if session.launched or turn is not None or item is not None or db.one(_WAITED_FOR, (pk,)):
         view = _with_work(db, owner, pk, view, turn, item)
     view = view if run is None else _with_run(db, pk, view, run)
@@ -349,8 +293,7 @@ def view_of(db: Connection, pk: int, session: Session, approval: Approval | None
     """A session with its pending approvals."""
     pending: tuple[Approval, ...] = ()
     if session.pending_approvals:
-        sql = "SELECT body, id FROM approvals WHERE session = ? AND state = 'pending' ORDER BY n"
-        pending = tuple(_approval_of(db, row) for row in db.all(sql, (pk,)))
+        pending = drive(sql.approvals.pending_approvals(Driven(db), session.owner, pk))
     return View(session, pending, approval)
 
 
@@ -378,8 +321,8 @@ def _with_run(db: Connection, pk: int, view: View, run_id: str) -> View:
 def save(db: Connection, owner: str, pk: int, view: View, change: Change) -> Change:
     """Write a whole change; the change with what became of its callbacks."""
     if change.once is not None:
-        _check_once(db, owner, change.once)
-        _note_once(db, owner, change.once)
+        drive(sql.once.check(Driven(db), owner, change.once))
+        drive(sql.once.note(Driven(db), owner, change.once))
     if change.session != view.session:
         write_head(db, pk, view.session, change.session)
     add_entries(db, pk, owner, change.entries)
@@ -395,25 +338,6 @@ def _write_work(db: Connection, owner: str, pk: int, view: View, change: Change)
 
     work.check(db, owner, view, change)
     return work.write(db, owner, pk, view, change)
-
-
-def _check_once(db: Connection, owner: str, request: Once) -> None:
-    from moorage.stores.sql import once  # few requests come under a key
-
-    drive(once.check(Driven(db), owner, request))
-
-
-def _note_once(db: Connection, owner: str, request: Once) -> None:
-    from moorage.stores.sql import once
-
-    drive(once.note(Driven(db), owner, request))
-
-
-def _named(db: Connection, owner: str, pk: int, approval: str) -> Approval:
-    row = db.one("SELECT body, id FROM approvals WHERE owner = ? AND id = ? AND session = ?", (owner, approval, pk))
-    if row is None:
-        raise ApprovalNotFound(approval)
-    return _approval_of(db, row)
 
 
 def write_head(db: Connection, pk: int, old: Session, new: Session) -> None:
@@ -483,42 +407,3 @@ def write_approval(db: Connection, pk: int, owner: str, approval: Approval) -> N
             kept(db.sealer, json_text(approval), "approval", approval.approval_id),
         ),
     )  # fmt: skip
-
-
-def approvals(db: Connection, owner: str, ref: str | None, pending_only: bool, limit: int) -> list[Approval]:
-    """Approvals, oldest first."""
-    where, bindings = ["owner = ?"], [owner]
-    if ref is not None:
-        where.append("session = ?")
-        bindings.append(key_of(db, owner, ref)[0])
-    if pending_only:
-        where.append(f"state = '{ApprovalState.PENDING.value}'")
-    sql = f"SELECT body, id FROM approvals WHERE {' AND '.join(where)} ORDER BY n LIMIT ?"
-    return [_approval_of(db, row) for row in db.all(sql, (*bindings, limit))]
-
-
-def approval(db: Connection, owner: str, approval_id: str) -> Approval:
-    """One approval by its id."""
-    row = db.one("SELECT body, id FROM approvals WHERE owner = ? AND id = ?", (owner, approval_id))
-    if row is None:
-        raise ApprovalNotFound(approval_id)
-    return _approval_of(db, row)
-
-
-def due_approvals(db: Connection, owner: str, at: int, limit: int) -> list[Approval]:
-    """Pending ones whose time has run out."""
-    sql = (
-        "SELECT body, id FROM approvals WHERE owner = ? AND state = 'pending' AND expires_at IS NOT NULL "
-        "AND expires_at <= ? ORDER BY expires_at LIMIT ?"
-    )
-    return [_approval_of(db, row) for row in db.all(sql, (owner, at, limit))]
-
-
-def _approval_of(db: Connection, row: Row) -> Approval:
-    """An approval from its body and id; SessionCorrupt if they make none."""
-    try:
-        return approval_of(row, db.opener)
-    except ValueError as error:  # it is not JSON, or does not open
-        sql = "SELECT s.id FROM approvals a CROSS JOIN sessions s ON s.pk = a.session WHERE a.body = ? AND a.id = ?"
-        found = db.one(sql, row) or ("?",)
-        raise SessionCorrupt(found[0], f"approval {row[1]}: {error}") from error

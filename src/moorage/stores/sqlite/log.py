@@ -19,9 +19,11 @@ from moorage.stores.rows import (
     stored_kinds,
     tombstone_of,
 )
+from moorage.stores.sql import lookup
 from moorage.stores.sqlite import heads
 from moorage.stores.sqlite.connection import Connection
 from moorage.stores.sqlite.cursors import feed_base, feed_end_id
+from moorage.stores.sqlite.driven import Driven, drive
 
 _APPEND_HEAD = "SELECT pk, id, task, state, last_entry, hold_token FROM sessions WHERE owner = ? AND id = ?"
 _ADVANCE = "UPDATE sessions SET last_entry = ?, last_activity_at = ?, updated_at = ? WHERE pk = ?"
@@ -37,13 +39,13 @@ def append(
     expected: int | None = None,
 ) -> list[Entry]:
     """Add messages; those whose client key was seen come back as the entries they became."""
-    row = db.one(_APPEND_HEAD, (owner, ref)) if heads.may_be_ref(ref) else None
+    row = db.one(_APPEND_HEAD, (owner, ref)) if lookup.may_be_ref(ref) else None
     if row is None:
         row = db.one(_APPEND_HEAD, (owner, heads.key_of(db, owner, ref)[1]))
         assert row is not None
     pk, session_id, task, state, last, hold_token = row
     if expected is not None:
-        heads.check_version(db, pk, expected)
+        drive(lookup.check_version(Driven(db), owner, pk, expected))
     if state in FINAL_STATES:
         raise SessionClosed(session_id, state)
     if token is not None and token != hold_token:
@@ -104,7 +106,7 @@ def log(
     newest_first: bool,
 ) -> list[Entry]:
     """Entries between two numbers, from one end."""
-    pk, session_id, task, shared_upto, _ = heads.key_of(db, owner, ref)
+    pk, session_id, task, shared_upto, *_ = heads.key_of(db, owner, ref)
     upto = _NO_END if before is None else min(before - 1, _NO_END)  # beyond it other sessions' entries begin
     segments = _segments(db, pk, shared_upto, after, upto) if after < upto else []
     rows = _read(db, segments, limit, None if kinds is None else stored_kinds(kinds), newest_first)
@@ -181,7 +183,7 @@ def tail(db: Connection, owner: str, ref: str, limit: int, pins: int, with_sessi
         session, pk, shared_upto, has_pins = heads.load_to_read(db, owner, ref)
         session_id, task = session.session_id, session.task_id
     else:
-        pk, session_id, task, shared_upto, has_pins = heads.key_of(db, owner, ref)
+        pk, session_id, task, shared_upto, has_pins, _ = heads.key_of(db, owner, ref)
     if not has_pins:
         return Tail([], entries_of(db.all(_NEWEST, (pk, limit)), session_id, task, db.opener), session)
     rows = _tail_of_fork(db, pk, shared_upto, limit, pins) if shared_upto else db.all(_TAIL, (pk, pins, limit))

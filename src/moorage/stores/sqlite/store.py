@@ -8,13 +8,12 @@ whose writes are committed in groups.
 from __future__ import annotations
 
 import os
-from datetime import datetime, timedelta
+from datetime import datetime
 from functools import partial
 
 from moorage.core.approval import Approval
 from moorage.core.bundle import Bundle
-from moorage.core.context import ContextChange, ContextItem
-from moorage.core.delegation import Span
+from moorage.core.context import ContextChange
 from moorage.core.entry import Entry, Message
 from moorage.core.event import Event, Hit, search_words
 from moorage.core.family import EVERY_TOMBSTONE, Deletion, Tombstone, TombstoneQuery
@@ -43,11 +42,8 @@ from moorage.stores.sqlite.migrate import migrate
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from moorage.core.fact import Backlog, Fate, SessionFact, Size
-    from moorage.core.inbox import Item
+    from moorage.core.fact import Size
     from moorage.core.record import Record
-    from moorage.core.run import Run, RunQuery
-    from moorage.core.turn import Turn
     from moorage.core.work import Claim
     from moorage.ports import Claimed
     from moorage.stores.sealing import Sealer
@@ -110,9 +106,6 @@ class SqliteStore(SqlStore):
             return heads.load(db, owner, ref)[1]
 
         return self._read_now(job) if self._read_now is not None else await self._access.read(job)
-
-    async def match(self, owner: str, prefix: str, limit: int) -> list[str]:
-        return await self._access.read(lambda db: heads.match(db, owner, prefix, limit))
 
     async def find(self, owner: str, query: SessionQuery) -> Page[Session]:
         return await self._access.read(lambda db: find.find(db, owner, query))
@@ -262,9 +255,6 @@ class SqliteStore(SqlStore):
 
     # Context and approvals ----------------------------------------------------------------------
 
-    async def context(self, owner: str, ref: str, at: datetime, key: str | None = None) -> dict[str, ContextItem]:
-        return await self._see(lambda db: context.items(db, heads.key_of(db, owner, ref)[0], micros(at), key))
-
     async def write_context(
         self,
         owner: str,
@@ -277,50 +267,7 @@ class SqliteStore(SqlStore):
     ) -> ContextChange:
         return await self._access.write(lambda db: context.write(db, owner, ref, decide, micros(at), key, expected))
 
-    async def approval(self, owner: str, approval_id: str) -> Approval:
-        return await self._access.read(lambda db: heads.approval(db, owner, approval_id))
-
-    async def approvals(
-        self, owner: str, *, ref: str | None = None, pending_only: bool = True, limit: int = 100
-    ) -> list[Approval]:
-        return await self._see(lambda db: heads.approvals(db, owner, ref, pending_only, limit))
-
-    async def due_approvals(self, owner: str, at: datetime, limit: int = 100) -> list[Approval]:
-        return await self._access.read(lambda db: heads.due_approvals(db, owner, micros(at), limit))
-
     # Runs, turns, inboxes -----------------------------------------------------------------------
-
-    async def run(self, owner: str, run_id: str) -> Run:
-        from moorage.stores.sqlite import runs  # most who open a store start no agents
-
-        return await self._access.read(lambda db: runs.run(db, owner, run_id))
-
-    async def run_by_key(self, owner: str, key: str) -> Run | None:
-        from moorage.stores.sqlite import runs
-
-        return await self._access.read(lambda db: runs.run_by_key(db, owner, key))
-
-    async def runs(self, owner: str, query: RunQuery) -> Page[Run]:
-        from moorage.stores.sqlite import runs
-
-        return await self._see(lambda db: runs.runs(db, owner, query))
-
-    async def inbox(
-        self, owner: str, *, ref: str | None = None, states: tuple[str, ...], limit: int, cursor: str | None = None
-    ) -> Page[Item]:
-        from moorage.stores.sqlite import runs
-
-        return await self._see(lambda db: runs.inbox(db, owner, ref, states, limit, cursor))
-
-    async def item(self, owner: str, item_id: str) -> Item:
-        from moorage.stores.sqlite import runs
-
-        return await self._see(lambda db: runs.item(db, owner, item_id))
-
-    async def find_turn(self, owner: str, turn_id: str) -> Turn:
-        from moorage.stores.sqlite import queue
-
-        return await self._access.read(lambda db: queue.find_turn(db, owner, turn_id))
 
     async def claim(
         self,
@@ -345,54 +292,12 @@ class SqliteStore(SqlStore):
         self._queued = None if found is None else wanted
         return found
 
-    async def overdue(self, at: datetime, limit: int) -> list[tuple[str, str]]:
-        from moorage.stores.sqlite import queue
-
-        return await self._see(lambda db: queue.overdue(db, micros(at), limit))
-
-    async def waiting_turns(self, launcher_id: str) -> list[str]:
-        from moorage.stores.sqlite import queue
-
-        return await self._access.read(lambda db: queue.waiting_turns(db, launcher_id))
-
-    async def unstarted_turns(self, launcher_id: str) -> list[tuple[str, Turn]]:
-        from moorage.stores.sqlite import queue
-
-        return await self._access.read(lambda db: queue.unstarted_turns(db, launcher_id))
-
-    # Servers ------------------------------------------------------------------------------------
-
-    async def owners(self) -> list[str]:
-        from moorage.stores.sqlite import servers  # only those need them
-
-        return await self._access.read(servers.owners)
-
-    async def extend_leases(self, at: datetime, by: timedelta) -> int:
-        from moorage.stores.sqlite import servers
-
-        return await self._access.write(lambda db: servers.extend_leases(db, at, at + by))
-
     # What is counted ----------------------------------------------------------------------------
 
-    async def facts(self, owner: str, span: Span, limit: int, cursor: str | None = None) -> Page[SessionFact]:
-        from moorage.stores.sqlite import facts  # most who open a store count nothing
-
-        return await self._access.read(lambda db: facts.facts(db, owner, span, limit, cursor))
-
-    async def fates(self, owner: str, session_ids: list[str]) -> list[Fate]:
-        from moorage.stores.sqlite import facts
-
-        return await self._access.read(lambda db: facts.fates(db, owner, session_ids))
-
     async def size(self) -> Size | None:
-        from moorage.stores.sqlite import facts
+        from moorage.stores.sqlite.size import size
 
-        return await self._see(facts.size)
-
-    async def backlog(self) -> Backlog:
-        from moorage.stores.sqlite import queue
-
-        return await self._see(queue.backlog)
+        return await self._see(size)
 
     def on_commit(self, watcher: CommitWatcher) -> None:
         self._access.on_commit(watcher)

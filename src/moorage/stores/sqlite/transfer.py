@@ -5,8 +5,10 @@ from __future__ import annotations
 from moorage.core.bundle import Bundle, as_restored
 from moorage.core.errors import MoorageError, ParentNotFound
 from moorage.stores.rows import HEAD_WITH_PK, session_of
+from moorage.stores.sql import lookup
 from moorage.stores.sqlite import context, heads
 from moorage.stores.sqlite.connection import BrokenText, Connection
+from moorage.stores.sqlite.driven import Driven, drive
 from moorage.stores.sqlite.migrate import edited_migrations
 
 FEED_CHUNK = 500  # entries one row of the feed stands for, so that reading a page of it stays small
@@ -17,7 +19,7 @@ def restore(db: Connection, owner: str, bundle: Bundle) -> bool:
     new = as_restored(bundle.session, owner)
     if db.one("SELECT 1 FROM sessions WHERE owner = ? AND id = ?", (owner, new.session_id)):
         return False
-    heads.check_not_spent(db, owner, new.session_id)
+    drive(lookup.check_not_spent(Driven(db), owner, new.session_id))
     family = _family(db, owner, new.parent_session_id)
     heads.check_names(db, owner, new)
     pk = heads.insert(db, new, family=family)

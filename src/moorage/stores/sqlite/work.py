@@ -25,8 +25,10 @@ from moorage.stores.rows import (
     micros,
     micros_or_none,
 )
+from moorage.stores.sql import lookup
 from moorage.stores.sqlite import heads
 from moorage.stores.sqlite.connection import Connection
+from moorage.stores.sqlite.driven import Driven, drive
 from moorage.stores.work_rows import ITEM, OPEN, PARENT_CORRUPT, due_at, item_of, run_of, turn_of
 
 # Loading ----------------------------------------------------------------------------------------
@@ -70,7 +72,7 @@ def turn_named(db: Connection, pk: int, session_id: str, turn_id: str, work: Wor
     """A turn of this session, whatever became of it; a live one is at hand."""
     if work.running is not None and work.running.turn_id == turn_id:
         return work.running
-    known = heads.may_be_ref(turn_id)
+    known = lookup.may_be_ref(turn_id)
     row = db.one("SELECT body, id FROM turns WHERE session = ? AND id = ?", (pk, turn_id)) if known else None
     if row is None:
         raise TurnNotFound(turn_id)
@@ -85,19 +87,19 @@ SELECT r.body, r.id, s.id, s.pk FROM runs r CROSS JOIN sessions s ON s.pk = r.se
 def asker_of(db: Connection, owner: str, asker: Asker, pk: int | None) -> AskerView:
     """Who asks for something new; `pk` is the session whose turn it is if nothing else is named."""
     run = None
-    if asker.run_id is not None and heads.may_be_ref(asker.run_id):
+    if asker.run_id is not None and lookup.may_be_ref(asker.run_id):
         row = db.one(_ASKING_RUN, (owner, asker.run_id))
         run, pk = (None, pk) if row is None else (run_of(db, row[:3]), row[3])
     if run is None and asker.session_id is not None:
         found = db.one("SELECT pk FROM sessions WHERE owner = ? AND id = ?", (owner, asker.session_id))
         pk = None if found is None else found[0]
     row = db.one("SELECT body, id FROM turns WHERE session = ? AND state = 'running'", (pk,))
-    return AskerView(run, None if row is None else turn_of(db, (*row, heads.id_of(db, pk or 0))))
+    return AskerView(run, None if row is None else turn_of(db, (*row, drive(lookup.id_of(Driven(db), owner, pk or 0)))))
 
 
 def item_named(db: Connection, pk: int, session_id: str, item_id: str) -> Item:
     """An item of this session, whatever became of it."""
-    known = heads.may_be_ref(item_id)
+    known = lookup.may_be_ref(item_id)
     row = db.one(f"SELECT {ITEM}, body FROM inbox WHERE session = ? AND id = ?", (pk, item_id)) if known else None
     if row is None:
         raise ItemNotFound(item_id)
@@ -106,7 +108,7 @@ def item_named(db: Connection, pk: int, session_id: str, item_id: str) -> Item:
 
 def run_named(db: Connection, pk: int, session_id: str, run_id: str) -> Run:
     """A run of this session, whatever became of it."""
-    known = heads.may_be_ref(run_id)
+    known = lookup.may_be_ref(run_id)
     row = db.one("SELECT body, id FROM runs WHERE session = ? AND id = ?", (pk, run_id)) if known else None
     if row is None:
         raise RunNotFound(run_id)

@@ -1,0 +1,146 @@
+"""Reads of turns, and what time does to those that nobody reports of. Claims are in each store's `queue`."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from datetime import datetime
+
+from moorage.core.errors import SessionCorrupt, TurnNotFound
+from moorage.core.fact import Backlog
+from moorage.core.turn import Turn
+from moorage.stores.rows import json_text, kept, micros
+from moorage.stores.sql.db import Db
+from moorage.stores.sql.lookup import OF_SESSION, may_be_ref
+from moorage.stores.work_rows import due_at, turn_of
+
+_SILENT = (
+    f"SELECT s.owner, s.id FROM moor.turns t {OF_SESSION} "
+    "WHERE t.state = 'running' AND t.due_at <= ? ORDER BY t.due_at LIMIT ?"
+)
+_UNTAKEN = (
+    f"SELECT s.owner, s.id FROM moor.runs t {OF_SESSION} "
+    "WHERE t.expires_at IS NOT NULL AND t.expires_at <= ? ORDER BY t.expires_at LIMIT ?"
+)
+
+
+async def overdue(db: Db, at: int, limit: int) -> list[tuple[str, str]]:
+    """Return sessions with a turn whose launcher was silent for too long, or a run that nobody took in time."""
+    found = [(row[0], row[1]) for sql in (_SILENT, _UNTAKEN) for row in await db.all(sql, (at, limit))]
+    return list(dict.fromkeys(found))[:limit]
+
+
+_WAITING = f"""
+SELECT t.id FROM moor.turns t {OF_SESSION}
+WHERE t.state = 'running' AND t.launcher = ? AND EXISTS (
+    SELECT 1 FROM moor.runs r
+    WHERE r.owner = s.owner AND r.parent = s.id AND r.state IN ('queued', 'running') AND r.mode = 'sync'
+) ORDER BY t.n
+"""
+
+
+async def waiting_turns(db: Db, launcher_id: str) -> list[str]:
+    """Return live turns of a launcher whose session waits for a sync child."""
+    return [row[0] for row in await db.all(_WAITING, (launcher_id,))]
+
+
+_CLAIMED = (
+    f"SELECT t.owner, t.body, t.id, s.id FROM moor.turns t {OF_SESSION} "
+    "WHERE t.state = 'running' AND t.launcher = ? ORDER BY t.n"
+)
+
+
+async def unstarted_turns(db: Db, launcher_id: str) -> list[tuple[str, Turn]]:
+    """Return what a launcher has claimed and not started yet, without turns that do not read back whole."""
+    found = []
+    for owner, *columns in await db.all(_CLAIMED, (launcher_id,)):
+        with suppress(SessionCorrupt):
+            found.append((owner, turn_of(db, columns)))
+    return [(owner, turn) for owner, turn in found if turn.started_at is None]
+
+
+_ONE = f"SELECT t.body, t.id, s.id FROM moor.turns t {OF_SESSION}"
+
+
+async def find_turn(db: Db, owner: str, turn_id: str) -> Turn:
+    """Return one turn by its id."""
+    sql = f"{_ONE} WHERE t.owner = ? AND t.id = ?"
+    row = await db.one(sql, (owner, turn_id)) if may_be_ref(turn_id) else None
+    if row is None:
+        raise TurnNotFound(turn_id)
+    return turn_of(db, tuple(row))
+
+
+_QUEUED = "SELECT count(*), min(n) FROM moor.turns WHERE state = 'queued'"
+_RUNNING = "SELECT count(*) FROM moor.turns WHERE state = 'running'"
+_ITEMS = (
+    "SELECT count(*) FILTER (WHERE state <> 'set_aside' AND kind = 'callback'), "
+    "count(*) FILTER (WHERE state = 'set_aside') FROM moor.inbox INDEXED BY inbox_by_state "
+    "WHERE state <> 'consumed' AND (state <> 'consumed') IS TRUE"
+)
+
+
+async def backlog(db: Db) -> Backlog:
+    """Count what waits, of all owners. This walks what waits, nothing else."""
+    [(queued, first)], [(running,)], [(callbacks, set_aside)] = [
+        await db.all(sql) for sql in (_QUEUED, _RUNNING, _ITEMS)
+    ]
+    row = None if first is None else await db.one(f"{_ONE} WHERE t.state = 'queued' AND t.n = ?", (first,))
+    oldest = None if row is None else turn_of(db, tuple(row)).queued_at
+    return Backlog(queued=queued, running=running, oldest_queued_at=oldest, callbacks=callbacks, set_aside=set_aside)
+
+
+# What servers need ------------------------------------------------------------------------------
+
+# From one owner to the next: however many sessions each has, that many steps.
+_OWNERS = """
+WITH RECURSIVE line (owner) AS (
+    SELECT min(owner) FROM moor.sessions
+    UNION ALL
+    SELECT (SELECT min(s.owner) FROM moor.sessions s WHERE s.owner > line.owner) FROM line WHERE line.owner IS NOT NULL
+)
+SELECT owner FROM line WHERE owner IS NOT NULL
+"""
+
+
+async def owners(db: Db) -> list[str]:
+    """Return owners that have sessions."""
+    return [row[0] for row in await db.all(_OWNERS)]
+
+
+# PostgreSQL: first the locks, in the order in which every statement takes them, then the look. What was read before may
+# be old.
+_LOCK = """
+SELECT 1 FROM moor.sessions s WHERE EXISTS (
+    SELECT 1 FROM moor.turns t WHERE t.owner = s.owner AND t.session = s.pk AND t.state = 'running'
+) ORDER BY s.owner, s.pk FOR NO KEY UPDATE OF s
+"""
+_RUNNING_TURNS = (
+    f"SELECT t.owner, t.n, t.session, t.body, t.id, s.id FROM moor.turns t {OF_SESSION} WHERE t.state = 'running'"
+)
+_EXTEND = "UPDATE moor.turns SET due_at = ?, body = ? WHERE owner = ? AND n = ?"
+_HOLD = (
+    "UPDATE moor.sessions SET hold_until = ?1 "
+    "WHERE owner = ?2 AND pk = ?3 AND live_turn IS NOT NULL AND hold_until < ?1"
+)
+# In any case it moves the revision: whoever has read the turn as it was has to decide anew.
+_HOLD_ON_POSTGRES = """
+UPDATE moor.sessions SET revision = revision + 1,
+    hold_until = CASE WHEN live_turn IS NULL THEN hold_until ELSE greatest(hold_until, ?1) END
+WHERE owner = ?2 AND pk = ?3
+"""
+
+
+async def extend_leases(db: Db, at: datetime, until: datetime) -> int:
+    """Let every running turn have until then; return how many it helped. One that is damaged is passed by."""
+    helped = 0
+    if db.is_postgres:
+        await db.all(_LOCK)
+    for owner, n, pk, *columns in await db.all(_RUNNING_TURNS):
+        with suppress(SessionCorrupt):
+            turn = turn_of(db, columns)
+            if (extended := turn.extended(at, until)) != turn:
+                body = kept(db.sealer, json_text(extended), "turn", turn.turn_id)
+                await db.run(_EXTEND, (due_at(extended), body, owner, n))
+                helped += 1
+            await db.run(_HOLD_ON_POSTGRES if db.is_postgres else _HOLD, (micros(until), owner, pk))
+    return helped
