@@ -550,7 +550,7 @@ MUTANTS = (
     ),
     Mutant(
         "what forks need",
-        f"{SQLITE}/family.py",
+        f"{SQLITE}/deletion.py",
         "coalesce((SELECT max(upto) FROM lineage WHERE segment = gone.value), 0)",
         "0",
         (f"{SERVICE}/test_forks.py::test_deleting_the_source_keeps_what_forks_still_need[sqlite-order0]",),
@@ -1257,8 +1257,8 @@ MUTANTS = (
     ),
     Mutant(
         "the version of a deletion",
-        f"{SQLITE}/family.py",
-        "    drive(lookup.check_version(Driven(db), owner, pk, expected))\n",
+        f"{SQL}/family.py",
+        "    await check_version(db, owner, pk, expected)\n",
         "",
         (f"{CHANGING}[delete]",),
     ),
@@ -1348,9 +1348,9 @@ MUTANTS = (
     ),
     Mutant(
         "owner on PostgreSQL",
-        f"{POSTGRES}/heads.py",
-        '_BY_ID = "WHERE owner = ?1 AND id = ?2"',
-        '_BY_ID = "WHERE (owner = ?1 OR true) AND id = ?2"',
+        f"{SQL}/lookup.py",
+        '_BY_ID = "WHERE owner = ? AND id = ?"',
+        '_BY_ID = "WHERE (owner = ? OR true) AND id = ?"',
         (f"{TOGETHER}::test_what_is_anothers_is_not_there",),
     ),
     Mutant(
@@ -1362,7 +1362,7 @@ MUTANTS = (
     ),
     Mutant(
         "what is shared goes one by one",
-        f"{POSTGRES}/family.py",
+        f"{POSTGRES}/deletion.py",
         "if await db.one(_ARE_SHARED, (owner, pks)):",
         "if False:",
         (f"{TOGETHER}::test_a_source_and_its_fork_that_are_deleted_at_once_leave_nothing_behind[source-fork]",),

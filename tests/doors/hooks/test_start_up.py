@@ -30,8 +30,8 @@ RULES = {
 }
 STORE = {
     *("moorage.stores.rows", "moorage.stores.places", "moorage.stores.sqlite"),
-    *(f"moorage.stores.sql{name}" for name in ("", ".counts", ".db", ".lookup", ".store")),
-    *(f"moorage.stores.sqlite.{name}" for name in "access connection context cursors driven family".split()),
+    *(f"moorage.stores.sql{name}" for name in ("", ".counts", ".db", ".family", ".lookup", ".store")),
+    *(f"moorage.stores.sqlite.{name}" for name in "access connection context cursors deletion driven".split()),
     *(f"moorage.stores.sqlite.{name}" for name in "find heads log migrate search store transfer".split()),
 }
 DOOR = {

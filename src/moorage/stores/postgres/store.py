@@ -20,7 +20,6 @@ from moorage.core.bundle import Bundle
 from moorage.core.context import ContextChange
 from moorage.core.entry import Entry, Message
 from moorage.core.event import Event, Hit, search_words
-from moorage.core.family import EVERY_TOMBSTONE, Deletion, Tombstone, TombstoneQuery
 from moorage.core.query import Page, SessionQuery
 from moorage.core.session import Asker, Change, Session, Stamp
 from moorage.ports import (
@@ -29,13 +28,10 @@ from moorage.ports import (
     CommitWatcher,
     ContextDecision,
     Decision,
-    DeletionDecision,
     ForkDecision,
-    Sweep,
-    SweepDecision,
     Tail,
 )
-from moorage.stores.postgres import context, family, find, heads, log, search, transfer
+from moorage.stores.postgres import context, deletion, find, heads, log, search, transfer
 from moorage.stores.postgres.access import Access, Job, T
 from moorage.stores.postgres.bus import Bus
 from moorage.stores.postgres.connection import Connection
@@ -43,7 +39,7 @@ from moorage.stores.postgres.groups import Groups
 from moorage.stores.postgres.migrate import migrate, schema_version
 from moorage.stores.postgres.options import read_url
 from moorage.stores.postgres.queue import Hands
-from moorage.stores.rows import micros, micros_or_none
+from moorage.stores.rows import micros
 from moorage.stores.sql.store import SqlStore
 
 TYPE_CHECKING = False
@@ -55,6 +51,7 @@ if TYPE_CHECKING:
     from moorage.stores.postgres.queue import Wanted
     from moorage.stores.postgres.sealed import Rewritten
     from moorage.stores.sealing import Sealer
+    from moorage.stores.sql.family import Doomed
 
 
 class DatabaseClock(SystemClock):
@@ -100,6 +97,9 @@ class PostgresStore(SqlStore):
 
     async def _transact(self, job: Job[T]) -> T:
         return await self._access.transact(job)
+
+    async def _delete(self, db: Connection, owner: str, doomed: list[Doomed], stamp: Stamp) -> None:
+        await deletion.delete(db, owner, doomed, stamp)
 
     # Sessions -----------------------------------------------------------------------------------
 
@@ -214,69 +214,6 @@ class PostgresStore(SqlStore):
         from moorage.stores.postgres import many
 
         return await self._access.read(lambda db: many.approvals_of(db, owner, session_ids, pending_only, limit))
-
-    # Families -----------------------------------------------------------------------------------
-
-    async def ancestors(self, owner: str, ref: str) -> list[Session]:
-        return await self._snapshot(lambda db: family.ancestors(db, owner, ref))
-
-    async def tree(self, owner: str, ref: str, limit: int) -> list[Session]:
-        return await self._snapshot(lambda db: family.tree(db, owner, ref, limit))
-
-    async def count_children(self, owner: str, ref: str) -> int:
-        return await self._snapshot(lambda db: family.count_children(db, owner, ref))
-
-    async def delete_tree(
-        self,
-        owner: str,
-        ref: str,
-        decide: DeletionDecision,
-        stamp: Stamp,
-        *,
-        reason: str,
-        dry_run: bool = False,
-        expected: int | None = None,
-    ) -> Deletion:
-        job = partial(
-            family.delete_tree,
-            owner=owner,
-            ref=ref,
-            decide=decide,
-            stamp=stamp,
-            reason=reason,
-            dry_run=dry_run,
-            expected=expected,
-        )
-        return await (self._snapshot(job) if dry_run else self._access.transact(job))
-
-    async def sweep(
-        self,
-        owner: str,
-        decide: SweepDecision,
-        stamp: Stamp,
-        *,
-        before: datetime | None,
-        position: int = 0,
-        limit: int = 50,
-        dry_run: bool = False,
-    ) -> Sweep:
-        """Candidates are looked for without locks; the decision is made with them, on what is there then."""
-        idle_since, at = micros_or_none(before), micros(stamp.at)
-        found = await self._access.read(lambda db: family.candidates(db, owner, idle_since, at, position, limit))
-
-        async def job(db: Connection) -> list[Tombstone]:
-            return await family.sweep(db, owner, found, decide, stamp, dry_run)
-
-        gone = await (self._snapshot(job) if dry_run else self._access.transact(job)) if found else []
-        return Sweep(gone, found[-1] if len(found) == limit else None)
-
-    async def next_expiry(self, owner: str) -> datetime | None:
-        return await self._access.read(lambda db: family.next_expiry(db, owner))
-
-    async def tombstones(
-        self, owner: str, limit: int, cursor: str | None = None, query: TombstoneQuery = EVERY_TOMBSTONE
-    ) -> Page[Tombstone]:
-        return await self._access.read(lambda db: family.tombstones(db, owner, limit, cursor, query))
 
     # Context and approvals ----------------------------------------------------------------------
 

@@ -17,12 +17,13 @@ if TYPE_CHECKING:
     from moorage.stores.sql import counts as counts
     from moorage.stores.sql import documents as documents
     from moorage.stores.sql import facts as facts
+    from moorage.stores.sql import family as family
     from moorage.stores.sql import lookup as lookup
     from moorage.stores.sql import once as once
     from moorage.stores.sql import runs as runs
     from moorage.stores.sql import turns as turns
 
-JOBS = frozenset("approvals context counts documents facts lookup once runs turns".split())
+JOBS = frozenset("approvals context counts documents facts family lookup once runs turns".split())
 
 
 def __getattr__(name: str) -> ModuleType:

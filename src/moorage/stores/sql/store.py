@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from datetime import datetime, timedelta
+from typing import Any
 
 from moorage.core.approval import Approval
 from moorage.core.context import ContextItem
 from moorage.core.delegation import Delegation, Span
+from moorage.core.family import EVERY_TOMBSTONE, Deletion, Tombstone, TombstoneQuery
 from moorage.core.query import Page
-from moorage.ports import DocumentDecision
+from moorage.core.session import Session, Stamp
+from moorage.ports import DeletionDecision, DocumentDecision, Sweep, SweepDecision
 from moorage.stores import sql
-from moorage.stores.rows import micros
+from moorage.stores.rows import micros, micros_or_none
 from moorage.stores.sql.db import Job, T
 
 TYPE_CHECKING = False
@@ -21,6 +24,7 @@ if TYPE_CHECKING:
     from moorage.core.once import Once
     from moorage.core.run import Run, RunQuery
     from moorage.core.turn import Turn
+    from moorage.stores.sql.family import Doomed
 
 
 class SqlStore:
@@ -42,6 +46,10 @@ class SqlStore:
         """Run a job that writes with several statements, all or none."""
         raise NotImplementedError
 
+    async def _delete(self, db: Any, owner: str, doomed: list[Doomed], stamp: Stamp) -> None:
+        """Delete sessions, leaves first, leaving a tombstone and an event for each."""
+        raise NotImplementedError
+
     # Sessions -----------------------------------------------------------------------------------
 
     async def once(self, owner: str, operation: str, key: str, at: datetime) -> Once | None:
@@ -52,6 +60,61 @@ class SqlStore:
 
     async def match(self, owner: str, prefix: str, limit: int) -> list[str]:
         return await self._read(lambda db: sql.lookup.match(db, owner, prefix, limit))
+
+    # Families -----------------------------------------------------------------------------------
+
+    async def ancestors(self, owner: str, ref: str) -> list[Session]:
+        return await self._snapshot(lambda db: sql.family.ancestors(db, owner, ref))
+
+    async def tree(self, owner: str, ref: str, limit: int) -> list[Session]:
+        return await self._snapshot(lambda db: sql.family.tree(db, owner, ref, limit))
+
+    async def count_children(self, owner: str, ref: str) -> int:
+        return await self._snapshot(lambda db: sql.family.count_children(db, owner, ref))
+
+    async def delete_tree(
+        self,
+        owner: str,
+        ref: str,
+        decide: DeletionDecision,
+        stamp: Stamp,
+        *,
+        reason: str,
+        dry_run: bool = False,
+        expected: int | None = None,
+    ) -> Deletion:
+        delete = None if dry_run else self._delete
+        run = self._snapshot if dry_run else self._transact
+        return await run(lambda db: sql.family.delete_tree(db, owner, ref, decide, stamp, reason, delete, expected))
+
+    async def sweep(
+        self,
+        owner: str,
+        decide: SweepDecision,
+        stamp: Stamp,
+        *,
+        before: datetime | None,
+        position: int = 0,
+        limit: int = 50,
+        dry_run: bool = False,
+    ) -> Sweep:
+        """Look for candidates without locks; decide with them, on what is there then."""
+        idle_since, at = micros_or_none(before), micros(stamp.at)
+        found = await self._read(lambda db: sql.family.candidates(db, owner, idle_since, at, position, limit))
+        if not found:
+            return Sweep([], None)
+        delete = None if dry_run else self._delete
+        run = self._snapshot if dry_run else self._transact
+        gone = await run(lambda db: sql.family.sweep(db, owner, found, decide, stamp, delete))
+        return Sweep(gone, found[-1] if len(found) == limit else None)
+
+    async def next_expiry(self, owner: str) -> datetime | None:
+        return await self._read(lambda db: sql.family.next_expiry(db, owner))
+
+    async def tombstones(
+        self, owner: str, limit: int, cursor: str | None = None, query: TombstoneQuery = EVERY_TOMBSTONE
+    ) -> Page[Tombstone]:
+        return await self._read(lambda db: sql.family.tombstones(db, owner, limit, cursor, query))
 
     # Context and approvals ----------------------------------------------------------------------
 

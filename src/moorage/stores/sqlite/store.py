@@ -16,7 +16,6 @@ from moorage.core.bundle import Bundle
 from moorage.core.context import ContextChange
 from moorage.core.entry import Entry, Message
 from moorage.core.event import Event, Hit, search_words
-from moorage.core.family import EVERY_TOMBSTONE, Deletion, Tombstone, TombstoneQuery
 from moorage.core.query import Page, SessionQuery
 from moorage.core.session import Asker, Change, Session, Stamp
 from moorage.ports import (
@@ -25,19 +24,16 @@ from moorage.ports import (
     CommitWatcher,
     ContextDecision,
     Decision,
-    DeletionDecision,
     ForkDecision,
-    Sweep,
-    SweepDecision,
     Tail,
 )
-from moorage.stores.rows import micros, micros_or_none
+from moorage.stores.rows import micros
 from moorage.stores.sql import db as sql_db
 from moorage.stores.sql.store import SqlStore
-from moorage.stores.sqlite import context, family, find, heads, log, search, transfer
+from moorage.stores.sqlite import context, find, heads, log, search, transfer
 from moorage.stores.sqlite.access import Access, Inline, Job, T
 from moorage.stores.sqlite.connection import Connection
-from moorage.stores.sqlite.driven import driven
+from moorage.stores.sqlite.driven import Driven, driven
 from moorage.stores.sqlite.migrate import migrate
 
 TYPE_CHECKING = False
@@ -47,6 +43,7 @@ if TYPE_CHECKING:
     from moorage.core.work import Claim
     from moorage.ports import Claimed
     from moorage.stores.sealing import Sealer
+    from moorage.stores.sql.family import Doomed
     from moorage.stores.sqlite.queue import Wanted
 
 
@@ -88,6 +85,11 @@ class SqliteStore(SqlStore):
         return await self._access.write(driven(job))
 
     _transact = _write
+
+    async def _delete(self, db: Driven, owner: str, doomed: list[Doomed], stamp: Stamp) -> None:
+        from moorage.stores.sqlite import deletion  # few who open a store delete something
+
+        deletion.delete(db.connection, owner, doomed, stamp)
 
     # Sessions -----------------------------------------------------------------------------------
 
@@ -189,69 +191,6 @@ class SqliteStore(SqlStore):
         from moorage.stores.sqlite import many
 
         return await self._see(lambda db: many.approvals_of(db, owner, session_ids, pending_only, limit))
-
-    # Families -----------------------------------------------------------------------------------
-
-    async def ancestors(self, owner: str, ref: str) -> list[Session]:
-        return await self._see(lambda db: family.ancestors(db, owner, ref))
-
-    async def tree(self, owner: str, ref: str, limit: int) -> list[Session]:
-        return await self._see(lambda db: family.tree(db, owner, ref, limit))
-
-    async def count_children(self, owner: str, ref: str) -> int:
-        return await self._see(lambda db: family.count_children(db, owner, ref))
-
-    async def delete_tree(
-        self,
-        owner: str,
-        ref: str,
-        decide: DeletionDecision,
-        stamp: Stamp,
-        *,
-        reason: str,
-        dry_run: bool = False,
-        expected: int | None = None,
-    ) -> Deletion:
-        job = partial(
-            family.delete_tree,
-            owner=owner,
-            ref=ref,
-            decide=decide,
-            stamp=stamp,
-            reason=reason,
-            dry_run=dry_run,
-            expected=expected,
-        )
-        return await (self._see(job) if dry_run else self._access.write(job))
-
-    async def sweep(
-        self,
-        owner: str,
-        decide: SweepDecision,
-        stamp: Stamp,
-        *,
-        before: datetime | None,
-        position: int = 0,
-        limit: int = 50,
-        dry_run: bool = False,
-    ) -> Sweep:
-        """Candidates are looked for without the write lock; the decision is made with it, on what is there then."""
-        idle_since, at = micros_or_none(before), micros(stamp.at)
-        found = await self._access.read(lambda db: family.candidates(db, owner, idle_since, at, position, limit))
-
-        def job(db: Connection) -> list[Tombstone]:
-            return family.sweep(db, owner, found, decide, stamp, dry_run)
-
-        gone = await (self._see(job) if dry_run else self._access.write(job)) if found else []
-        return Sweep(gone, found[-1] if len(found) == limit else None)
-
-    async def next_expiry(self, owner: str) -> datetime | None:
-        return await self._access.read(lambda db: family.next_expiry(db, owner))
-
-    async def tombstones(
-        self, owner: str, limit: int, cursor: str | None = None, query: TombstoneQuery = EVERY_TOMBSTONE
-    ) -> Page[Tombstone]:
-        return await self._access.read(lambda db: family.tombstones(db, owner, limit, cursor, query))
 
     # Context and approvals ----------------------------------------------------------------------
 
