@@ -1313,9 +1313,9 @@ MUTANTS = (
     ),
     Mutant(
         "what is not copied",
-        f"{SQLITE}/records.py",
-        "WHERE kind NOT IN {_NOT_COPIED} AND",
-        "WHERE kind NOT IN ('store') AND",
+        f"{SQL}/dump.py",
+        "WHERE kind NOT IN ({_KINDS_NOT_COPIED})",
+        "WHERE kind NOT IN ('store')",
         (f"{STOPPING}::test_everything_comes_out",),
     ),
     Mutant(

@@ -316,17 +316,12 @@ class PostgresStore(SqlStore):
 
         if kind == "feed" and cursor is None:
             await self._access.write(records.number_all)
-        return await self._access.read(lambda db: records.dump(db, kind, limit, cursor))
+        return await super().dump(kind, limit, cursor)
 
     async def load(self, records: list[Record], mark: str | None) -> None:
         from moorage.stores.postgres import records as taking_in
 
         await self._access.transact(lambda db: taking_in.load(db, records, mark))
-
-    async def load_mark(self) -> str | None:
-        from moorage.stores.postgres import records
-
-        return await self._access.read(records.mark)
 
     async def check(self) -> list[str]:
         return await self._snapshot(transfer.check)

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from moorage.stores.sql import context as context
     from moorage.stores.sql import counts as counts
     from moorage.stores.sql import documents as documents
+    from moorage.stores.sql import dump as dump
     from moorage.stores.sql import facts as facts
     from moorage.stores.sql import family as family
     from moorage.stores.sql import lookup as lookup
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     from moorage.stores.sql import runs as runs
     from moorage.stores.sql import turns as turns
 
-JOBS = frozenset("approvals context counts documents facts family lookup once runs turns".split())
+JOBS = frozenset("approvals context counts documents dump facts family lookup once runs turns".split())
 
 
 def __getattr__(name: str) -> ModuleType:

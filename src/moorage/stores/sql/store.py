@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from moorage.core.fact import Backlog, Fate, SessionFact
     from moorage.core.inbox import Item
     from moorage.core.once import Once
+    from moorage.core.record import Record
     from moorage.core.run import Run, RunQuery
     from moorage.core.turn import Turn
     from moorage.stores.sql.family import Doomed
@@ -198,3 +199,11 @@ class SqlStore:
 
     async def backlog(self) -> Backlog:
         return await self._snapshot(lambda db: sql.turns.backlog(db))
+
+    # Transfer -----------------------------------------------------------------------------------
+
+    async def dump(self, kind: str, limit: int, cursor: str | None = None) -> Page[Record]:
+        return await self._read(lambda db: sql.dump.dump(db, kind, limit, cursor))
+
+    async def load_mark(self) -> str | None:
+        return await self._read(lambda db: sql.dump.mark(db))

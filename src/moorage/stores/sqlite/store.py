@@ -260,20 +260,10 @@ class SqliteStore(SqlStore):
     async def restore(self, owner: str, bundle: Bundle) -> bool:
         return await self._access.write(lambda db: transfer.restore(db, owner, bundle))
 
-    async def dump(self, kind: str, limit: int, cursor: str | None = None) -> Page[Record]:
-        from moorage.stores.sqlite import records  # who moves everything has the time
-
-        return await self._see(lambda db: records.dump(db, kind, limit, cursor))
-
     async def load(self, records: list[Record], mark: str | None) -> None:
         from moorage.stores.sqlite import records as taking_in
 
         await self._access.write(lambda db: taking_in.load(db, records, mark))
-
-    async def load_mark(self) -> str | None:
-        from moorage.stores.sqlite import records
-
-        return await self._access.read(records.mark)
 
     async def check(self) -> list[str]:
         return await self._see(transfer.check)
