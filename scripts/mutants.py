@@ -84,7 +84,7 @@ MUTANTS = (
     ),
     Mutant(
         "children of stopped runs",
-        "moorage/stores/rows.py",
+        "moorage/stores/session_rows.py",
         "p.state = 'stopped'",
         "p.state = 'never'",
         ("tests/contract/test_sqlite_store.py::TestSqliteStore::test_child_of_a_stopped_run_is_not_waited_for",),

@@ -29,7 +29,7 @@ RULES = {
     *(f"moorage.service.{name}" for name in "approvals delegation deps inline retention".split()),
 }
 STORE = {
-    *("moorage.stores.rows", "moorage.stores.places", "moorage.stores.sqlite"),
+    *("moorage.stores.rows", "moorage.stores.places", "moorage.stores.session_rows", "moorage.stores.sqlite"),
     *(f"moorage.stores.sql{name}" for name in ("", ".counts", ".db", ".family", ".lookup", ".store")),
     *(f"moorage.stores.sqlite.{name}" for name in "access connection context cursors deletion driven".split()),
     *(f"moorage.stores.sqlite.{name}" for name in "find heads log migrate search store transfer".split()),

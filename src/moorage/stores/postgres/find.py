@@ -12,7 +12,8 @@ from moorage.core.errors import SessionCorrupt
 from moorage.core.query import MAX_POSITION, Page, SessionQuery
 from moorage.core.session import FINAL_STATES, Session, State
 from moorage.stores.postgres.connection import Connection
-from moorage.stores.rows import Row, json_text, micros, session_of, status_conditions
+from moorage.stores.rows import Row, json_text, micros
+from moorage.stores.session_rows import session_of, status_conditions
 from moorage.stores.sql.lookup import HEAD, HEAD_OF_S
 
 # Where the few sessions of a status are found. An index of heads would tell who is queued and who runs, and cost every

@@ -20,7 +20,8 @@ from moorage.ports import BirthDecision, Decision, ForkDecision
 from moorage.stores import sql
 from moorage.stores.postgres import writes
 from moorage.stores.postgres.connection import Connection
-from moorage.stores.rows import RARE, Row, session_of
+from moorage.stores.rows import RARE, Row
+from moorage.stores.session_rows import session_of
 from moorage.stores.sql.lookup import HEAD, Key, found
 
 TYPE_CHECKING = False

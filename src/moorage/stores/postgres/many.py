@@ -12,7 +12,8 @@ from moorage.core.session import Session
 from moorage.ports import Tail
 from moorage.stores.postgres import find, log
 from moorage.stores.postgres.connection import Connection
-from moorage.stores.rows import ENTRY, Row, approval_of, entries_of, session_of, stored_kinds
+from moorage.stores.rows import ENTRY, Row, approval_of, entries_of, stored_kinds
+from moorage.stores.session_rows import session_of
 from moorage.stores.sql import lookup
 from moorage.stores.sql.lookup import HEAD, Key
 

@@ -24,12 +24,7 @@ from moorage.core.record import (
 from moorage.core.session import Change, Session, View
 from moorage.stores.postgres import log, work, writes
 from moorage.stores.postgres.connection import Connection
-from moorage.stores.rows import (
-    ENTRY,
-    instant,
-    json_text,
-    micros,
-)
+from moorage.stores.rows import ENTRY, instant, json_text, micros
 from moorage.stores.sql import counts, documents, once
 from moorage.stores.sql.dump import MARK
 

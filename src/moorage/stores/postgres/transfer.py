@@ -7,7 +7,7 @@ from moorage.core.errors import IdTaken, MoorageError, ParentNotFound
 from moorage.stores.postgres import writes
 from moorage.stores.postgres.connection import Connection
 from moorage.stores.postgres.migrate import edited_migrations
-from moorage.stores.rows import session_of
+from moorage.stores.session_rows import session_of
 from moorage.stores.sql import lookup
 from moorage.stores.sql.lookup import HEAD
 

@@ -24,7 +24,8 @@ from moorage.stores import SEALED
 from moorage.stores.postgres import heads, writes
 from moorage.stores.postgres.connection import Connection
 from moorage.stores.postgres.writes import Guard, Written
-from moorage.stores.rows import Row, approval_of, json_text, kept, micros, micros_or_none, session_of
+from moorage.stores.rows import Row, approval_of, json_text, kept, micros, micros_or_none
+from moorage.stores.session_rows import session_of
 from moorage.stores.sql import lookup
 from moorage.stores.sql.db import Stale
 from moorage.stores.sql.lookup import HEAD_OF_S

@@ -30,18 +30,8 @@ from moorage.core.record import (
     TurnRecord,
 )
 from moorage.stores.places import DELEGATION, delegation_of
-from moorage.stores.rows import (
-    ENTRY,
-    TOMBSTONE,
-    Row,
-    approval_of,
-    entry_of,
-    instant,
-    item_of,
-    json_text,
-    session_of,
-    tombstone_of,
-)
+from moorage.stores.rows import ENTRY, TOMBSTONE, Row, approval_of, entry_of, instant, item_of, json_text, tombstone_of
+from moorage.stores.session_rows import session_of
 from moorage.stores.sql import documents
 from moorage.stores.sql.db import Db
 from moorage.stores.sql.documents import document_of

@@ -11,15 +11,8 @@ from moorage.core.family import Deletion, Member, Tombstone, TombstoneQuery
 from moorage.core.query import MAX_POSITION, Page, make_cursor, read_cursor
 from moorage.core.session import Session, Stamp
 from moorage.ports import DeletionDecision, SweepDecision
-from moorage.stores.rows import (
-    TOMBSTONE,
-    Row,
-    instant_or_none,
-    micros_or_none,
-    session_of,
-    stone_of,
-    tombstone_of,
-)
+from moorage.stores.rows import TOMBSTONE, Row, instant_or_none, micros_or_none, stone_of, tombstone_of
+from moorage.stores.session_rows import session_of
 from moorage.stores.sql.db import Db
 from moorage.stores.sql.lookup import HEAD_OF_S, check_version, key_of
 

@@ -6,7 +6,8 @@ from typing import NamedTuple
 
 from moorage.core.errors import SessionGone, SessionNotFound, VersionConflict
 from moorage.core.ids import looks_like_ref
-from moorage.stores.rows import Row, head_columns, instant
+from moorage.stores.rows import Row, instant
+from moorage.stores.session_rows import head_columns
 from moorage.stores.sql.db import Db
 
 HEAD, HEAD_OF_S = head_columns(schema="moor."), head_columns("s", "moor.")

@@ -15,7 +15,8 @@ from typing import Any
 from moorage.core.errors import SessionCorrupt
 from moorage.core.query import Page, SessionQuery
 from moorage.core.session import FINAL_STATES, Session, State
-from moorage.stores.rows import HEAD_WITH_PK, Row, json_text, micros, session_of, status_conditions
+from moorage.stores.rows import Row, json_text, micros
+from moorage.stores.session_rows import HEAD_WITH_PK, session_of, status_conditions
 from moorage.stores.sqlite.connection import Connection
 from moorage.stores.sqlite.cursors import feed_base, feed_end_id
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 from msgspec.structs import replace
 
@@ -17,23 +16,11 @@ from moorage.core.errors import (
     ParentNotFound,
     SessionCorrupt,
 )
-from moorage.core.session import Asker, AskerView, Birth, Change, Hold, Session, View
+from moorage.core.session import Asker, AskerView, Birth, Change, Session, View
 from moorage.ports import BirthDecision, Decision, ForkDecision
 from moorage.stores import sql
-from moorage.stores.rows import (
-    ENTRY,
-    HEAD_WITH_PK,
-    RARE,
-    entry_row,
-    head_texts,
-    json_text,
-    kept,
-    last_run_columns,
-    metadata_text,
-    micros,
-    micros_or_none,
-    session_of,
-)
+from moorage.stores.rows import ENTRY, RARE, entry_row, json_text, kept, micros, micros_or_none
+from moorage.stores.session_rows import ALL, HEAD_WITH_PK, PLACE, Columns, Part, place_of, session_of
 from moorage.stores.sql import lookup
 from moorage.stores.sql.lookup import Key, found, may_be_ref, named
 from moorage.stores.sqlite.connection import BrokenText, Connection
@@ -83,18 +70,11 @@ def key_of(db: Connection, owner: str, ref: str) -> Key:
 
 # Creating ---------------------------------------------------------------------------------------
 
-_INSERT = """
-INSERT INTO sessions (
-    pk, owner, id, name, task, agent, purpose, project_dir, state, phase, resume_ready, interface, parent, root,
-    parent_id, parent_name, root_id, depth, forked_from, shared_upto, version, last_entry, error_count, last_error,
-    metadata, created_at, updated_at, last_activity_at, expires_at, finalized_at, duration_seconds, summary, holder,
-    hold_until, hold_token, pending_approvals, suspended_by, phase_before, last_checkpoint, context_version, launched,
-    turns, waits, run_failed, last_run
-) VALUES (
-    (SELECT max(spent.pk, coalesce((SELECT max(pk) FROM sessions), 0)) + 1 FROM spent_keys spent),
-    ?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?
+_INSERT = (
+    f"INSERT INTO sessions (pk, {', '.join((*PLACE, *ALL.names))}) VALUES ("
+    "(SELECT max(spent.pk, coalesce((SELECT max(pk) FROM sessions), 0)) + 1 FROM spent_keys spent)"
+    f"{', ?' * (len(PLACE) + len(ALL.names))})"
 )
-"""
 
 
 def create(
@@ -157,21 +137,7 @@ def insert(
     db: Connection, new: Session, *, family: tuple[int | None, int | None] = (None, None), shared_upto: int = 0
 ) -> int:
     """The row of a new session; its key."""
-    parent, root = family
-    purpose, last_error, summary = head_texts(new, db.sealer)
-    db.execute(
-        _INSERT,
-        (
-            new.owner, new.session_id, new.session_name, new.task_id, new.agent_name, purpose, new.project_dir,
-            new.state.value, new.phase.value, int(new.resume_ready), new.interface, parent, root,
-            new.parent_session_id, new.parent_session_name, None if root is None else new.root_session_id, new.depth,
-            new.forked_from, shared_upto, new.version, new.last_entry, new.error_count, last_error,
-            metadata_text(new), micros(new.created_at), micros(new.updated_at), micros(new.last_activity_at),
-            micros_or_none(new.expires_at), micros_or_none(new.finalized_at), new.duration_seconds, summary,
-            *_hold_columns(new.hold), new.pending_approvals, new.suspended_by, new.phase_before, new.last_checkpoint,
-            new.context_version, int(new.launched), new.turns, int(new.waits), *last_run_columns(new),
-        ),
-    )  # fmt: skip
+    db.execute(_INSERT, (*place_of(new, family, shared_upto), *ALL.values(new, db.sealer)))
     return db.raw.last_insert_rowid()
 
 
@@ -239,18 +205,15 @@ def _newest_checkpoint(db: Connection, segments: list[tuple[int, int, int]]) -> 
 
 # Changing ---------------------------------------------------------------------------------------
 
-_MOVING = """
-phase = ?, resume_ready = ?, version = ?, last_entry = ?, error_count = ?, last_error = ?, metadata = ?, updated_at = ?,
-last_activity_at = ?, duration_seconds = ?, summary = ?, holder = ?, hold_until = ?, hold_token = ?,
-pending_approvals = ?, suspended_by = ?, phase_before = ?, last_checkpoint = ?, context_version = ?
-"""
-_STATE = "state = ?, finalized_at = ?"
-_TURNS = "launched = ?, live_turn = ?, turns = ?, epoch = ?, waits = ?, run_failed = ?, last_run = ?"
+_MOVING, _STATE, _TURNS = Columns(Part.MOVING), Columns(Part.STATE), Columns(Part.TURNS)
 _UPDATES = {  # by whether the state, and whether its turns have changed
-    (False, False): f"UPDATE sessions SET {_MOVING} WHERE pk = ?",
-    (True, False): f"UPDATE sessions SET {_MOVING}, {_STATE} WHERE pk = ?",
-    (False, True): f"UPDATE sessions SET {_MOVING}, {_TURNS} WHERE pk = ?",
-    (True, True): f"UPDATE sessions SET {_MOVING}, {_STATE}, {_TURNS} WHERE pk = ?",
+    (is_moved, is_turned): f"UPDATE sessions SET {', '.join(part.assignments() for part in parts)} WHERE pk = ?"
+    for is_moved, is_turned, *parts in (
+        (False, False, _MOVING),
+        (True, False, _MOVING, _STATE),
+        (False, True, _MOVING, _TURNS),
+        (True, True, _MOVING, _STATE, _TURNS),
+    )
 }
 # Whether something waits, in the words of the index of what is not consumed: one look, for most sessions in vain.
 _WAITED_FOR = "SELECT 1 FROM inbox WHERE session = ? AND state IN ('held', 'waiting', 'given') AND state <> 'consumed'"
@@ -342,29 +305,14 @@ def _write_work(db: Connection, owner: str, pk: int, view: View, change: Change)
 
 def write_head(db: Connection, pk: int, old: Session, new: Session) -> None:
     """The head's changed columns; indexed ones only if they did change."""
-    is_moved = new.state is not old.state or new.finalized_at != old.finalized_at
-    turns, is_turned = _turn_columns(new), _turn_columns(new) != _turn_columns(old)
-    _, last_error, summary = head_texts(new, db.sealer)
-    db.execute(
-        _UPDATES[is_moved, is_turned],
-        (
-            new.phase.value, int(new.resume_ready), new.version, new.last_entry, new.error_count, last_error,
-            metadata_text(new), micros(new.updated_at), micros(new.last_activity_at), new.duration_seconds,
-            summary, *_hold_columns(new.hold), new.pending_approvals, new.suspended_by, new.phase_before,
-            new.last_checkpoint, new.context_version,
-            *((new.state.value, micros_or_none(new.finalized_at)) if is_moved else ()),
-            *(turns if is_turned else ()), pk,
-        ),
-    )  # fmt: skip
-
-
-def _turn_columns(head: Session) -> tuple[Any, ...]:
-    counts = (int(head.launched), head.live_turn, head.turns, head.epoch, int(head.waits))
-    return (*counts, *last_run_columns(head))
-
-
-def _hold_columns(hold: Hold | None) -> tuple[str | None, int | None, str | None]:
-    return (None, None, None) if hold is None else (hold.holder, micros(hold.until), str(hold.token))
+    is_moved, is_turned = (part.fields(new) != part.fields(old) for part in (_STATE, _TURNS))
+    values = _MOVING.values(new, db.sealer)
+    if is_moved:
+        values += _STATE.values(new, db.sealer)
+    if is_turned:
+        values += _TURNS.values(new, db.sealer)
+    values.append(pk)
+    db.execute(_UPDATES[is_moved, is_turned], values)
 
 
 INSERT_ENTRY = f"INSERT INTO entries (segment, {ENTRY}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"

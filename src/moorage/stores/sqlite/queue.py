@@ -12,7 +12,8 @@ from moorage.core.session import Stamp
 from moorage.core.turn import TurnState
 from moorage.core.work import Claim, claim
 from moorage.ports import Claimed
-from moorage.stores.rows import HEAD_WITH_PK, json_text, micros, session_of
+from moorage.stores.rows import json_text, micros
+from moorage.stores.session_rows import HEAD_WITH_PK, session_of
 from moorage.stores.sql import documents, lookup
 from moorage.stores.sqlite import heads
 from moorage.stores.sqlite.connection import BrokenText, Connection

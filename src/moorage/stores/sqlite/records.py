@@ -21,11 +21,7 @@ from moorage.core.record import (
     TombstoneRecord,
     TurnRecord,
 )
-from moorage.stores.rows import (
-    TOMBSTONE,
-    entry_row,
-    micros,
-)
+from moorage.stores.rows import TOMBSTONE, entry_row, micros
 from moorage.stores.sql import counts, documents, once
 from moorage.stores.sql.dump import MARK
 from moorage.stores.sqlite import context, heads, work
@@ -61,8 +57,8 @@ def _load_sessions(db: Connection, records: list[SessionRecord]) -> None:
         shared_upto = lineage[-1][1] if lineage else 0
         pk = heads.insert(db, session, family=(parent, root), shared_upto=shared_upto)
         db.execute(
-            "UPDATE sessions SET pk = ?, live_turn = ?, epoch = ?, has_pins = ? WHERE pk = ?",
-            (serial, session.live_turn, session.epoch, int(bool(lineage)), pk),
+            "UPDATE sessions SET pk = ?, has_pins = ? WHERE pk = ?",
+            (serial, int(bool(lineage)), pk),
         )
         db.executemany("INSERT INTO lineage VALUES (?, ?, ?)", [(serial, *part) for part in lineage])
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from moorage.core.bundle import Bundle, as_restored
 from moorage.core.errors import MoorageError, ParentNotFound
-from moorage.stores.rows import HEAD_WITH_PK, session_of
+from moorage.stores.session_rows import HEAD_WITH_PK, session_of
 from moorage.stores.sql import lookup
 from moorage.stores.sqlite import context, heads
 from moorage.stores.sqlite.connection import BrokenText, Connection

@@ -18,13 +18,7 @@ from moorage.core.session import Asker, AskerView, Callback, Change, Session, St
 from moorage.core.turn import Turn, TurnState
 from moorage.core.work import DELIVERED, callbacks_of_deleted, deliver, fate_with
 from moorage.stores import SEALED
-from moorage.stores.rows import (
-    Row,
-    json_text,
-    kept,
-    micros,
-    micros_or_none,
-)
+from moorage.stores.rows import Row, json_text, kept, micros, micros_or_none
 from moorage.stores.sql import lookup
 from moorage.stores.sqlite import heads
 from moorage.stores.sqlite.connection import Connection
