@@ -6,6 +6,7 @@ COLUMNS says where each field of a session is kept. What reads, inserts and upda
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from datetime import UTC, datetime
 from enum import Enum
 from operator import attrgetter
@@ -14,7 +15,8 @@ from typing import Any, NamedTuple
 import msgspec
 
 from moorage.core.errors import SessionCorrupt
-from moorage.core.session import Hold, Phase, Session, State
+from moorage.core.query import SessionQuery
+from moorage.core.session import FINAL_STATES, Hold, Phase, Session, State
 from moorage.core.status import Child, LastRun
 from moorage.stores.rows import TILDE, Row, head_text, instant, json_text, micros, micros_or_none, opened_head_text
 
@@ -238,3 +240,31 @@ def session_of(row: Row, sealer: Sealer | None) -> Session:
         )  # fmt: skip
     except (KeyError, ValueError, TypeError, OverflowError) as error:  # DecodeError is a ValueError
         raise SessionCorrupt(id_, f"{type(error).__name__}: {error}") from error
+
+
+def sessions_of(rows: list[Row], sealer: Sealer | None) -> list[Session]:
+    """Return the sessions that read back whole. One that does not must not hide the others; `check` names it."""
+    try:
+        return [session_of(row, sealer) for row in rows]
+    except SessionCorrupt:
+        sessions = []
+        for row in rows:
+            with suppress(SessionCorrupt):
+                sessions.append(session_of(row, sealer))
+        return sessions
+
+
+# Lists ------------------------------------------------------------------------------------------
+
+TIMES = (  # filters of a query, and their conditions
+    ("created_after", "created_at > ?"),
+    ("created_before", "created_at < ?"),
+    ("updated_after", "updated_at > ?"),
+    ("updated_before", "updated_at < ?"),
+)
+
+
+def states_of(query: SessionQuery) -> list[str]:
+    """Return the states that a query takes in."""
+    states = [state.value for state in State if not (query.active_only and state in FINAL_STATES)]
+    return states if query.state is None else [state for state in states if state == query.state]

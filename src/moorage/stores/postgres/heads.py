@@ -209,17 +209,8 @@ async def apply(
     seen = await work.load_view(db, owner, ref)
     session = seen.view.session
     session.check_version(expected)
-    view = seen.view
-    if approval is not None:
-        view = replace(view, approval=await sql.approvals.approval_of_session(db, owner, seen.pk, approval))
-    if turn is not None:
-        view = replace(view, turn=await work.turn_named(db, owner, seen.pk, session.session_id, turn, view.work))
-    if item is not None:
-        view = replace(view, item=await work.item_named(db, owner, seen.pk, session.session_id, item))
-    if run is not None:
-        named = await work.run_named(db, owner, seen.pk, session.session_id, run)
-        letters = await work.dead_letters(db, owner, seen.pk, session.session_id, run)
-        view = replace(view, run=named, dead_letters=letters)
+    names = {"approval": approval, "turn": turn, "item": item, "run": run}
+    view = seen.view if not any(names.values()) else await sql.named.with_named(db, owner, seen.pk, seen.view, **names)
     guard = None
     if asker is not None:
         found, guard = await work.asker_of(db, owner, asker, None)

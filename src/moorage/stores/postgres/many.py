@@ -13,19 +13,8 @@ from moorage.ports import Tail
 from moorage.stores.postgres import find, log
 from moorage.stores.postgres.connection import Connection
 from moorage.stores.rows import ENTRY, Row, approval_of, entries_of, stored_kinds
-from moorage.stores.session_rows import session_of
 from moorage.stores.sql import lookup
-from moorage.stores.sql.lookup import HEAD, Key
-
-
-async def get_many(db: Connection, owner: str, session_ids: list[str]) -> list[Session | None]:
-    """The sessions with these ids."""
-    sql = f"SELECT {HEAD} FROM moor.sessions WHERE owner = ? AND id = ANY(?::text[])"
-    found: dict[str, Session] = {}
-    for row in await db.all(sql, (owner, _askable(session_ids))):
-        with suppress(SessionCorrupt):
-            found[row[0]] = session_of(row, db.opener)
-    return [found.get(session_id) for session_id in session_ids]
+from moorage.stores.sql.lookup import Key
 
 
 async def find_many(db: Connection, owner: str, queries: list[SessionQuery]) -> list[Page[Session]]:

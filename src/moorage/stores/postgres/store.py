@@ -189,11 +189,6 @@ class PostgresStore(SqlStore):
 
     # Of many sessions at once --------------------------------------------------------------------
 
-    async def get_many(self, owner: str, session_ids: list[str]) -> list[Session | None]:
-        from moorage.stores.postgres import many  # only servers ask for that
-
-        return await self._access.read(lambda db: many.get_many(db, owner, session_ids))
-
     async def find_many(self, owner: str, queries: list[SessionQuery]) -> list[Page[Session]]:
         from moorage.stores.postgres import many
 

@@ -20,11 +20,13 @@ if TYPE_CHECKING:
     from moorage.stores.sql import facts as facts
     from moorage.stores.sql import family as family
     from moorage.stores.sql import lookup as lookup
+    from moorage.stores.sql import many as many
+    from moorage.stores.sql import named as named
     from moorage.stores.sql import once as once
     from moorage.stores.sql import runs as runs
     from moorage.stores.sql import turns as turns
 
-JOBS = frozenset("approvals context counts documents dump facts family lookup once runs turns".split())
+JOBS = frozenset("approvals context counts documents dump facts family lookup many named once runs turns".split())
 
 
 def __getattr__(name: str) -> ModuleType:

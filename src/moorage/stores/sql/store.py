@@ -62,6 +62,9 @@ class SqlStore:
     async def match(self, owner: str, prefix: str, limit: int) -> list[str]:
         return await self._read(lambda db: sql.lookup.match(db, owner, prefix, limit))
 
+    async def get_many(self, owner: str, session_ids: list[str]) -> list[Session | None]:
+        return await self._read(lambda db: sql.many.get_many(db, owner, session_ids))
+
     # Families -----------------------------------------------------------------------------------
 
     async def ancestors(self, owner: str, ref: str) -> list[Session]:

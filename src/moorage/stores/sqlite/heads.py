@@ -234,11 +234,14 @@ def apply(
     """Load, decide, write."""
     pk, session = load(db, owner, ref)
     session.check_version(expected)
-    named = None if approval is None else drive(sql.approvals.approval_of_session(Driven(db), owner, pk, approval))
-    view = view_of(db, pk, session, named)
+    view = view_of(db, pk, session)
     if session.launched or turn is not None or item is not None or db.one(_WAITED_FOR, (pk,)):
-        view = _with_work(db, owner, pk, view, turn, item)
-    view = view if run is None else _with_run(db, pk, view, run)
+        from moorage.stores.sqlite import work  # only sessions that a launcher has to do with need it
+
+        view = replace(view, work=work.work_of(db, owner, pk, session.session_id))
+    names = {"approval": approval, "turn": turn, "item": item, "run": run}
+    if any(names.values()):
+        view = drive(sql.named.with_named(Driven(db), owner, pk, view, **names))
     view = replace(view, asker=_asker(db, owner, asker)) if asker is not None else view
     return save(db, owner, pk, view, decide(view))
 
@@ -252,33 +255,12 @@ def _asker(db: Connection, owner: str, asker: Asker, pk: int | None = None) -> A
     return work.asker_of(db, owner, asker, pk)
 
 
-def view_of(db: Connection, pk: int, session: Session, approval: Approval | None = None) -> View:
+def view_of(db: Connection, pk: int, session: Session) -> View:
     """A session with its pending approvals."""
     pending: tuple[Approval, ...] = ()
     if session.pending_approvals:
         pending = drive(sql.approvals.pending_approvals(Driven(db), session.owner, pk))
-    return View(session, pending, approval)
-
-
-def _with_work(db: Connection, owner: str, pk: int, view: View, turn: str | None, item: str | None) -> View:
-    from moorage.stores.sqlite import work  # only sessions that a launcher has to do with need it
-
-    session_id = view.session.session_id
-    going_on = work.work_of(db, owner, pk, session_id)
-    return replace(
-        view,
-        work=going_on,
-        turn=None if turn is None else work.turn_named(db, pk, session_id, turn, going_on),
-        item=None if item is None else work.item_named(db, pk, session_id, item),
-    )
-
-
-def _with_run(db: Connection, pk: int, view: View, run_id: str) -> View:
-    from moorage.stores.sqlite import work
-
-    session_id = view.session.session_id
-    run = work.run_named(db, pk, session_id, run_id)
-    return replace(view, run=run, dead_letters=work.dead_letters(db, pk, session_id, run_id))
+    return View(session, pending)
 
 
 def save(db: Connection, owner: str, pk: int, view: View, change: Change) -> Change:

@@ -10,21 +10,11 @@ from moorage.core.errors import NotFound, SessionCorrupt
 from moorage.core.query import Page, SessionQuery
 from moorage.core.session import Session
 from moorage.ports import Tail
-from moorage.stores.sql import approvals, lookup
-from moorage.stores.sqlite import find, heads, log
+from moorage.stores.sql import approvals
+from moorage.stores.sqlite import find, log
 from moorage.stores.sqlite.access import T
 from moorage.stores.sqlite.connection import Connection
 from moorage.stores.sqlite.driven import Driven, drive
-
-
-def get_many(db: Connection, owner: str, session_ids: list[str]) -> list[Session | None]:
-    """The sessions with these ids."""
-
-    def one(session_id: str) -> Session | None:
-        found = heads.by_id(db, owner, session_id) if lookup.may_be_ref(session_id) else None
-        return None if found is None else found[1]
-
-    return [_or_else(None, one, session_id) for session_id in session_ids]
 
 
 def find_many(db: Connection, owner: str, queries: list[SessionQuery]) -> list[Page[Session]]:

@@ -168,11 +168,6 @@ class SqliteStore(SqlStore):
 
     # Of many sessions at once --------------------------------------------------------------------
 
-    async def get_many(self, owner: str, session_ids: list[str]) -> list[Session | None]:
-        from moorage.stores.sqlite import many  # only servers ask for that
-
-        return await self._see(lambda db: many.get_many(db, owner, session_ids))
-
     async def find_many(self, owner: str, queries: list[SessionQuery]) -> list[Page[Session]]:
         from moorage.stores.sqlite import many
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable
 
 from msgspec.structs import replace
 
-from moorage.core.errors import ItemNotFound, KeyReused, MoorageError, RunNotFound, SessionCorrupt, TurnNotFound
+from moorage.core.errors import KeyReused, MoorageError, SessionCorrupt
 from moorage.core.inbox import Item
 from moorage.core.run import Join, Run, RunState
 from moorage.core.session import Asker, AskerView, Callback, Change, Session, Stamp, View, Work
@@ -62,17 +62,6 @@ def work_of(db: Connection, owner: str, pk: int, session_id: str, items: str = _
     )
 
 
-def turn_named(db: Connection, pk: int, session_id: str, turn_id: str, work: Work) -> Turn:
-    """A turn of this session, whatever became of it; a live one is at hand."""
-    if work.running is not None and work.running.turn_id == turn_id:
-        return work.running
-    known = lookup.may_be_ref(turn_id)
-    row = db.one("SELECT body, id FROM turns WHERE session = ? AND id = ?", (pk, turn_id)) if known else None
-    if row is None:
-        raise TurnNotFound(turn_id)
-    return turn_of(db, (*row, session_id))
-
-
 _ASKING_RUN = """
 SELECT r.body, r.id, s.id, s.pk FROM runs r CROSS JOIN sessions s ON s.pk = r.session WHERE r.owner = ? AND r.id = ?
 """
@@ -89,34 +78,6 @@ def asker_of(db: Connection, owner: str, asker: Asker, pk: int | None) -> AskerV
         pk = None if found is None else found[0]
     row = db.one("SELECT body, id FROM turns WHERE session = ? AND state = 'running'", (pk,))
     return AskerView(run, None if row is None else turn_of(db, (*row, drive(lookup.id_of(Driven(db), owner, pk or 0)))))
-
-
-def item_named(db: Connection, pk: int, session_id: str, item_id: str) -> Item:
-    """An item of this session, whatever became of it."""
-    known = lookup.may_be_ref(item_id)
-    row = db.one(f"SELECT {ITEM}, body FROM inbox WHERE session = ? AND id = ?", (pk, item_id)) if known else None
-    if row is None:
-        raise ItemNotFound(item_id)
-    return item_of(db, row, session_id)
-
-
-def run_named(db: Connection, pk: int, session_id: str, run_id: str) -> Run:
-    """A run of this session, whatever became of it."""
-    known = lookup.may_be_ref(run_id)
-    row = db.one("SELECT body, id FROM runs WHERE session = ? AND id = ?", (pk, run_id)) if known else None
-    if row is None:
-        raise RunNotFound(run_id)
-    return run_of(db, (*row, session_id))
-
-
-_DEAD_LETTERS = f"""
-SELECT {ITEM} FROM inbox WHERE session = ? AND state = 'set_aside' AND state <> 'consumed' AND run = ? ORDER BY n
-"""
-
-
-def dead_letters(db: Connection, pk: int, session_id: str, run_id: str) -> tuple[Item, ...]:
-    """The items of a run that were set aside, oldest first."""
-    return tuple(item_of(db, row, session_id) for row in db.all(_DEAD_LETTERS, (pk, run_id)))
 
 
 # Writing ----------------------------------------------------------------------------------------
