@@ -30,7 +30,7 @@ RULES = {
 }
 STORE = {
     *("moorage.stores.rows", "moorage.stores.places", "moorage.stores.session_rows", "moorage.stores.sqlite"),
-    *(f"moorage.stores.sql{name}" for name in ("", ".counts", ".db", ".family", ".lookup", ".store")),
+    *(f"moorage.stores.sql{name}" for name in ("", ".counts", ".db", ".family", ".history", ".lookup", ".store")),
     *(f"moorage.stores.sqlite.{name}" for name in "access connection context cursors deletion driven".split()),
     *(f"moorage.stores.sqlite.{name}" for name in "find heads log migrate search store transfer".split()),
 }

@@ -9,7 +9,6 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
-from moorage.core.entry import Kind
 from moorage.core.errors import (
     EntryNotFound,
     NotFound,
@@ -20,20 +19,19 @@ from moorage.ports import BirthDecision, Decision, ForkDecision
 from moorage.stores import sql
 from moorage.stores.postgres import writes
 from moorage.stores.postgres.connection import Connection
-from moorage.stores.rows import RARE, Row
+from moorage.stores.rows import Row
 from moorage.stores.session_rows import session_of
-from moorage.stores.sql.lookup import HEAD, Key, found
+from moorage.stores.sql import lookup
+from moorage.stores.sql.lookup import HEAD, found
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from moorage.stores.postgres.writes import Written
 
-Segment = tuple[int, int, int, int]  # root, segment, and the numbers of it that count: after, upto
 
 # Finding ----------------------------------------------------------------------------------------
 
 _HEAD = f"SELECT revision, {HEAD} FROM moor.sessions"
-_TO_READ = f"SELECT coalesce(root, pk), shared_upto, has_pins, {HEAD} FROM moor.sessions"
 
 
 class Head(NamedTuple):
@@ -52,13 +50,6 @@ async def load(db: Connection, owner: str, ref: str) -> Head:
 def head_of(db: Connection, row: Row) -> Head:
     """A head from the columns of _HEAD."""
     return Head(row[-1], row[0], session_of(row[1:], db.opener))
-
-
-async def load_to_read(db: Connection, owner: str, ref: str) -> tuple[Session, Key]:
-    """The session, and what reading its log takes."""
-    row = await found(db, _TO_READ, owner, ref)
-    session = session_of(row[3:], db.opener)
-    return session, Key(row[-1], session.session_id, session.task_id, row[1], row[2], row[0])
 
 
 async def by_id(db: Connection, owner: str, session_id: str) -> Head | None:
@@ -110,7 +101,7 @@ async def _family_of(db: Connection, owner: str, parent: str | None) -> tuple[Fa
     if parent is None:
         return Family(), Birth()
     try:
-        head, key = await load_to_read(db, owner, parent)
+        head, key = await lookup.load_to_read(db, owner, parent)
     except NotFound:
         raise ParentNotFound(parent) from None
     if db.is_locking:  # then nobody else has a child meanwhile
@@ -128,13 +119,13 @@ async def fork(
     if expected is not None:
         pk, revision, _ = await load(db, owner, ref)
         guard = pk, revision
-    source, key = await load_to_read(db, owner, ref)
+    source, key = await lookup.load_to_read(db, owner, ref)
     source.check_version(expected)
     upto = source.last_entry if at is None else at
     if not 1 <= upto <= source.last_entry:
         raise EntryNotFound(source.session_id, upto, source.last_entry)
-    segments = await shared_segments(db, owner, key, upto)
-    change = decide(source, upto, await _newest_checkpoint(db, owner, segments))
+    segments = await sql.history.shared_segments(db, owner, key, upto)
+    change = decide(source, upto, await sql.history.newest_checkpoint(db, owner, segments))
     written = writes.made(db, change.session, shared_upto=upto)
     written["new"]["has_pins"] = True  # its source may have some
     written["shares"] = key.pk
@@ -156,36 +147,6 @@ async def _copied_context(db: Connection, owner: str, source: int) -> Written:
     assert row is not None
     values = await sql.context.all_items(db, owner, source)
     return {"pk": row[0], "context": {"put": writes.context_items(db, row[0], values)}}
-
-
-_LINEAGE = "SELECT segment_root, segment, upto FROM moor.lineage WHERE owner = ? AND session = ? ORDER BY upto"
-
-
-async def shared_segments(db: Connection, owner: str, key: Key, upto: int) -> list[Segment]:
-    """Where a session's entries up to a number are, oldest first."""
-    segments, after = list[Segment](), 0
-    for root, segment, end in await db.all(_LINEAGE, (owner, key.pk)) if key.shared_upto else ():
-        if after >= upto:
-            break
-        segments.append((root, segment, after, min(end, upto)))
-        after = end
-    if after < upto:
-        segments.append((key.root, key.pk, after, upto))
-    return segments
-
-
-_NEWEST = f"""
-SELECT max(number) FROM moor.entries WHERE owner = ? AND root = ? AND segment = ? AND number > ? AND number <= ?
-    AND kind = ? AND {RARE}
-"""
-
-
-async def _newest_checkpoint(db: Connection, owner: str, segments: list[Segment]) -> int | None:
-    for place in reversed(segments):
-        row = await db.one(_NEWEST, (owner, *place, Kind.CHECKPOINT.value))
-        if row is not None and row[0] is not None:
-            return int(row[0])
-    return None
 
 
 # Changing ---------------------------------------------------------------------------------------

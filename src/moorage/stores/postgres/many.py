@@ -10,10 +10,10 @@ from moorage.core.errors import NotFound, SessionCorrupt
 from moorage.core.query import Page, SessionQuery
 from moorage.core.session import Session
 from moorage.ports import Tail
-from moorage.stores.postgres import find, log
+from moorage.stores.postgres import find
 from moorage.stores.postgres.connection import Connection
 from moorage.stores.rows import ENTRY, Row, approval_of, entries_of, stored_kinds
-from moorage.stores.sql import lookup
+from moorage.stores.sql import history, lookup
 from moorage.stores.sql.lookup import Key
 
 
@@ -44,8 +44,8 @@ async def _keys(db: Connection, owner: str, session_ids: list[str]) -> dict[str,
 async def _tail(db: Connection, owner: str, session_id: str, limit: int, pins: int, before: int | None) -> Tail:
     """Of one that shares entries, or has some that are kept in any case."""
     if before is None:
-        return await log.tail(db, owner, session_id, limit, pins, False)
-    return Tail([], await log.log(db, owner, session_id, 0, before, limit, (Kind.MESSAGE.value,), True))
+        return await history.tail(db, owner, session_id, limit, pins, False)
+    return Tail([], await history.log(db, owner, session_id, 0, before, limit, (Kind.MESSAGE.value,), True))
 
 
 _NEWEST = f"""

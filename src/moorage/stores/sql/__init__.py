@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from moorage.stores.sql import dump as dump
     from moorage.stores.sql import facts as facts
     from moorage.stores.sql import family as family
+    from moorage.stores.sql import history as history
     from moorage.stores.sql import lookup as lookup
     from moorage.stores.sql import many as many
     from moorage.stores.sql import named as named
@@ -26,7 +27,9 @@ if TYPE_CHECKING:
     from moorage.stores.sql import runs as runs
     from moorage.stores.sql import turns as turns
 
-JOBS = frozenset("approvals context counts documents dump facts family lookup many named once runs turns".split())
+JOBS = frozenset(
+    "approvals context counts documents dump facts family history lookup many named once runs turns".split()
+)
 
 
 def __getattr__(name: str) -> ModuleType:

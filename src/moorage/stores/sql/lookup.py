@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from moorage.core.errors import SessionGone, SessionNotFound, VersionConflict
+from moorage.core.errors import SessionCorrupt, SessionGone, SessionNotFound, StoreCorrupt, VersionConflict
 from moorage.core.ids import looks_like_ref
+from moorage.core.session import Session
 from moorage.stores.rows import Row, instant
-from moorage.stores.session_rows import head_columns
+from moorage.stores.session_rows import head_columns, session_of
 from moorage.stores.sql.db import Db
 
 HEAD, HEAD_OF_S = head_columns(schema="moor."), head_columns("s", "moor.")
 KEY = "SELECT pk, id, task, shared_upto, has_pins, coalesce(root, pk) FROM moor.sessions"
+_TO_READ = f"SELECT coalesce(root, pk), shared_upto, has_pins, {HEAD} FROM moor.sessions"
 OF_SESSION = "ORDERED JOIN moor.sessions s ON s.owner = t.owner AND s.pk = t.session"
 _BY_ID = "WHERE owner = ? AND id = ?"
 _BY_OPEN_NAME = "WHERE owner = ? AND name = ? AND finalized_at IS NULL"
@@ -33,6 +35,16 @@ class Key(NamedTuple):
 async def key_of(db: Db, owner: str, ref: str) -> Key:
     """Return the key of a session."""
     return Key(*await found(db, KEY, owner, ref))
+
+
+async def load_to_read(db: Db, owner: str, ref: str) -> tuple[Session, Key]:
+    """Return a session, and what reading its log takes."""
+    try:
+        row = await found(db, _TO_READ, owner, ref)
+    except StoreCorrupt as error:
+        raise SessionCorrupt(ref, "a text of it is not UTF-8") from error
+    session = session_of(row[3:], db.opener)
+    return session, Key(row[-1], session.session_id, session.task_id, row[1], row[2], row[0])
 
 
 async def found(db: Db, select: str, owner: str, ref: str) -> Row:

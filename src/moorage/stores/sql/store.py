@@ -8,10 +8,11 @@ from typing import Any
 from moorage.core.approval import Approval
 from moorage.core.context import ContextItem
 from moorage.core.delegation import Delegation, Span
+from moorage.core.entry import Entry
 from moorage.core.family import EVERY_TOMBSTONE, Deletion, Tombstone, TombstoneQuery
 from moorage.core.query import Page
 from moorage.core.session import Session, Stamp
-from moorage.ports import DeletionDecision, DocumentDecision, Sweep, SweepDecision
+from moorage.ports import DeletionDecision, DocumentDecision, Sweep, SweepDecision, Tail
 from moorage.stores import sql
 from moorage.stores.rows import micros, micros_or_none
 from moorage.stores.sql.db import Job, T
@@ -61,6 +62,28 @@ class SqlStore:
 
     async def match(self, owner: str, prefix: str, limit: int) -> list[str]:
         return await self._read(lambda db: sql.lookup.match(db, owner, prefix, limit))
+
+    # The log ------------------------------------------------------------------------------------
+
+    async def log(
+        self,
+        owner: str,
+        ref: str,
+        *,
+        after: int = 0,
+        before: int | None = None,
+        limit: int = 100,
+        kinds: tuple[str, ...] | None = None,
+        newest_first: bool = False,
+    ) -> list[Entry]:
+        return await self._snapshot(
+            lambda db: sql.history.log(db, owner, ref, after, before, limit, kinds, newest_first)
+        )
+
+    async def tail(self, owner: str, ref: str, limit: int, pins: int = 100, *, with_session: bool = False) -> Tail:
+        return await self._read(lambda db: sql.history.tail(db, owner, ref, limit, pins, with_session))
+
+    # Of many sessions at once --------------------------------------------------------------------
 
     async def get_many(self, owner: str, session_ids: list[str]) -> list[Session | None]:
         return await self._read(lambda db: sql.many.get_many(db, owner, session_ids))

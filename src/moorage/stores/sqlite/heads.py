@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from msgspec.structs import replace
 
 from moorage.core.approval import Approval
-from moorage.core.entry import Entry, Kind
+from moorage.core.entry import Entry
 from moorage.core.errors import (
     EntryNotFound,
     IdTaken,
@@ -19,10 +19,10 @@ from moorage.core.errors import (
 from moorage.core.session import Asker, AskerView, Birth, Change, Session, View
 from moorage.ports import BirthDecision, Decision, ForkDecision
 from moorage.stores import sql
-from moorage.stores.rows import ENTRY, RARE, entry_row, json_text, kept, micros, micros_or_none
+from moorage.stores.rows import ENTRY, entry_row, json_text, kept, micros, micros_or_none
 from moorage.stores.session_rows import ALL, HEAD_WITH_PK, PLACE, Columns, Part, place_of, session_of
 from moorage.stores.sql import lookup
-from moorage.stores.sql.lookup import Key, found, may_be_ref, named
+from moorage.stores.sql.lookup import Key, may_be_ref, named
 from moorage.stores.sqlite.connection import BrokenText, Connection
 from moorage.stores.sqlite.cursors import feed_base, feed_end_id
 from moorage.stores.sqlite.driven import Driven, drive
@@ -35,7 +35,6 @@ if TYPE_CHECKING:
 
 _HEAD = f"SELECT {HEAD_WITH_PK} FROM sessions"
 _BY_ID = f"{_HEAD} WHERE owner = ? AND id = ?"
-_TO_READ = f"SELECT shared_upto, has_pins, {HEAD_WITH_PK} FROM sessions"
 
 
 def load(db: Connection, owner: str, ref: str) -> tuple[int, Session]:
@@ -46,15 +45,6 @@ def load(db: Connection, owner: str, ref: str) -> tuple[int, Session]:
     except BrokenText as error:
         raise SessionCorrupt(ref, "a text of it is not UTF-8") from error
     return row[-1], session_of(row, db.opener)
-
-
-def load_to_read(db: Connection, owner: str, ref: str) -> tuple[Session, int, int, int]:
-    """The session with pk, shared_upto and has_pins: what reading its log takes."""
-    try:
-        row = drive(found(Driven(db), _TO_READ, owner, ref))
-    except BrokenText as error:
-        raise SessionCorrupt(ref, "a text of it is not UTF-8") from error
-    return session_of(row[2:], db.opener), row[-1], row[0], row[1]
 
 
 def by_id(db: Connection, owner: str, session_id: str) -> tuple[int, Session] | None:
@@ -145,20 +135,21 @@ def fork(
     db: Connection, owner: str, ref: str, at: int | None, decide: ForkDecision, expected: int | None = None
 ) -> Session:
     """A new root that shares the source's entries up to `at`."""
-    source_pk, source = load(db, owner, ref)
+    jobs = Driven(db)
+    source, key = drive(lookup.load_to_read(jobs, owner, ref))
     source.check_version(expected)
     upto = source.last_entry if at is None else at
     if not 1 <= upto <= source.last_entry:
         raise EntryNotFound(source.session_id, upto, source.last_entry)
-    segments = shared_segments(db, source_pk, upto)
-    change = decide(source, upto, _newest_checkpoint(db, segments))
+    segments = drive(sql.history.shared_segments(jobs, owner, key, upto))
+    change = decide(source, upto, drive(sql.history.newest_checkpoint(jobs, owner, segments)))
     if change.once is not None:
         drive(sql.once.check(Driven(db), owner, change.once))
     check_names(db, owner, change.session)
     pk = insert(db, change.session, shared_upto=upto)
     db.execute("UPDATE sessions SET has_pins = 1 WHERE pk = ?", (pk,))  # its source may have some
-    db.executemany("INSERT INTO lineage VALUES (?, ?, ?)", [(pk, segment, end) for segment, _, end in segments])
-    _copy_context(db, owner, source_pk, pk)
+    db.executemany("INSERT INTO lineage VALUES (?, ?, ?)", [(pk, segment, end) for _, segment, _, end in segments])
+    _copy_context(db, owner, key.pk, pk)
     add_entries(db, pk, owner, change.entries)
     _write_work(db, owner, pk, View(change.session), change)
     if change.once is not None:
@@ -177,30 +168,6 @@ def _copy_context(db: Connection, owner: str, source: int, target: int) -> None:
         "INSERT INTO context SELECT ?, key, value, version, updated_at, expires_at FROM context WHERE session = ?",
         (target, source),
     )
-
-
-def shared_segments(db: Connection, pk: int, upto: int) -> list[tuple[int, int, int]]:
-    """(segment, after, upto) of a session's entries up to a number, oldest first."""
-    segments, after = [], 0
-    for segment, end in db.all("SELECT segment, upto FROM lineage WHERE session = ? ORDER BY upto", (pk,)):
-        if after >= upto:
-            break
-        segments.append((segment, after, min(end, upto)))
-        after = end
-    if after < upto:
-        segments.append((pk, after, upto))
-    return segments
-
-
-def _newest_checkpoint(db: Connection, segments: list[tuple[int, int, int]]) -> int | None:
-    for segment, after, upto in reversed(segments):
-        row = db.one(
-            f"SELECT max(number) FROM entries WHERE segment = ? AND kind = ? AND {RARE} AND number > ? AND number <= ?",
-            (segment, Kind.CHECKPOINT.value, after, upto),
-        )
-        if row is not None and row[0] is not None:
-            return int(row[0])
-    return None
 
 
 # Changing ---------------------------------------------------------------------------------------

@@ -10,8 +10,8 @@ from moorage.core.errors import NotFound, SessionCorrupt
 from moorage.core.query import Page, SessionQuery
 from moorage.core.session import Session
 from moorage.ports import Tail
-from moorage.stores.sql import approvals
-from moorage.stores.sqlite import find, log
+from moorage.stores.sql import approvals, history
+from moorage.stores.sqlite import find
 from moorage.stores.sqlite.access import T
 from moorage.stores.sqlite.connection import Connection
 from moorage.stores.sqlite.driven import Driven, drive
@@ -27,8 +27,10 @@ def tails(db: Connection, owner: str, session_ids: list[str], limit: int, pins: 
 
     def one(session_id: str) -> Tail:
         if before is None:
-            return log.tail(db, owner, session_id, limit, pins, False)
-        return Tail([], log.log(db, owner, session_id, 0, before, limit, (Kind.MESSAGE.value,), True))
+            return drive(history.tail(Driven(db), owner, session_id, limit, pins, False))
+        return Tail(
+            [], drive(history.log(Driven(db), owner, session_id, 0, before, limit, (Kind.MESSAGE.value,), True))
+        )
 
     return [_or_else(Tail([], []), one, session_id) for session_id in session_ids]
 

@@ -144,22 +144,6 @@ class SqliteStore(SqlStore):
         weight = sum([message.size for message in messages])
         return await self._access.write(lambda db: log.append(db, owner, ref, messages, stamp, token, expected), weight)
 
-    async def log(
-        self,
-        owner: str,
-        ref: str,
-        *,
-        after: int = 0,
-        before: int | None = None,
-        limit: int = 100,
-        kinds: tuple[str, ...] | None = None,
-        newest_first: bool = False,
-    ) -> list[Entry]:
-        return await self._see(lambda db: log.log(db, owner, ref, after, before, limit, kinds, newest_first))
-
-    async def tail(self, owner: str, ref: str, limit: int, pins: int = 100, *, with_session: bool = False) -> Tail:
-        return await self._access.read(lambda db: log.tail(db, owner, ref, limit, pins, with_session))
-
     async def feed(self, owner: str, after: int, limit: int) -> list[Event]:
         return await self._see(lambda db: log.feed(db, owner, after, limit))
 
