@@ -4,36 +4,19 @@ from __future__ import annotations
 
 from moorage.stores.sql.db import Db
 from moorage.stores.sql.lookup import OF_SESSION
+from moorage.stores.sql.query import Query
 
-# By whether it is PostgreSQL: how entries are found by their session, whether a text is JSON, and a body as JSON.
+_GAPS, _NOT_JSON = Query("gaps"), Query("not_json")
+# By whether it is PostgreSQL: how it is asked whether a text is JSON, and a body as JSON.
 _WORDS = {
-    False: {"of_session": "", "group": "s.pk", "is_json": "json_valid", "body": "t.body"},
-    True: {
-        "of_session": "e.owner = s.owner AND e.root = coalesce(s.root, s.pk) AND",
-        "group": "s.owner, s.pk",
-        "is_json": "moor.is_json",
-        "body": "t.body::json",
-    },
+    False: {"is_json": "json_valid", "body": "t.body"},
+    True: {"is_json": "moor.is_json", "body": "t.body::json"},
 }
 _SAYS = "CASE WHEN {{is_json}}(t.body) THEN {{body}} ->> '{}' END"
 _EPOCH, _STATE = _SAYS.format("epoch"), _SAYS.format("state")
 _RUNNING = "(SELECT id FROM moor.turns t WHERE t.owner = s.owner AND t.session = s.pk AND t.state = 'running')"
-_GAPS = """
-SELECT s.id, s.last_entry - s.shared_upto, count(e.number)
-FROM moor.sessions s LEFT JOIN moor.entries e ON {of_session} e.segment = s.pk
-GROUP BY {group} HAVING count(e.number) <> s.last_entry - s.shared_upto
-    OR coalesce(min(e.number), s.shared_upto + 1) <> s.shared_upto + 1
-    OR coalesce(max(e.number), s.last_entry) <> s.last_entry
-"""
-_NOT_JSON = """
-SELECT e.number, coalesce(s.id, CAST(e.segment AS text)) FROM moor.entries e
-LEFT JOIN moor.sessions s ON {of_session} s.pk = e.segment
-WHERE e.data IS NOT NULL AND substr(e.data, 1, 1) <> '~' AND NOT {is_json}(e.data) LIMIT 20
-"""
 # What is said twice, so that it is found quickly, must be said alike; and what is over must be over.
-_PROBLEMS = {
-    "session {} should have {} entries of its own, numbered without gaps, and has {}": _GAPS,
-    "entry {} of session {} is not JSON": _NOT_JSON,
+_CONTRADICTIONS = {
     "session {} says its live turn is {}, and {} is": (
         f"SELECT s.id, coalesce(s.live_turn, 'none'), coalesce({_RUNNING}, 'none') FROM moor.sessions s "
         f"WHERE s.live_turn IS DISTINCT FROM {_RUNNING} LIMIT 20"
@@ -64,5 +47,12 @@ _PROBLEMS = {
 
 async def contradictions(db: Db) -> list[str]:
     """Return what is wrong, in words."""
-    words = _WORDS[db.is_postgres]
-    return [text.format(*row) for text, sql in _PROBLEMS.items() for row in await db.all(sql.format(**words))]
+    words, problems = _WORDS[db.is_postgres], list[str]()
+    for session_id, expected, found in await db.all(_GAPS(db)):
+        missing = f"{expected} entries of its own, numbered without gaps, and has {found}"
+        problems.append(f"session {session_id} should have {missing}")
+    for number, session_id in await db.all(_NOT_JSON(db)):
+        problems.append(f"entry {number} of session {session_id} is not JSON")
+    for text, sql in _CONTRADICTIONS.items():
+        problems += [text.format(*row) for row in await db.all(sql.format(**words))]
+    return problems

@@ -15,19 +15,9 @@ from moorage.stores.fact_rows import STATES, callbacks_of, facts_of
 from moorage.stores.places import Place, by_time, cursor_at, start
 from moorage.stores.rows import RARE, Row, micros
 from moorage.stores.sql.db import Db
+from moorage.stores.sql.query import Query
 
-_COLUMNS = (
-    "SELECT created_at, pk, id, agent, task, state, duration_seconds, EXISTS (SELECT 1 FROM moor.entries e WHERE "
-    f"{{of_session}} e.segment = s.pk AND kind = 'error' AND {RARE}), CASE WHEN {{has_usage}} THEN metadata END "
-    "FROM moor.sessions s"
-)
-_FACTS = {  # by whether it is PostgreSQL, whose entries are found by their root
-    False: _COLUMNS.format(of_session="", has_usage="instr(metadata, '\"usage\"')"),
-    True: _COLUMNS.format(
-        of_session="e.owner = s.owner AND e.root = coalesce(s.root, s.pk) AND",
-        has_usage="position('\"usage\"' IN metadata) > 0",
-    ),
-}
+_FACTS = Query("facts", rare=RARE)
 _TASK_SOURCES = (
     "sessions_by_task WHERE owner = ? AND task = ? AND task <> id",
     "sessions_by_id WHERE owner = ? AND id = ? AND task = id",
@@ -38,7 +28,7 @@ async def facts(db: Db, owner: str, span: Span, limit: int, cursor: str | None) 
     """Return facts of the sessions created in a span: along their times or, where that is shorter, along their keys."""
     mark = span.fingerprint("facts")
     place = start(span, cursor, mark)
-    rows = await db.all(*_statement(_FACTS[db.is_postgres], owner, span, place, limit + 1))
+    rows = await db.all(*_statement(_FACTS(db), owner, span, place, limit + 1))
     more = len(rows) > limit
     found = facts_of(rows[:limit], await _callbacks(db, owner, rows[:limit]))
     return Page(found, cursor_at((rows[limit - 1][0], rows[limit - 1][1]), mark) if more else None)
@@ -73,28 +63,19 @@ def _of_task(select: str, owner: str, span: Span, place: Place, limit: int) -> t
     return f"{' UNION ALL '.join(parts)} {order}", [owner, span.task, *(value for _, value in given)] * 2
 
 
-# An item's id says what it is, so the index by it finds the callbacks of a session.
-_CALLBACKS = """
-SELECT session, state, count(*) FROM moor.inbox INDEXED BY inbox_by_id
-WHERE {owner} session IN LIST(?2::bigint) AND id >= 'callback:' AND id < 'callback;' GROUP BY session, state
-"""
-_CALLBACKS_OF = {False: _CALLBACKS.format(owner=""), True: _CALLBACKS.format(owner="owner = ?1 AND")}
+_CALLBACKS = Query("count_callbacks")
 
 
 async def _callbacks(db: Db, owner: str, rows: list[Row]) -> dict[int, CallbackCounts]:
     """Return where the callbacks to these sessions are, by their keys, in one statement for all of them."""
     keys = db.listed([row[1] for row in rows])
-    return callbacks_of(await db.all(_CALLBACKS_OF[db.is_postgres], (owner, keys)))
+    return callbacks_of(await db.all(_CALLBACKS(db), (owner, keys)))
 
 
-_FATES = """
-SELECT id, state, 0 FROM moor.sessions WHERE owner = ?1 AND id IN LIST(?2::text)
-UNION ALL
-SELECT id, state, 1 FROM moor.tombstones WHERE owner = ?1 AND id IN LIST(?2::text)
-"""
+_FATES = Query("fates")
 
 
 async def fates(db: Db, owner: str, session_ids: list[str]) -> list[Fate]:
     """Return what became of these, in one statement; nothing of those that never were."""
-    rows = await db.all(_FATES, (owner, db.listed(session_ids)))
+    rows = await db.all(_FATES(db), (owner, db.listed(session_ids)))
     return [Fate(id_, STATES[state], bool(gone)) for id_, state, gone in rows if state in STATES]

@@ -15,31 +15,15 @@ from moorage.stores.rows import TOMBSTONE, Row, instant_or_none, micros_or_none,
 from moorage.stores.session_rows import session_of
 from moorage.stores.sql.db import Db
 from moorage.stores.sql.lookup import HEAD_OF_S, check_version, key_of
+from moorage.stores.sql.query import Query
 
-_ANCESTORS = f"""
-WITH RECURSIVE line (pk, step) AS (
-    SELECT parent, 1 FROM moor.sessions WHERE owner = ?1 AND pk = ?2
-    UNION ALL
-    SELECT s.parent, step + 1 FROM line ORDERED JOIN moor.sessions s ON s.owner = ?1 AND s.pk = line.pk
-    WHERE s.parent IS NOT NULL
-)
-SELECT {HEAD_OF_S} FROM line ORDERED JOIN moor.sessions s ON s.owner = ?1 AND s.pk = line.pk ORDER BY step
-"""
-_TREE = """
-WITH RECURSIVE tree (pk) AS (
-    SELECT ?2::bigint
-    UNION ALL
-    SELECT s.pk FROM tree ORDERED JOIN moor.sessions s INDEXED BY sessions_by_parent
-        ON s.owner = ?1 AND s.parent = tree.pk
-)
-"""
-_IN_TREE = "FROM tree ORDERED JOIN moor.sessions s ON s.owner = ?1 AND s.pk = tree.pk"
-_TREE_HEADS = f"{_TREE} SELECT {HEAD_OF_S} {_IN_TREE} ORDER BY s.depth, s.pk LIMIT ?3"
+_ANCESTORS = Query("ancestors", head=HEAD_OF_S)
+_TREE_HEADS = Query("tree", columns=HEAD_OF_S, ending="ORDER BY s.depth, s.pk LIMIT ?3")
 # In the order in which every statement locks, so that nobody waits in a circle.
-_LOCK_TREE = f"{_TREE} SELECT s.pk {_IN_TREE} ORDER BY s.pk FOR UPDATE OF s"
+_LOCK_TREE = Query("tree", columns="s.pk", ending="ORDER BY s.pk FOR UPDATE OF s")
 # Leaves first, so that no row is deleted before those that hang on it.
-_TREE_MEMBERS = (
-    f"{_TREE} SELECT s.pk, s.id, s.depth, s.live_turn IS NOT NULL {_IN_TREE} ORDER BY s.depth DESC, s.pk DESC"
+_TREE_MEMBERS = Query(
+    "tree", columns="s.pk, s.id, s.depth, s.live_turn IS NOT NULL", ending="ORDER BY s.depth DESC, s.pk DESC"
 )
 _WHOLE = 1 << 62  # as many as there are
 
@@ -47,13 +31,13 @@ _WHOLE = 1 << 62  # as many as there are
 async def ancestors(db: Db, owner: str, ref: str) -> list[Session]:
     """Return parent first, root last."""
     pk = (await key_of(db, owner, ref)).pk
-    return [session_of(row, db.opener) for row in await db.all(_ANCESTORS, (owner, pk))]
+    return [session_of(row, db.opener) for row in await db.all(_ANCESTORS(db), (owner, pk))]
 
 
 async def tree(db: Db, owner: str, ref: str, limit: int) -> list[Session]:
     """Return the session and its descendants, parents before children."""
     pk = (await key_of(db, owner, ref)).pk
-    return [session_of(row, db.opener) for row in await db.all(_TREE_HEADS, (owner, pk, limit))]
+    return [session_of(row, db.opener) for row in await db.all(_TREE_HEADS(db), (owner, pk, limit))]
 
 
 async def count_children(db: Db, owner: str, ref: str) -> int:
@@ -94,7 +78,7 @@ async def delete_tree(
     if delete is not None:
         await _lock(db, owner, pk)
     await check_version(db, owner, pk, expected)
-    members = await db.all(_TREE_MEMBERS, (owner, pk))
+    members = await db.all(_TREE_MEMBERS(db), (owner, pk))
     decide([Member(row[1], row[2], bool(row[3])) for row in members])
     counts = await _counts(db, owner, [row[0] for row in members])
     if delete is not None:
@@ -115,27 +99,16 @@ async def delete_tree(
 async def _lock(db: Db, owner: str, pk: int) -> None:
     """Lock a whole tree: a child that comes to be meanwhile is waited for, and looked at in the next round."""
     known = -1
-    while db.is_postgres and known < (known := len(await db.all(_LOCK_TREE, (owner, pk)))):
+    while db.is_postgres and known < (known := len(await db.all(_LOCK_TREE(db), (owner, pk)))):
         pass
 
 
-_COUNTS = """
-SELECT count(*), count(*) FILTER (WHERE e.kind IN ('message', 'system')), count(*) FILTER (WHERE e.kind = 'checkpoint'),
-    (SELECT count(*) FROM moor.runs r INDEXED BY runs_by_session WHERE r.owner = ?1 AND r.session IN LIST(?2::bigint))
-FROM {entries}
-"""
-_COUNTS_OF = {  # by whether it is PostgreSQL, whose entries are found by their root
-    False: _COUNTS.format(entries="moor.entries e WHERE e.segment IN LIST(?2::bigint)"),
-    True: _COUNTS.format(
-        entries="moor.sessions s JOIN moor.entries e ON e.owner = s.owner AND e.root = coalesce(s.root, s.pk) "
-        "AND e.segment = s.pk WHERE s.owner = ?1 AND s.pk IN LIST(?2::bigint)"
-    ),
-}
+_COUNTS = Query("count_doomed")
 
 
 async def _counts(db: Db, owner: str, pks: list[int]) -> Row:
     """Count the entries, messages, checkpoints and runs of these sessions."""
-    row = await db.one(_COUNTS_OF[db.is_postgres], (owner, db.listed(pks)))
+    row = await db.one(_COUNTS(db), (owner, db.listed(pks)))
     assert row is not None
     return row
 
@@ -156,6 +129,7 @@ async def candidates(db: Db, owner: str, before: int | None, at: int, position: 
     return [row[0] for row in await db.all(sql, values)]
 
 
+# Not in a file: every hook asks for it.
 _NEXT_EXPIRY = """
 SELECT min(at) FROM (
     SELECT min(expires_at) AS at FROM moor.sessions WHERE owner = ?1 AND expires_at IS NOT NULL
@@ -190,7 +164,7 @@ async def sweep(
 async def _condemned(db: Db, owner: str, pk: int, decide: SweepDecision, stamp: Stamp) -> dict[int, Tombstone]:
     """Return the tombstones of a tree that may go, by key, leaves first; none if it must stay."""
     try:
-        rows = await db.all(_TREE_HEADS, (owner, pk, _WHOLE))
+        rows = await db.all(_TREE_HEADS(db), (owner, pk, _WHOLE))
         sessions = [session_of(row, db.opener) for row in rows]
     except (SessionCorrupt, StoreCorrupt):  # nobody can say whether it may go: it stays, and the others are looked at
         return {}
@@ -202,17 +176,13 @@ async def _condemned(db: Db, owner: str, pk: int, decide: SweepDecision, stamp: 
     return {row[-1]: stone_of(session, root_id, stamp, reason) for row, session in reversed(list(pairs))}
 
 
-_TOMBSTONES = f"""
-SELECT {TOMBSTONE} FROM moor.tombstones
-WHERE owner = ?1 AND n < ?2 AND (?3::text IS NULL OR reason = ?3) AND (?4::bigint IS NULL OR deleted_at >= ?4)
-ORDER BY n DESC LIMIT ?5
-"""
+_TOMBSTONES = Query("tombstones", columns=TOMBSTONE)
 
 
 async def tombstones(db: Db, owner: str, limit: int, cursor: str | None, query: TombstoneQuery) -> Page[Tombstone]:
     """Return what was deleted, newest first."""
     mark = query.fingerprint()
     below = MAX_POSITION if cursor is None else read_cursor(cursor, mark)
-    rows = await db.all(_TOMBSTONES, (owner, below, query.reason, micros_or_none(query.since), limit + 1))
+    rows = await db.all(_TOMBSTONES(db), (owner, below, query.reason, micros_or_none(query.since), limit + 1))
     items = [tombstone_of(row[1:]) for row in rows[:limit]]
     return Page(items, make_cursor(rows[limit - 1][0], mark) if len(rows) > limit else None)

@@ -8,6 +8,7 @@ from moorage.ports import Tail
 from moorage.stores.rows import ENTRY, RARE, Row, entries_of, stored_kinds
 from moorage.stores.sql.db import Db
 from moorage.stores.sql.lookup import Key, key_of, load_to_read
+from moorage.stores.sql.query import Query
 
 Segment = tuple[int, int, int, int]  # root, segment, and the numbers of it that count: after, upto
 NO_END = (1 << 32) - 1
@@ -102,21 +103,13 @@ async def _range(
 
 
 _BY_KIND = f"INDEXED BY entries_by_kind WHERE {RARE}"
-# One statement, so that it is of one instant without the price of a transaction.
-_PARTS = f"""
-SELECT * FROM (SELECT {ENTRY}, 0 AS part {{entries}} AND {RARE} AND kind = 'summary' ORDER BY number DESC LIMIT 1) a
-UNION ALL
-SELECT * FROM (SELECT {ENTRY}, 0 AS part {{entries}} AND {RARE} AND kind = 'system' ORDER BY number DESC LIMIT ?5) b
-UNION ALL
-SELECT * FROM (
-    SELECT {ENTRY}, 1 AS part {{entries}} AND kind IN ('message', 'system') ORDER BY number DESC LIMIT ?4
-) c
-"""
-_LAST = f"SELECT {ENTRY} {{entries}} AND kind = 'message' ORDER BY number DESC LIMIT ?4"
-_TAIL, _NEWEST = (
-    {is_postgres: sql.format(entries=f"FROM moor.entries WHERE {where}") for is_postgres, where in _OF_SEGMENT.items()}
-    for sql in (_PARTS, _LAST)
-)
+_TAIL = {
+    is_postgres: Query("tail", entry=ENTRY, rare=RARE, of_segment=where) for is_postgres, where in _OF_SEGMENT.items()
+}
+_NEWEST = {
+    is_postgres: f"SELECT {ENTRY} FROM moor.entries WHERE {where} AND kind = 'message' ORDER BY number DESC LIMIT ?4"
+    for is_postgres, where in _OF_SEGMENT.items()
+}
 
 
 async def tail(db: Db, owner: str, ref: str, limit: int, pins: int, with_session: bool) -> Tail:
@@ -132,7 +125,7 @@ async def tail(db: Db, owner: str, ref: str, limit: int, pins: int, with_session
     if key.shared_upto:
         rows = await _tail_of_fork(db, owner, key, limit, pins)
     else:
-        rows = await db.all(_TAIL[db.is_postgres], (owner, key.root, key.pk, limit, pins))
+        rows = await db.all(_TAIL[db.is_postgres](db), (owner, key.root, key.pk, limit, pins))
     rows = sorted(rows, key=lambda row: (row[-1], -row[0]))
     split = next((place for place, row in enumerate(rows) if row[-1]), len(rows))
     entries = entries_of([row[:-1] for row in rows], key.session_id, key.task_id, db.opener)

@@ -11,6 +11,7 @@ from moorage.core.turn import Turn
 from moorage.stores.rows import json_text, kept, micros
 from moorage.stores.sql.db import Db
 from moorage.stores.sql.lookup import OF_SESSION, may_be_ref
+from moorage.stores.sql.query import Query
 from moorage.stores.work_rows import due_at, turn_of
 
 _SILENT = (
@@ -29,18 +30,12 @@ async def overdue(db: Db, at: int, limit: int) -> list[tuple[str, str]]:
     return list(dict.fromkeys(found))[:limit]
 
 
-_WAITING = f"""
-SELECT t.id FROM moor.turns t {OF_SESSION}
-WHERE t.state = 'running' AND t.launcher = ? AND EXISTS (
-    SELECT 1 FROM moor.runs r
-    WHERE r.owner = s.owner AND r.parent = s.id AND r.state IN ('queued', 'running') AND r.mode = 'sync'
-) ORDER BY t.n
-"""
+_WAITING = Query("waiting_turns", of_session=OF_SESSION)
 
 
 async def waiting_turns(db: Db, launcher_id: str) -> list[str]:
     """Return live turns of a launcher whose session waits for a sync child."""
-    return [row[0] for row in await db.all(_WAITING, (launcher_id,))]
+    return [row[0] for row in await db.all(_WAITING(db), (launcher_id,))]
 
 
 _CLAIMED = (
@@ -91,50 +86,27 @@ async def backlog(db: Db) -> Backlog:
 
 # What servers need ------------------------------------------------------------------------------
 
-# From one owner to the next: however many sessions each has, that many steps.
-_OWNERS = """
-WITH RECURSIVE line (owner) AS (
-    SELECT min(owner) FROM moor.sessions
-    UNION ALL
-    SELECT (SELECT min(s.owner) FROM moor.sessions s WHERE s.owner > line.owner) FROM line WHERE line.owner IS NOT NULL
-)
-SELECT owner FROM line WHERE owner IS NOT NULL
-"""
+_OWNERS = Query("owners")
 
 
 async def owners(db: Db) -> list[str]:
     """Return owners that have sessions."""
-    return [row[0] for row in await db.all(_OWNERS)]
+    return [row[0] for row in await db.all(_OWNERS(db))]
 
 
-# PostgreSQL: first the locks, in the order in which every statement takes them, then the look. What was read before may
-# be old.
-_LOCK = """
-SELECT 1 FROM moor.sessions s WHERE EXISTS (
-    SELECT 1 FROM moor.turns t WHERE t.owner = s.owner AND t.session = s.pk AND t.state = 'running'
-) ORDER BY s.owner, s.pk FOR NO KEY UPDATE OF s
-"""
+_LOCK = Query("lock_running")  # on PostgreSQL alone
 _RUNNING_TURNS = (
     f"SELECT t.owner, t.n, t.session, t.body, t.id, s.id FROM moor.turns t {OF_SESSION} WHERE t.state = 'running'"
 )
 _EXTEND = "UPDATE moor.turns SET due_at = ?, body = ? WHERE owner = ? AND n = ?"
-_HOLD = (
-    "UPDATE moor.sessions SET hold_until = ?1 "
-    "WHERE owner = ?2 AND pk = ?3 AND live_turn IS NOT NULL AND hold_until < ?1"
-)
-# In any case it moves the revision: whoever has read the turn as it was has to decide anew.
-_HOLD_ON_POSTGRES = """
-UPDATE moor.sessions SET revision = revision + 1,
-    hold_until = CASE WHEN live_turn IS NULL THEN hold_until ELSE greatest(hold_until, ?1) END
-WHERE owner = ?2 AND pk = ?3
-"""
+_HOLD = Query("extend_hold")
 
 
 async def extend_leases(db: Db, at: datetime, until: datetime) -> int:
     """Let every running turn have until then; return how many it helped. One that is damaged is passed by."""
     helped = 0
     if db.is_postgres:
-        await db.all(_LOCK)
+        await db.all(_LOCK(db))
     for owner, n, pk, *columns in await db.all(_RUNNING_TURNS):
         with suppress(SessionCorrupt):
             turn = turn_of(db, columns)
@@ -142,5 +114,5 @@ async def extend_leases(db: Db, at: datetime, until: datetime) -> int:
                 body = kept(db.sealer, json_text(extended), "turn", turn.turn_id)
                 await db.run(_EXTEND, (due_at(extended), body, owner, n))
                 helped += 1
-            await db.run(_HOLD_ON_POSTGRES if db.is_postgres else _HOLD, (micros(until), owner, pk))
+            await db.run(_HOLD(db), (micros(until), owner, pk))
     return helped
