@@ -54,6 +54,7 @@ LOST, KILLS, SUPERVISOR = (
 FAMILIES = "tests/launcher/test_families.py"
 EMBEDDED = "tests/launcher/test_embedded.py"
 IMPORTS = "tests/attack/test_imports.py"
+SILENT, PRESENCE = "tests/doors/cli/test_silent.py", "tests/launcher/test_presence.py"
 A_SECOND_TURN = "test_the_database_refuses_a_second_turn_that_is_queued_or_running"
 STOPPING = "tests/contract/test_sqlite_store.py::TestSqliteStore"
 CHANGING = f"{STOPPING}::test_whatever_names_another_version_changes_nothing"
@@ -273,14 +274,14 @@ MUTANTS = (
     ),
     Mutant(
         "folders of living launchers",
-        "moorage/launcher/locked_folder.py",
-        "        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)\n",
-        "        pass\n",
+        "moorage/service/locked_folder.py",
+        "        fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)",
+        "        pass",
         (f"{EMBEDDED}::test_folders_of_killed_launchers_go_and_those_of_living_ones_stay",),
     ),
     Mutant(
         "folders of living supervisors",
-        "moorage/launcher/locked_folder.py",
+        "moorage/service/locked_folder.py",
         " and not is_needed(folder)",
         "",
         (f"{EMBEDDED}::test_folder_stays_while_a_supervisor_in_it_lives",),
@@ -288,9 +289,65 @@ MUTANTS = (
     Mutant(
         "folders of killed launchers",
         "moorage/launcher/embedded.py",
-        "        await asyncio.to_thread(clear_up)\n",
+        "        await asyncio.to_thread(presence.clear_up)\n",
         "",
         (f"{EMBEDDED}::test_folders_of_killed_launchers_go_and_those_of_living_ones_stay",),
+    ),
+    Mutant(
+        "agents that outlive a killed client",
+        "moorage/service/presence.py",
+        "    return locked_folder.is_nobodys(folder) and not _is_attended(folder)\n",
+        "    return locked_folder.is_nobodys(folder)\n",
+        (f"{PRESENCE}::test_launcher_whose_supervisor_lives_is_not_gone",),
+    ),
+    Mutant(
+        "clients that are frozen, not killed",
+        "moorage/service/presence.py",
+        "    return locked_folder.is_nobodys(folder) and not _is_attended(folder)\n",
+        "    return os.path.isdir(folder)\n",
+        (f"{PRESENCE}::test_launcher_is_gone_once_nobody_holds_its_lock",),
+    ),
+    Mutant(
+        "turns that are due with the next call",
+        "moorage/service/overdue.py",
+        "        if not (is_over or _is_due(turn, deps)):\n",
+        "        if not is_over:\n",
+        (f"{SERVICE}/test_overdue.py::test_turn_that_is_overdue_ends_with_the_next_call",),
+    ),
+    Mutant(
+        "turns that looks alone would extend for ever",
+        "moorage/service/overdue.py",
+        "is_over or turn.is_extended else",
+        "is_over else",
+        (f"{SERVICE}/test_overdue.py::test_turn_of_a_boot_before_is_given_up_by_looks_alone",),
+    ),
+    Mutant(
+        "clock steps before a look",
+        "moorage/service/overdue.py",
+        "await trusted_now(deps, turn.lost_after)",
+        "deps.clock.now()",
+        (f"{SERVICE}/test_overdue.py::test_step_of_the_clock_makes_no_turn_overdue",),
+    ),
+    Mutant(
+        "a live turn's hold and its lease",
+        f"{SQLITE}/log.py",
+        "hold_until = ? WHERE pk = ? AND live_turn IS NULL",
+        "hold_until = ? WHERE pk = ?",
+        (f"{STOPPING}::test_what_an_agent_says_does_not_prolong_the_lease_or_the_hold",),
+    ),
+    Mutant(
+        "runs that were not cut off",
+        "moorage/launcher/job.py",
+        "turn.cut_off and (not claimed.runs or any(run.cut_off for run in claimed.runs))",
+        "turn.cut_off",
+        (f"{SILENT}::test_stop_after_a_kill_settles_and_tells_no_other_run_of_it",),
+    ),
+    Mutant(
+        "supervisors that begin after their launcher was killed",
+        "moorage/launcher/supervisor.py",
+        "    if parent is not None and os.getppid() != parent:  # it was killed before we had begun\n",
+        "    if False:\n",
+        (f"{SUPERVISOR}::test_agent_is_not_started_if_the_launcher_it_is_tied_to_is_gone_already",),
     ),
     Mutant(
         "events for no store",
@@ -414,6 +471,13 @@ MUTANTS = (
         ("tests/remote/test_connection.py::test_name_that_does_not_resolve_fails_within_seconds",),
     ),
     Mutant(
+        "a turn is reserved for the launcher of whoever asks",
+        "moorage/core/work.py",
+        "    if turn.is_reserved(stamp.at) and not wish.of_family:\n        return Change(session=view.session)\n",
+        "",
+        (f"{MEMORY}::test_turn_is_reserved_for_the_launcher_of_whoever_asks_with_one",),
+    ),
+    Mutant(
         "late words",
         "moorage/service/words.py",
         " or late.strip() in self._last:",
@@ -458,7 +522,7 @@ MUTANTS = (
     Mutant(
         "unknown commands are refused",
         "moorage/doors/cli/chat.py",
-        "if line and WORD.fullmatch(line.split()[0]):",
+        "if line and WORD.fullmatch(line.split()[0]) and not await self._is_agents(line.split()[0]):",
         "if line and line.split()[0] in COMMANDS:",
         ("tests/doors/cli/test_chat.py::test_commands_are_known_and_others_are_refused_with_the_nearest",),
     ),
@@ -1286,8 +1350,8 @@ MUTANTS = (
     Mutant(
         "heartbeat of a drained launcher",
         "moorage/service/launchers.py",
-        "drained = await _DRAINED.put(store, launcher_id, lambda known: known, expires_at=ends)",
-        "drained = await _DRAINED.get(store, launcher_id)",
+        "    if kept.drain:\n        await _DRAINED.put",
+        "    if False:\n        await _DRAINED.put",
         (f"{MEMORY}::test_launcher_stays_drained_for_as_long_as_it_lives",),
     ),
     Mutant(
@@ -1547,9 +1611,8 @@ MUTANTS = (
     Mutant(
         "a turn that a launcher in this process never heard of",
         "moorage/core/work.py",
-        "    if turn is not None and turn.is_unresponsive(stamp.at):\n        if turn.started_at",
-        "    if turn is not None and turn.launcher_id not in living and turn.is_unresponsive(stamp.at):\n"
-        "        if turn.started_at",
+        "    if turn is not None and (is_gone or turn.is_unresponsive(stamp.at)):\n",
+        "    if turn is not None and turn.launcher_id not in living and (is_gone or turn.is_unresponsive(stamp.at)):\n",
         ("tests/faults/test_lost_answers.py::test_a_launcher_that_hears_of_nothing_at_first_does_everything_once",),
     ),
     Mutant(

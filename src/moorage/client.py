@@ -97,6 +97,8 @@ class Moorage:
         self.launches = threaded  # whether runs get a launcher of this connection
         self.one_family = False  # whether that launcher leaves other families' turns alone
         self.drains = True  # whether it waits for agents at work, a while, when the connection is closed
+        self.is_away = False  # whether the server that is followed does not answer just now
+        self.on_return: Callable[[], None] | None = None  # called when it answers again
         self._opening: Task[Deps] | None = None
         self._closed = False
         self.context = ContextDoor(self)
@@ -129,6 +131,8 @@ class Moorage:
 
     async def _ready(self) -> Deps:
         deps = self._deps or await self._open()
+        if self.one_family:  # inside an agent, its launcher does the work
+            deps.takes_turns = self.launches and self._surrounding_run() is None
         if deps.may_be_due():
             await retention.expire_due(deps, self._caller)
         return deps

@@ -20,7 +20,6 @@ from typing import Protocol
 from msgspec import Struct
 
 from moorage.core.approval import Approval
-from moorage.core.bundle import Bundle
 from moorage.core.context import ContextChange, ContextItem
 from moorage.core.delegation import Delegation, Span
 from moorage.core.entry import Entry, Message
@@ -30,7 +29,8 @@ from moorage.core.query import Page, SessionQuery
 from moorage.core.session import Asker, Birth, Change, Session, Stamp, View
 
 TYPE_CHECKING = False
-if TYPE_CHECKING:  # only whoever starts agents needs them
+if TYPE_CHECKING:  # hooks do without them
+    from moorage.core.bundle import Bundle
     from moorage.core.document import Document
     from moorage.core.fact import Backlog, Fate, SessionFact, Size
     from moorage.core.inbox import Item

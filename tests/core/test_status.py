@@ -83,6 +83,7 @@ def test_waiting_for_names_the_approval_before_the_child() -> None:
 
 
 HELD = {"hold": Hold("ann", after(60), "token")}
+SILENT = {"hold": Hold("launcher:1", NOON, "token")}
 
 
 @pytest.mark.parametrize(
@@ -98,6 +99,12 @@ HELD = {"hold": Hold("ann", after(60), "token")}
             Because(reason=Reason.WAITING_FOR_APPROVAL, approval_id="a-1"),
         ),
         ({"waits": True, "live_turn": "s-1:t1", **HELD}, Because(reason=Reason.LAUNCHER_BUSY)),
+        ({"live_turn": "s-1:t1", **HELD}, None),
+        ({"live_turn": "s-1:t1", **SILENT}, Because(reason=Reason.UNRESPONSIVE, by="launcher:1", since=NOON)),
+        (
+            {"waits": True, "live_turn": "s-1:t1", **SILENT},
+            Because(reason=Reason.UNRESPONSIVE, by="launcher:1", since=NOON),
+        ),
         (
             {"waits": True, "state": State.SUSPENDED, "suspended_by": BY_PERSON},
             Because(reason=Reason.SUSPENDED, by=BY_PERSON),

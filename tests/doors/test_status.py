@@ -23,7 +23,7 @@ from moorage.protobuf import agent_platform_pb2 as ap
 from moorage.protobuf import sessions_pb2 as sp
 from tests.doors.graphql.client import Client
 from tests.doors.grpc.serving import Stubs
-from tests.doors.http.process import starting, until
+from tests.doors.http.process import Process, starting, until
 from tests.doors.mcp.ways import NEW, client, define
 from tests.doors.test_every_door import PATIENCE, Serving, mcp_call
 
@@ -37,9 +37,17 @@ touch "$MOORAGE_HOME/asked"
 {MOORAGE} run sleeper hi --mode async_callback --json
 """
 SESSION = "query ($id: ID!) { agentSession(sessionId: $id) { status waitingFor { child { sessionId runId } } } }"
-SEND = 'mutation ($id: ID!) { sendMessageToSession(sessionId: $id, message: "go") { run { because { reason } } } }'
+SEND = """mutation ($id: ID!) {
+  sendMessageToSession(sessionId: $id, message: "go", wait: 0) { run { because { reason } } }
+}"""
 RETRY = "mutation ($id: ID!) { retryRun(runId: $id) { runId retryOf } }"
 DOORS = ("rest", "graphql", "grpc", "mcp", "mcp by session", "python", "cli", "cli by session")
+
+
+def serving(process: Process, home: Path) -> Serving:
+    """A server with all of its doors open."""
+    port = until(lambda: re.search(r"gRPC at \S+ port (\d+)", process.log.read_text()))[1]
+    return Serving(process, home, process.url, urlsplit(process.url).port or 0, f"127.0.0.1:{port}")
 
 
 @pytest.fixture(scope="module")
@@ -50,10 +58,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Serving]:
         most = "max_concurrent = 1\n" if name == "narrow" else ""
         define(folder / "home", f'[agent]\nname = "{name}"\nkind = "command"\n{most}{command}\n')
     with starting(folder) as begin:
-        process = begin()
-        url = process.url
-        port = until(lambda: re.search(r"gRPC at \S+ port (\d+)", process.log.read_text()))[1]
-        yield Serving(process, folder / "home", url, urlsplit(url).port or 0, f"127.0.0.1:{port}")
+        yield serving(begin(), folder / "home")
 
 
 def ask(http: httpx2.Client, agent: str, prompt: str) -> dict[str, Any]:
@@ -178,6 +183,55 @@ async def test_nobody_to_start_the_agent_is_told_at_once(tmp_path: Path) -> None
         assert [each and each.reason for each in (sent.because, turn.because)] == ["no_launcher"] * 2
 
 
+# A launcher that takes a turn and falls silent ----------------------------------------------------
+
+SILENCE = "query ($id: ID!) { agentSession(sessionId: $id) { because { reason by since until } } }"
+
+
+def fall_silent(http: httpx2.Client, session_id: str) -> str:
+    """Take the turn of a session, say that its agent is started, and nothing any more; who does so."""
+    launcher_id = str(http.post("/launchers", json={"name": "frozen", "slots": 1}).json()["launcher_id"])
+    wish = {"agents": {"echo-agent": "resume"}, "lease": 0.05, "lost_after": 600}
+    [taken] = http.post(f"/launchers/{launcher_id}/claim", json=wish).json()["turns"]
+    turn = taken["turn"]
+    assert turn["session_id"] == session_id
+    started = http.post(f"/turns/{turn['turn_id']}/entries", json={"epoch": turn["epoch"], "started": True})
+    assert started.status_code == 200
+    return launcher_id
+
+
+async def test_turn_of_a_silent_launcher_shows_as_unresponsive_at_every_door(tmp_path: Path) -> None:
+    with starting(tmp_path) as begin:
+        server = serving(begin("--no-launcher"), tmp_path / "home")
+        with server.http() as http:
+            asked = ask(http, "echo-agent", "hello")
+            session_id, run_id = asked["session"]["session_id"], asked["run"]["run_id"]
+            launcher_id = fall_silent(http, session_id)
+            because = until(lambda: http.get(f"/sessions/{session_id}").json()["because"])
+            assert (because["reason"], because["by"]) == ("unresponsive", f"launcher:{launcher_id}")
+            assert because["since"] < because["until"]
+            assert http.get(f"/runs/{run_id}").json()["because"] == because
+            assert http.get("/runs").json()["items"][0]["because"] == because
+            [listed] = http.get("/sessions").json()["items"]
+            assert (listed["status"], listed["because"]) == ("running", because)
+            again = http.post(f"/sessions/{session_id}/messages", json={"content": "again"}).json()
+            assert again["run"]["because"] == because
+
+        async with Client(server.url) as gql:
+            told = (await gql.data(SILENCE, id=session_id))["agentSession"]["because"]
+        assert told == {**{name: because[name] for name in ("by", "since", "until")}, "reason": "UNRESPONSIVE"}
+        async with grpc.aio.insecure_channel(server.grpc_place) as channel:
+            seen = (await Stubs(channel).sessions.GetSession(sp.GetSessionRequest(session=session_id))).session
+        assert (seen.because.reason, seen.because.since.ToJsonString()) == ("unresponsive", because["since"])
+        async with moorage.connect(server.url) as moor:
+            mine = (await moor.get(session_id)).because
+        assert mine is not None
+        assert mine.is_silence
+        _, brief = await mcp_call(server, "get_agent_session_status", NEW, session_id=session_id)
+        assert because["since"] in json.dumps(brief)
+        assert cli(server, "get", session_id)["because"] == because
+
+
 # Whoever asks while the launcher is busy is told so at once --------------------------------------
 
 
@@ -201,7 +255,7 @@ async def told_by_grpc(server: Serving, session_id: str, method: str) -> str:
             call = stubs.sessions.SendMessage(sp.SendMessageRequest(session=session_id, content="go", wait_seconds=0.1))
         else:
             call = stubs.agents.StreamTask(ap.TaskRequest(agent_id="narrow", input="go", session_id=session_id))
-        metadata = dict(await call.initial_metadata())
+        metadata = dict(list(await call.initial_metadata()))  # with 1.72.1, dict() asks it for keys and gets pairs
         call.cancel()
         return str(metadata.get("moorage-because"))
 

@@ -29,10 +29,10 @@ def until(look: Callable[[], T | None], what: str) -> T:
 
 
 @contextmanager
-def served(folder: Path, store: str) -> Iterator[str]:
+def served(folder: Path, store: str, port: int = 0) -> Iterator[str]:
     """`moorage serve` on a store; where it listens."""
     log = folder / "serve.log"
-    command = [sys.executable, "-m", "moorage", "serve", "--port", "0", "--grpc-port", "0", "--store", store]
+    command = [sys.executable, "-m", "moorage", "serve", "--port", str(port), "--grpc-port", "0", "--store", store]
     with log.open("wb") as out:
         process = subprocess.Popen(command, stdout=out, stderr=out)
     try:

@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import AsyncIterator, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -16,9 +17,11 @@ import pytest
 from moorage import config
 from moorage.core.agent import AgentDefinition, AgentKind
 from moorage.core.run import Run
-from moorage.launcher.embedded import Embedded, clear_up
+from moorage.core.turn import LOST_AFTER
+from moorage.launcher.embedded import Embedded
 from moorage.launcher.folder import TurnFolder
 from moorage.service import runs
+from moorage.service.presence import SEEN_GONE, clear_up
 from moorage.testing.faults import PATIENCE
 from tests.doors.http.process import starting
 from tests.launcher.stage import Stage, on
@@ -134,6 +137,13 @@ def a_launcher() -> Iterator[subprocess.Popen[str]]:
             process.kill()
 
 
+def seen_long_ago(temporary: Path) -> None:
+    """Have it that launchers were seen to be gone so long ago that their turns are lost without proof."""
+    at = time.time() - LOST_AFTER.total_seconds()
+    for mark in temporary.glob(f"*/{SEEN_GONE}"):
+        os.utime(mark, (at, at))
+
+
 def folders(temporary: Path) -> set[Path]:
     return set(temporary.glob("moorage-turns-*"))
 
@@ -148,7 +158,9 @@ async def test_folders_of_killed_launchers_go_and_those_of_living_ones_stay(
             left = folders(temporary) - living
             killed.kill()
             killed.wait(PATIENCE)
-            assert folders(temporary) == living | left
+            clear_up()
+            assert folders(temporary) == living | left, "it is proof that its turns are lost"
+            seen_long_ago(temporary)
             if by == "server":
                 with starting(tmp_path) as begin:
                     assert begin("--no-launcher", "--no-grpc").url
@@ -170,5 +182,7 @@ def test_folder_stays_while_a_supervisor_in_it_lives(temporary: Path) -> None:
     clear_up()
     assert folders(temporary) == {left}
     os.close(lock)
+    clear_up()
+    seen_long_ago(temporary)
     clear_up()
     assert folders(temporary) == set()

@@ -379,6 +379,14 @@ def test_what_is_tied_to_its_launcher_goes_with_it(turns: Turns) -> None:
     assert processes.marked(str(pids.mark)) == []
 
 
+def test_agent_is_not_started_if_the_launcher_it_is_tied_to_is_gone_already(turns: Turns, tmp_path: Path) -> None:
+    folder = turns.prepare(shell(f"touch {tmp_path / 'started'}"))
+    command = [sys.executable, "-m", "moorage.launcher.supervisor", folder.path, f"--tied={os.getppid()}"]
+    assert subprocess.run(command, timeout=60, check=False).returncode == 0
+    assert not (tmp_path / "started").exists()
+    assert not Path(folder.path).exists()
+
+
 def test_an_agent_whose_launcher_is_silent_is_gone_before_its_turn_is_lost(turns: Turns, tmp_path: Path) -> None:
     pids = tmp_path / "pids"
     began = processes.clock()

@@ -109,6 +109,7 @@ class Stamp(Struct, frozen=True, gc=False):
     at: datetime
     by: str | None = None
     interface: str | None = None
+    takes_turns: bool = False  # whether whoever does it has a launcher for the family, which goes first
 
 
 class Hold(Struct, frozen=True, gc=False):
@@ -224,6 +225,12 @@ class Session(Struct, frozen=True, gc=False):
         """Whether somebody drives it. A live turn does until it ends or is lost, however late its launcher is."""
         return self.live_turn is not None or (self.hold is not None and self.hold.lives(at))
 
+    def unresponsive_since(self, at: datetime) -> datetime | None:
+        """When the launcher of its live turn let the lease run out; None if it has not, or nothing is at work."""
+        if self.live_turn is None or self.hold is None or self.hold.lives(at):
+            return None
+        return self.hold.until
+
     def check_open(self) -> None:
         """Raise SessionClosed if the session is final."""
         if self.state in FINAL_STATES:
@@ -251,6 +258,8 @@ class Session(Struct, frozen=True, gc=False):
             return self
         if self.hold is None or self.hold.token != token:
             raise HoldLost(self.session_id)
+        if self.live_turn is not None:  # its hold lasts as long as its lease
+            return self
         return replace(self, hold=replace(self.hold, until=at + HOLD_FOR))
 
     def token_of(self, turn: Turn) -> str:

@@ -41,10 +41,11 @@ class Status(StrEnum):
 
 
 class Reason(StrEnum):
-    """Why something that was asked has not started."""
+    """Why something that was asked has not started, or does not go on."""
 
     NO_LAUNCHER = "no_launcher"
     LAUNCHER_BUSY = "launcher_busy"
+    UNRESPONSIVE = "unresponsive"
     HELD = "held"
     SUSPENDED = "suspended"
     WAITING_FOR_APPROVAL = "waiting_for_approval"
@@ -73,8 +74,9 @@ class Because(Struct, frozen=True, kw_only=True):
     """The reason, and the facts that go with it."""
 
     reason: Reason
-    by: str | None = None  # of a hold: its holder; of a suspension: person or agent
-    until: datetime | None = None  # of a hold
+    by: str | None = None  # of a hold: its holder; of a suspension: person or agent; who is unresponsive
+    until: datetime | None = None  # of a hold; of a turn whose launcher is unresponsive: when it is given up
+    since: datetime | None = None  # of a turn whose launcher is unresponsive: when its lease ran out
     approval_id: str | None = None
     child: Child | None = None
 
@@ -82,6 +84,11 @@ class Because(Struct, frozen=True, kw_only=True):
     def needs_a_person(self) -> bool:
         """Whether waiting longer is no use until somebody acts."""
         return self.reason in NEEDS_A_PERSON
+
+    @property
+    def is_silence(self) -> bool:
+        """Whether the launcher of the live turn is unresponsive."""
+        return self.reason is Reason.UNRESPONSIVE
 
     @property
     def in_words(self) -> str:
@@ -92,7 +99,16 @@ class Because(Struct, frozen=True, kw_only=True):
             return f"for an answer to approval {self.approval_id}"
         if self.reason is Reason.WAITING_FOR_CHILD and self.child is not None:
             return f"for a child, session {self.child.session_id}"
+        if self.is_silence:
+            return f"for a turn whose {self.in_silence}"
         return _IN_WORDS[self.reason]
+
+    @property
+    def in_silence(self) -> str:
+        """What is known of an unresponsive launcher, and what happens next, as a part of a sentence."""
+        since = "" if self.since is None else f" since {_utc(self.since)}"
+        until = "" if self.until is None else f"; if it stays silent, the turn is given up at {_utc(self.until)}"
+        return f"launcher is unresponsive{since}{until}"
 
 
 _IN_WORDS = {
@@ -145,14 +161,17 @@ def waiting_for(head: Session) -> WaitingFor | None:
 
 
 def why_not_started(head: Session, launchers: Iterable[Launcher], at: datetime) -> Because | None:
-    """Return why what was asked of a session does not start; None if nothing waits there.
+    """Return why what was asked of a session does not start; None if nothing waits there and all is well.
 
-    A message that came while a turn is running waits for the launcher: `launcher_busy`.
+    A message that came while a turn is running waits for the launcher: `launcher_busy`. A turn whose launcher
+    has let its lease run out may not go on: `unresponsive`, whether something waits for it or not.
     """
     if head.is_final:
         return None
     if head.pending_approvals:
         return Because(reason=Reason.WAITING_FOR_APPROVAL, approval_id=head.awaited_approval)
+    if (since := head.unresponsive_since(at)) is not None:
+        return Because(reason=Reason.UNRESPONSIVE, by=None if head.hold is None else head.hold.holder, since=since)
     if not head.waits:
         is_out = head.awaited_child is not None and head.live_turn is None
         return Because(reason=Reason.WAITING_FOR_CHILD, child=head.awaited_child) if is_out else None

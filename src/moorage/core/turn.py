@@ -20,6 +20,7 @@ from msgspec.structs import replace
 
 LEASE = timedelta(seconds=30)  # without renewal, a turn shows as unresponsive
 LOST_AFTER = timedelta(minutes=5)  # without renewal, one that was started is lost
+RESERVED_FOR = timedelta(seconds=5)  # for the launcher of whoever asked to come up and take the turn
 FORGOTTEN_AFTER = timedelta(days=7)  # a launcher that nobody has heard of for so long
 MAX_ATTEMPTS = 3  # turns that may fail or get lost in a row
 
@@ -65,6 +66,7 @@ class Turn(Struct, frozen=True, kw_only=True):
     cut_off: bool = False  # whether the one before got lost in the middle of its work
     heard: dict[str, str] = {}  # answers its agent got: approval ids, by the id under which it asked
     not_before: datetime | None = None
+    reserved_until: datetime | None = None  # until then for a launcher of its family alone
     launcher_id: str | None = None
     claimed_at: datetime | None = None
     started_at: datetime | None = None
@@ -80,6 +82,19 @@ class Turn(Struct, frozen=True, kw_only=True):
     def is_unresponsive(self, at: datetime) -> bool:
         """Whether its launcher has not renewed the lease in time."""
         return self.state is TurnState.RUNNING and self.lease_until is not None and at >= self.lease_until
+
+    def is_lost(self, at: datetime) -> bool:
+        """Whether its launcher has been silent for so long that the agent, if it was started, has ended by then."""
+        return self.state is TurnState.RUNNING and self.lost_at is not None and at >= self.lost_at
+
+    @property
+    def is_extended(self) -> bool:
+        """Whether its lease was extended for want of somebody to renew it with, and was not renewed since."""
+        return self.lease_until is not None and self.lease_until == self.lost_at
+
+    def is_reserved(self, at: datetime) -> bool:
+        """Whether only a launcher of its family may take it yet. A clock that was set back reserves nothing."""
+        return self.reserved_until is not None and at < self.reserved_until <= at + RESERVED_FOR
 
     def extended(self, at: datetime, until: datetime) -> Turn:
         """With a lease until then at least, and not lost before: nobody could have renewed it.

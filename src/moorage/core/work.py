@@ -10,7 +10,7 @@ is queued. That is decided in one place (`_wake`), after whatever happened.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Container, Iterable
 from contextlib import suppress
 from datetime import timedelta
 from typing import Any
@@ -38,7 +38,7 @@ from moorage.core.session import (
     message_entries,
 )
 from moorage.core.status import LastRun
-from moorage.core.turn import ENDED, MAX_ATTEMPTS, Retry, Turn, TurnState
+from moorage.core.turn import ENDED, MAX_ATTEMPTS, RESERVED_FOR, Retry, Turn, TurnState
 from moorage.core.usage import Usage, added
 
 MAX_CALLBACK_BYTES = 16 * 1024  # of a result; `moorage result` gives the rest
@@ -153,6 +153,7 @@ class Claim(Struct, frozen=True, kw_only=True):
     lost_after: timedelta
     token: str  # of the hold that comes with the turn; nobody can guess it
     retries: dict[str, Retry] = {}  # by agent: what is to happen if the turn gets lost
+    of_family: bool = False  # whether the launcher takes turns of one family only
 
 
 def claim(view: View, wish: Claim, stamp: Stamp) -> Change:
@@ -161,6 +162,8 @@ def claim(view: View, wish: Claim, stamp: Stamp) -> Change:
     turn = draft.queued
     if turn is None or draft.running is not None:
         return Change(session=view.session)  # somebody was faster
+    if turn.is_reserved(stamp.at) and not wish.of_family:
+        return Change(session=view.session)
     if not draft.may_wake():
         draft.unqueue("not_needed")  # suspended by a person meanwhile, or waiting for one: whoever wakes it queues anew
         return draft.change()
@@ -175,6 +178,7 @@ def claim(view: View, wish: Claim, stamp: Stamp) -> Change:
         launcher_id=wish.launcher_id,
         claimed_at=stamp.at,
         started_at=None,
+        reserved_until=None,
         heard={},
         lease=wish.lease,
         lost_after=wish.lost_after,
@@ -331,20 +335,22 @@ def _judge_run(draft: Draft, run: Run, end: TurnEnd, said: int | None) -> None:
 # When nobody reports ----------------------------------------------------------------------------
 
 
-def expired(view: View, stamp: Stamp, *, living: Collection[str] = ()) -> Change:
+def expired(view: View, stamp: Stamp, *, living: Container[str] = (), gone: Container[str] = ()) -> Change:
     """What time does: unstarted turns are given out again, silent ones are lost, runs nobody took run out.
 
     A started turn of a launcher that is known to be `living` is not lost. One that was not started is given out
-    again: its launcher may never have heard that it has it.
+    again: its launcher may never have heard that it has it. A turn of a launcher that is known to be `gone`, with all
+    its agents, does not have to wait for its time.
     """
     draft = Draft(view, stamp)
     turn = draft.running
-    if turn is not None and turn.is_unresponsive(stamp.at):
+    is_gone = turn is not None and turn.launcher_id in gone
+    if turn is not None and (is_gone or turn.is_unresponsive(stamp.at)):
         if turn.started_at is None and turn.stop_requested:
             _stopped(draft, turn)
         elif turn.started_at is None:
             _given_out_again(draft, turn)
-        elif turn.launcher_id not in living and turn.lost_at is not None and stamp.at >= turn.lost_at:
+        elif is_gone or (turn.launcher_id not in living and turn.is_lost(stamp.at)):
             _lost(draft, turn)
     for run in list(draft.runs.values()):
         if run.state is RunState.QUEUED and run.expires_at is not None and run.expires_at <= stamp.at and not run.turns:
@@ -373,10 +379,12 @@ def _stopped(draft: Draft, turn: Turn, state: TurnState = TurnState.STOPPED, rea
         if run.stop_requested:
             draft.settle_stopped(run, TurnEnd(outcome=TurnState.STOPPED))
     draft.give_back(turn, counted=False)
+    was_cut_off = turn.started_at is not None
+    served = draft.served_by(turn)
     for run in draft.concerned_by(turn):
-        _go_on_after_stop(draft, run)
+        _go_on_after_stop(draft, replace(run, cut_off=run.cut_off or (was_cut_off and run in served)))
     draft.forget_questions()
-    draft.wake(cut_off=turn.started_at is not None)
+    draft.wake(cut_off=was_cut_off)
 
 
 def _go_on_after_stop(draft: Draft, run: Run) -> None:
@@ -711,12 +719,12 @@ class Draft:
         """The turn lives: its lease and its hold begin anew, under a new token if one is given."""
         at = self.stamp.at
         turn = replace(turn, lease_until=at + turn.lease, lost_at=at + turn.lost_after)
-        assert turn.lost_at is not None
+        assert turn.lease_until is not None
         self.running = self.turns[turn.turn_id] = turn
         if token is None:
             assert self.head.hold is not None
             token = str(self.head.hold.token)
-        hold = Hold(f"{LAUNCHER}{turn.launcher_id}", turn.lost_at, token)
+        hold = Hold(f"{LAUNCHER}{turn.launcher_id}", turn.lease_until, token)
         self.head = replace(self.head, hold=hold, live_turn=turn.turn_id)
 
     def end(self, turn: Turn, state: TurnState, reason: str | None, usage: Usage | None = None) -> None:
@@ -762,9 +770,11 @@ class Draft:
             return
         head = self.head
         held = head.hold.until if head.hold is not None and head.hold.lives(self.stamp.at) else None
+        reserved = self.stamp.at + RESERVED_FOR if self.stamp.takes_turns else None
         if self.queued is not None:
-            if self.queued.not_before != held:
-                self.queued = self.turns[self.queued.turn_id] = replace(self.queued, not_before=held)
+            again = replace(self.queued, not_before=held, reserved_until=reserved or self.queued.reserved_until)
+            if again != self.queued:
+                self.queued = self.turns[again.turn_id] = again
             return
         self.head = replace(head, turns=head.turns + 1)
         self.queued = Turn(
@@ -775,6 +785,7 @@ class Draft:
             attempt=max([attempt, *(run.failures + 1 for run in self.waiting_runs())]),
             cut_off=cut_off or any(run.cut_off for run in self.waiting_runs()),
             not_before=held,
+            reserved_until=reserved,
         )
         self.turns[self.queued.turn_id] = self.queued
 

@@ -16,6 +16,7 @@ from moorage.service.words import Transcript
 MESSAGE = "message"
 CHUNK = "chunk"
 WAITING_FOR_INPUT = "waiting_for_input"
+CUT_OFF = "cut_off"
 SUSPENDED = "suspended"
 COMPLETED = "completed"
 FAILED = "failed"
@@ -62,6 +63,11 @@ def waiting(session_id: str, approvals: list[Approval]) -> ExecutionEvent:
     content = "\n".join(each.question for each in approvals)
     data = {"session_id": session_id, "content": content, "approvals": questions}
     return ExecutionEvent(type=WAITING_FOR_INPUT, data=data, timestamp=datetime.now(UTC))
+
+
+def cut_off(event: Event, reason: str | None) -> ExecutionEvent:
+    """A turn ended before its agent had answered, and another one has begun (`event`), which goes on."""
+    return _ending(event, CUT_OFF, reason, is_last=False)
 
 
 def unanswered(event: Event) -> ExecutionEvent:

@@ -22,12 +22,14 @@ from moorage.core.errors import SessionGone, SessionRunning
 from moorage.core.event import Event
 from moorage.core.run import Run
 from moorage.core.session import Session
+from moorage.core.turn import TurnState
 from moorage.executor import events
 from moorage.executor.events import ExecutionEvent
 from moorage.service.conversation import Reply, deletion_of
 from moorage.service.words import Transcript
 
 STOP_WITHIN = 20.0  # seconds: an agent has five from being asked to being made to
+FAILED, LOST = TurnState.FAILED.value, TurnState.LOST.value
 SETTLED = (Kind.APPROVAL_DECIDED, Kind.APPROVAL_EXPIRED, Kind.APPROVAL_WITHDRAWN)
 
 Open = Callable[[], Awaitable[Session]]
@@ -47,6 +49,7 @@ class Interaction:
         self._outstanding: set[str] = set()  # runs that have not settled
         self.earlier: list[Run] = []  # what was asked before this was opened, and goes on
         self._own: set[int] = set()  # entries that were said here
+        self._cut_off: str | None = None  # why the last turn ended, if before its agent had answered
         self._moves, self._told = 1, 0  # how often something happened that may make it the person's move, and was told
         self._transcript = Transcript() if partial else None
         self._news = asyncio.Event()
@@ -120,6 +123,10 @@ class Interaction:
             self._following.cancel()
             await asyncio.wait([self._following])
 
+    def repeat(self) -> None:
+        """Tell once more whose move it is, if it is a person's."""
+        self._move()
+
     # What a person does -------------------------------------------------------------------------
 
     async def send(self, content: object, *, client_key: str | None = None) -> Reply:
@@ -169,6 +176,10 @@ class Interaction:
         for run_id in tuple(self._outstanding):
             await self._moor.result(run_id, wait=STOP_WITHIN)
         return told
+
+    async def look(self) -> Session:
+        """Return the session as it is now."""
+        return await self._moor.get(self.session_id)
 
     async def complete(self, summary: str | None = None, *, outcome: str = "completed") -> Session:
         """Close the session for good."""
@@ -222,7 +233,15 @@ class Interaction:
     def _note(self, event: Event) -> None:
         if event.type == Kind.MESSAGE and event.id not in self._own:
             self._tell(events.said(event, self._transcript))
+        elif event.type == Kind.TURN_ENDED:
+            self._cut_off = event.data.get("reason") if event.data["outcome"] in (FAILED, LOST) else None
+        elif event.type == Kind.ERROR and self._cut_off is not None:
+            self._cut_off = event.data["error"]
+        elif event.type == Kind.TURN_STARTED and self._cut_off is not None:
+            self._tell(events.cut_off(event, self._cut_off))
+            self._cut_off = None
         elif event.type == Kind.RUN_SETTLED:
+            self._cut_off = None
             self._settle(event)
         elif event.type == Kind.APPROVAL_REQUESTED:
             self._ask(event)

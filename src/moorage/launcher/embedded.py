@@ -1,8 +1,8 @@
 """A launcher inside the caller's own process: for scripts, for the command line, and for tests.
 
 It takes the turns of one family, or of all, as long as it is open. Agents under a supervisor
-that it has started end with it. Its folder is a temporary one; that of a process that was killed is
-cleared away by the next.
+that it has started end with it. Its folder is a temporary one; that of a process that was killed proves
+that its turns are lost (`service.presence`), and is cleared away later by the next.
 """
 
 from __future__ import annotations
@@ -10,22 +10,19 @@ from __future__ import annotations
 import asyncio
 import os
 import shutil
-import tempfile
 from collections.abc import Callable
 from datetime import timedelta
 
 from moorage.core.agent import AgentDefinition
 from moorage.core.turn import LEASE, LOST_AFTER, Launcher
-from moorage.launcher import locked_folder
 from moorage.launcher.carriers import Carriers
-from moorage.launcher.folder import TurnFolder
 from moorage.launcher.inside import inside
 from moorage.launcher.loop import Listener, Loop
+from moorage.service import presence
 from moorage.service.deps import Deps
 from moorage.service.turns import TurnDesk
 
 SLOTS = 32
-PREFIX, TURNS = "moorage-turns-", "turns"
 
 
 class Embedded:
@@ -45,10 +42,10 @@ class Embedded:
         lost_after: timedelta = LOST_AFTER,
     ) -> None:
         self._lock: int | None
-        self._folder, self._lock = locked_folder.make(PREFIX, tempfile.gettempdir())
-        now = deps.clock.now()
+        now, launcher_id = deps.clock.now(), deps.new_id()
+        self._folder, self._lock = presence.make(launcher_id)
         self.launcher = Launcher(
-            launcher_id=deps.new_id(),
+            launcher_id=launcher_id,
             name=f"embedded:{os.getpid()}",
             registered_at=now,
             seen_at=now,
@@ -61,7 +58,7 @@ class Embedded:
         self._loop = Loop(
             TurnDesk(deps, lease=lease, lost_after=lost_after),
             self.launcher,
-            Carriers(os.path.join(self._folder, TURNS), inside, dies_with_us=True),
+            Carriers(os.path.join(self._folder, presence.TURNS), inside, dies_with_us=True),
             agents,
             owners=(owner,),
             root=root,
@@ -71,7 +68,7 @@ class Embedded:
         self._task: asyncio.Task[None] | None = None
 
     async def __aenter__(self) -> Embedded:
-        await asyncio.to_thread(clear_up)
+        await asyncio.to_thread(presence.clear_up)
         self._task = asyncio.create_task(self._loop.run(self._stop), name="moorage-launcher")
         return self
 
@@ -108,14 +105,3 @@ class Embedded:
             self._lock = None
         if cancelled is not None:
             raise cancelled
-
-
-def clear_up() -> None:
-    """Remove the folders of launchers whose processes were killed, once the agents in them have ended."""
-    locked_folder.clear_up(PREFIX, tempfile.gettempdir(), _is_attended)
-
-
-def _is_attended(folder: str) -> bool:
-    """Whether a supervisor in a launcher's folder still lives: it ends its agent a moment after the launcher."""
-    turns = os.path.join(folder, TURNS)
-    return os.path.isdir(turns) and any(TurnFolder(os.path.join(turns, name)).is_attended for name in os.listdir(turns))

@@ -70,7 +70,7 @@ class TurnFolder:
         try:
             with open(self._at("supervisor.log"), "ab", opener=private) as log:
                 return subprocess.Popen(
-                    [*command, "--tied"] if tied else command,
+                    [*command, f"--tied={os.getpid()}"] if tied else command,
                     stdin=subprocess.DEVNULL,
                     stdout=log,
                     stderr=log,

@@ -59,6 +59,7 @@ NOT_INHERITED = (
     "AGENT_MCP_CONFIG",
     "MOORAGE_TOKEN",
     "MOORAGE_KEY",
+    "MOORAGE_HOLDER",
 )
 TAKEN = 3  # the exit code of one that comes second
 
@@ -327,7 +328,7 @@ class Supervisor:
 
 def main(folder: str, *flags: str) -> int:
     """Do the job in a folder, once: whoever comes second is sent away."""
-    parent = os.getppid() if "--tied" in flags else None
+    parent = _parent(flags)
     folder = os.path.abspath(folder)
     if not _has_lock(folder, flags):
         return _refuse("another supervisor works here")
@@ -335,6 +336,9 @@ def main(folder: str, *flags: str) -> int:
         return _refuse("this job was started before; an agent is never started twice")
     if os.getsid(0) != os.getpid():
         os.setsid()  # a hang-up of the launcher's terminal is not meant for us
+    if parent is not None and os.getppid() != parent:  # it was killed before we had begun
+        _remove(folder)
+        return 0
     processes.adopt_orphans()
     supervisor = Supervisor(folder, _read_job(folder), parent=parent)
     _hear_signals(supervisor)
@@ -346,6 +350,11 @@ def main(folder: str, *flags: str) -> int:
     if parent is not None and os.getppid() != parent:
         _remove(folder)
     return 0
+
+
+def _parent(flags: tuple[str, ...]) -> int | None:
+    """The launcher that we end with, if we are tied to one."""
+    return next((int(flag.partition("=")[2]) for flag in flags if flag.startswith("--tied=")), None)
 
 
 def _remove(folder: str) -> None:

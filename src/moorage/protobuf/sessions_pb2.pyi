@@ -98,18 +98,20 @@ class Child(_message.Message):
     def __init__(self, session_id: _Optional[str] = ..., run_id: _Optional[str] = ...) -> None: ...
 
 class Because(_message.Message):
-    __slots__ = ("reason", "by", "until", "approval_id", "child")
+    __slots__ = ("reason", "by", "until", "approval_id", "child", "since")
     REASON_FIELD_NUMBER: _ClassVar[int]
     BY_FIELD_NUMBER: _ClassVar[int]
     UNTIL_FIELD_NUMBER: _ClassVar[int]
     APPROVAL_ID_FIELD_NUMBER: _ClassVar[int]
     CHILD_FIELD_NUMBER: _ClassVar[int]
+    SINCE_FIELD_NUMBER: _ClassVar[int]
     reason: str
     by: str
     until: _timestamp_pb2.Timestamp
     approval_id: str
     child: Child
-    def __init__(self, reason: _Optional[str] = ..., by: _Optional[str] = ..., until: _Optional[_Union[_timestamp_pb2.Timestamp, _Mapping]] = ..., approval_id: _Optional[str] = ..., child: _Optional[_Union[Child, _Mapping]] = ...) -> None: ...
+    since: _timestamp_pb2.Timestamp
+    def __init__(self, reason: _Optional[str] = ..., by: _Optional[str] = ..., until: _Optional[_Union[_timestamp_pb2.Timestamp, _Mapping]] = ..., approval_id: _Optional[str] = ..., child: _Optional[_Union[Child, _Mapping]] = ..., since: _Optional[_Union[_timestamp_pb2.Timestamp, _Mapping]] = ...) -> None: ...
 
 class LastRun(_message.Message):
     __slots__ = ("id", "state", "reason", "settled_at")

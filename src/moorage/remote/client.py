@@ -162,6 +162,7 @@ class RemoteMoorage(Moorage):
             try:
                 async with self._event_stream(path, cursor) as stream:
                     async for place, data in stream:
+                        self._is_followed()
                         patience, cursor = None, place or cursor
                         if data:
                             event: Event = read(data, Event)
@@ -178,8 +179,14 @@ class RemoteMoorage(Moorage):
                     raise
                 yield deletion_of(gone, int(cursor) + 1)
                 return
-            patience = patience or self._transport.patience()
+            patience, self.is_away = patience or self._transport.patience(), True
             await patience.after(failure, pause=pause)
+
+    def _is_followed(self) -> None:
+        """Tell whoever wants to know that a stream goes on after it broke off."""
+        was_away, self.is_away = self.is_away, False
+        if was_away and self.on_return is not None:
+            self.on_return()
 
     @asynccontextmanager
     async def _event_stream(self, path: str, cursor: int | str) -> AsyncIterator[AsyncIterator[SseMessage]]:

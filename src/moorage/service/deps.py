@@ -92,6 +92,7 @@ class Deps:
         self.look_again_at = clock.now()  # for what has run out of time; see retention.expire_due
         self.zero_at: datetime | None = None  # when the monotonic clock was at zero, by the clock; see steps
         self.launchers: set[str] = set()  # ids of those that are at work in this process
+        self.takes_turns = False  # whether this process has a launcher for the family it works on, and for no other
 
     @cached_property
     def registered(self) -> Registered:
@@ -186,7 +187,7 @@ class Caller(Struct, frozen=True, kw_only=True):
 
 def stamp_of(deps: Deps, caller: Caller) -> Stamp:
     """Now, by this caller, by this door."""
-    return Stamp(deps.clock.now(), caller.by, caller.interface)
+    return Stamp(deps.clock.now(), caller.by, caller.interface, deps.takes_turns)
 
 
 def with_what_follows(view: View, change: Change, stamp: Stamp) -> Change:

@@ -16,7 +16,7 @@ from moorage.core.turn import LEASE, name_of
 from moorage.service.deps import Caller, Deps, stamp_of
 from moorage.service.launchers import all_launchers
 from moorage.service.sessions import list_sessions
-from moorage.service.status import told
+from moorage.service.status import told, without_due
 
 MAX_TREE = 100_000
 ENDED_WITHIN = timedelta(seconds=8)  # its launcher tells an agent within a second or two, and gives it five
@@ -80,7 +80,8 @@ async def delete_session(
         at_work[:] = [member.session_id for member in members if member.is_running]
 
     try:
-        root = (await deps.store.get(caller.owner, ref)).session_id
+        [head] = await without_due(deps, [await deps.store.get(caller.owner, ref)])
+        root = head.session_id
     except SessionCorrupt as corrupt:  # what cannot be read can still be thrown away
         root = corrupt.session_id
     gone = await deps.store.delete_tree(caller.owner, root, decide, stamp_of(deps, caller), reason=why, dry_run=dry_run)

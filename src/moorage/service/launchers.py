@@ -1,8 +1,8 @@
 """Launchers: which there are, and which of them take no more turns.
 
-What a launcher tells of itself is one document. A drained launcher has a second one, which the store's `claim` looks
-for: so draining holds from the moment it is stored, whether the launcher has heard of it or not. A launcher has another
-id after every start, so draining ends with the start it was meant for.
+What a launcher tells of itself is one document, with whether it is to drain. A drained launcher has a second one, which
+the store's `claim` looks for: so draining holds from the moment it is stored, whether the launcher has heard of it or
+not. A launcher has another id after every start, so draining ends with the start it was meant for.
 """
 
 from __future__ import annotations
@@ -33,21 +33,21 @@ async def save_launcher(store: Store, launcher: Launcher) -> Launcher:
     def told(known: Launcher | None) -> Launcher:
         nonlocal is_new
         is_new = known is None
-        return replace(launcher, drain=False)
+        return replace(launcher, drain=known is not None and known.drain)
 
     launcher_id, ends = launcher.launcher_id, launcher.seen_at + FORGOTTEN_AFTER
-    await _LAUNCHERS.put(store, launcher_id, told, expires_at=ends)
-    drained = await _DRAINED.put(store, launcher_id, lambda known: known, expires_at=ends)
+    kept = await _LAUNCHERS.put(store, launcher_id, told, expires_at=ends)
+    assert kept is not None
+    if kept.drain:
+        await _DRAINED.put(store, launcher_id, lambda known: known, expires_at=ends)
     if is_new:
         await store.purge(launcher.seen_at, PURGED_AT_ONCE)
-    return replace(launcher, drain=drained is not None)
+    return kept
 
 
 async def all_launchers(store: Documents) -> list[Launcher]:
     """Return the launchers of all owners, newest first."""
-    known = await _LAUNCHERS.all(store)
-    drained = set(await _DRAINED.all(store)) if known else set()
-    found = [replace(each, drain=True) if each.launcher_id in drained else each for each in known]
+    found = await _LAUNCHERS.all(store)
     return sorted(found, key=lambda each: (each.registered_at, each.launcher_id), reverse=True)
 
 
@@ -58,7 +58,11 @@ async def set_drain(store: Documents, launcher_id: str, drain: bool) -> Launcher
         raise LauncherNotFound(launcher_id)
     ends = launcher.seen_at + FORGOTTEN_AFTER  # every heartbeat moves it
     await _DRAINED.put(store, launcher_id, lambda _: launcher_id if drain else None, expires_at=ends)
-    return replace(launcher, drain=drain)
+    told = await _LAUNCHERS.put(
+        store, launcher_id, lambda known: replace(known or launcher, drain=drain), expires_at=ends
+    )
+    assert told is not None
+    return told
 
 
 async def list_launchers(deps: Deps, caller: Caller) -> list[Launcher]:

@@ -34,14 +34,16 @@ from moorage.core.once import AlreadyDone, OnceKey
 from moorage.core.query import Page
 from moorage.core.run import MAX_ASKED, MAX_TURNS, Join, Mode, Run, RunQuery, RunState, check_join, check_mode
 from moorage.core.session import Asker, Birth, Change, Session, Stamp, View
+from moorage.core.status import Because
 from moorage.service.deps import Caller, Deps, stamp_of
 from moorage.service.family import MAX_TREE
 from moorage.service.inline import pause
 from moorage.service.sessions import SessionRequest, new_session
-from moorage.service.status import reasons, told_one
+from moorage.service.status import reasons, told_one, without_due
 
 MOST_PAUSE = 0.25  # seconds between two looks at a run that takes long
 KNOWN_FOR = timedelta(seconds=1)  # what is registered elsewhere is known for so long, unless it is asked for by name
+SETTLE_EVERY = 5.0  # seconds between two looks, of who waits for a run, whether its launcher has fallen silent
 LOOK_AGAIN = 1.0  # seconds: a wake-up is a hint and may get lost
 MAX_CORRELATION = 256
 FIRST_ASKED = 2  # the entry that asks a session which was made for it, right behind its `created`
@@ -418,14 +420,28 @@ async def list_runs(deps: Deps, caller: Caller, query: RunQuery) -> Page[Run]:
 
 
 async def told_runs(deps: Deps, owner: str, runs: list[Run]) -> list[Run]:
-    """Return the runs, those that are queued with `because`; their sessions are read together."""
-    ids = list({run.session_id: None for run in runs if run.state is RunState.QUEUED})
+    """Return the runs, those that wait or whose launcher is unresponsive with `because`; what was due has ended.
+
+    Their sessions are read together.
+    """
+    ids = list({run.session_id: None for run in runs if not run.is_settled})
     if not ids:
         return runs
     heads = [head for head in await deps.store.get_many(owner, ids) if head is not None]
-    waiting = [_as_its_runs_wait(head) for head in heads]
-    found = dict(zip((head.session_id for head in heads), await reasons(deps, waiting), strict=True))
-    return [replace(run, because=found.get(run.session_id)) if run.state is RunState.QUEUED else run for run in runs]
+    now = await without_due(deps, heads)
+    changed = {head.session_id for head, before in zip(now, heads, strict=True) if head is not before}
+    if changed:
+        runs = [await deps.store.run(owner, run.run_id) if run.session_id in changed else run for run in runs]
+    why = await reasons(deps, [_as_its_runs_wait(head) for head in now])
+    found = dict(zip((head.session_id for head in now), why, strict=True))
+    return [_with_reason(run, found.get(run.session_id)) for run in runs]
+
+
+def _with_reason(run: Run, because: Because | None) -> Run:
+    """Return a run with why it waits; one that is at work only if its launcher is unresponsive."""
+    is_silent = because is not None and because.is_silence
+    is_meant = run.state is RunState.QUEUED or (run.state is RunState.RUNNING and is_silent)
+    return replace(run, because=because) if is_meant else run
 
 
 def _as_its_runs_wait(head: Session) -> Session:
@@ -447,6 +463,7 @@ async def wait_for_run(deps: Deps, caller: Caller, run_id: str, *, timeout: floa
     """
     began = deps.clock.monotonic()
     ends = None if timeout is None else began + timeout
+    look_at = began + SETTLE_EVERY
     while True:
         seen = deps.store.pulse()
         run = await deps.store.run(caller.owner, run_id)
@@ -454,8 +471,11 @@ async def wait_for_run(deps: Deps, caller: Caller, run_id: str, *, timeout: floa
         left = LOOK_AGAIN if ends is None else ends - now
         if run.is_settled:
             return run
-        if left <= 0 or not run.is_awaited_by_a_parent:
+        if left <= 0 or now >= look_at or (run.state is RunState.QUEUED and not run.is_awaited_by_a_parent):
+            look_at = now + SETTLE_EVERY
             [run] = await told_runs(deps, caller.owner, [run])
+            if run.is_settled:
+                return run
         if left <= 0 or (run.needs_a_person and not run.is_awaited_by_a_parent):
             return run
         await deps.store.wait(seen, min(left, LOOK_AGAIN))
@@ -483,9 +503,10 @@ async def stop_run(deps: Deps, caller: Caller, run_id: str) -> Run:
     """Stop a run and those it has asked for: one that waits ends at once, one at work is told to."""
     run = await deps.store.run(caller.owner, run_id)
     stamp = stamp_of(deps, caller)
-    await deps.store.apply(caller.owner, run.session_id, lambda view: work.stop(view, run_id, stamp))
+    change = await deps.store.apply(caller.owner, run.session_id, lambda view: work.stop(view, run_id, stamp))
+    await without_due(deps, [change.session])  # where nobody is left who could confirm it
     await _stop_below(deps, caller, run, stamp)
-    return await deps.store.run(caller.owner, run_id)
+    return await get_run(deps, caller, run_id)
 
 
 async def _stop_below(deps: Deps, caller: Caller, above: Run, stamp: Stamp) -> None:
@@ -499,7 +520,8 @@ async def _stop_below(deps: Deps, caller: Caller, above: Run, stamp: Stamp) -> N
         for run in unmarked:
             decide = partial(work.stop, run_id=run.run_id, stamp=stamp)
             with suppress(NotFound, RunSettled):  # it has ended by itself
-                await deps.store.apply(caller.owner, run.session_id, decide)
+                change = await deps.store.apply(caller.owner, run.session_id, decide)
+                await without_due(deps, [change.session])
             await _stop_below(deps, caller, run, stamp)
 
 
@@ -528,6 +550,7 @@ async def _stop_each(deps: Deps, caller: Caller, members: list[Session], stopped
             decide = partial(work.stop, run_id=None, stamp=stamp, again=again)
             change = await deps.store.apply(caller.owner, session.session_id, decide)
             found = found or not again or bool(change.runs or change.turns or change.items)
+            await without_due(deps, [change.session])  # where nobody is left who could confirm it
         if not again:
             stopped.append(session.session_id)
     return found

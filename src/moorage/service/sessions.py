@@ -15,10 +15,13 @@ from moorage.core.entry import Entry, Kind
 from moorage.core.errors import (
     AmbiguousReference,
     EntryNotFound,
+    HeldByAnother,
     InvalidField,
+    MoorageError,
     OwnAncestor,
     SessionCorrupt,
     SessionNotFound,
+    SessionRunning,
 )
 from moorage.core.family import NewSession, born, forked
 from moorage.core.ids import MIN_PREFIX, check_label, check_session_id, check_session_name, looks_like_ref
@@ -43,7 +46,7 @@ from moorage.core.window import WindowSize
 from moorage.service.context import read_context
 from moorage.service.conversation import add_entry, read_log, repair, session_with_window, window
 from moorage.service.deps import Caller, Deps, stamp_of, with_what_follows
-from moorage.service.status import told, told_one
+from moorage.service.status import reasons, told, told_one, without_due
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -268,7 +271,7 @@ async def resume_session(
         change = view.session.resume(who, token, stamp) if hold else view.session.wake(who, stamp)
         return with_what_follows(view, change, stamp)
 
-    change = await deps.store.apply(caller.owner, ref, decide, expected=version)
+    change = await _applied(deps, caller, ref, decide, version)
     session = change.session
     if hold and change.entries:  # of a new holder: one that asks again may still be waiting for its own calls
         await repair(deps, caller, session.session_id)
@@ -330,10 +333,32 @@ async def finalize_session(
 async def _changed(
     deps: Deps, caller: Caller, ref: str, decide: Callable[[View], Change], version: int | None = None
 ) -> Session:
-    session = (await deps.store.apply(caller.owner, ref, decide, expected=version)).session
+    session = (await _applied(deps, caller, ref, decide, version)).session
     if session.expires_at is not None and session.expires_at <= deps.clock.now():
         deps.expect_end(session.expires_at)  # it was kept while in use; that may have ended now
     return await told_one(deps, session)
+
+
+async def _applied(
+    deps: Deps, caller: Caller, ref: str, decide: Callable[[View], Change], version: int | None = None
+) -> Change:
+    """Apply a change; where a live turn stands in the way, after that has ended if it is due."""
+    try:
+        return await deps.store.apply(caller.owner, ref, decide, expected=version)
+    except (HeldByAnother, SessionRunning) as error:
+        head = await deps.store.get(caller.owner, ref)
+        [now] = await without_due(deps, [head])
+        if now is head:
+            raise await _with_end(deps, head, error) from None
+    return await deps.store.apply(caller.owner, ref, decide, expected=version)
+
+
+async def _with_end(deps: Deps, head: Session, error: MoorageError) -> MoorageError:
+    """Return a refusal that says when a live turn is given up, if its launcher is unresponsive."""
+    [because] = await reasons(deps, [head])
+    if not isinstance(error, HeldByAnother) or because is None or because.until is None or head.live_turn is None:
+        return error
+    return HeldByAnother(head.session_id, str(because.by), because.until)
 
 
 # Forks and checkpoints --------------------------------------------------------------------------

@@ -10,6 +10,7 @@ from collections.abc import Iterable
 
 from msgspec.structs import replace
 
+from moorage.core.errors import NotFound
 from moorage.core.session import Session
 from moorage.core.status import Because, why_not_started
 from moorage.service.deps import Deps, shown
@@ -18,10 +19,12 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from moorage.core.turn import Launcher
 
+AT_ONCE = 20  # sessions of one answer whose turns are looked at
+
 
 async def told(deps: Deps, sessions: Iterable[Session]) -> list[Session]:
-    """Return the sessions as anybody may see them, with `because`."""
-    heads = list(sessions)
+    """Return the sessions as anybody may see them, with `because`; what was due of them has ended."""
+    heads = await without_due(deps, list(sessions))
     found = await reasons(deps, heads)
     return [
         shown(head if because is None else replace(head, because=because))
@@ -34,12 +37,43 @@ async def told_one(deps: Deps, session: Session) -> Session:
     return (await told(deps, [session]))[0]
 
 
-async def reasons(deps: Deps, heads: list[Session]) -> list[Because | None]:
-    """Return why what was asked of each session has not started."""
-    launchers: list[Launcher] = []
-    if any(head.waits and head.live_turn is None for head in heads):
-        from moorage.service.launchers import all_launchers  # hooks do without
+async def without_due(deps: Deps, heads: list[Session]) -> list[Session]:
+    """End the live turns of some of these sessions that are due to end; return the sessions as they are then."""
+    if all(head.live_turn is None for head in heads):
+        return heads
+    from moorage.service.overdue import settle  # only where agents are at work
 
-        launchers = await all_launchers(deps.store)
+    now, left = [], AT_ONCE
+    for head in heads:
+        change = await settle(deps, head) if left else None
+        left -= change is not None
+        now.append(head if change is None else change.session)
+    return now
+
+
+async def reasons(deps: Deps, heads: list[Session]) -> list[Because | None]:
+    """Return why what was asked of each session has not started, or does not go on."""
+    launchers = await _launchers(deps) if any(head.waits and head.live_turn is None for head in heads) else []
     now = deps.clock.now()
-    return [why_not_started(head, launchers, now) for head in heads]
+    found = [why_not_started(head, launchers, now) for head in heads]
+    silent = [place for place, each in enumerate(found) if each is not None and each.is_silence]
+    for place in silent[:AT_ONCE]:
+        found[place] = await _with_end(deps, heads[place], found[place])
+    return found
+
+
+async def _launchers(deps: Deps) -> list[Launcher]:
+    """Return the launchers, without those of which this machine knows that they are gone."""
+    from moorage.service.launchers import all_launchers  # hooks do without
+    from moorage.service.presence import is_gone
+
+    return [each for each in await all_launchers(deps.store) if not is_gone(each.launcher_id)]
+
+
+async def _with_end(deps: Deps, head: Session, because: Because | None) -> Because | None:
+    """Return the reason with the time at which an unresponsive turn is given up."""
+    try:
+        turn = await deps.store.find_turn(head.owner, head.live_turn or "")
+    except NotFound:  # it has just ended
+        return because
+    return None if because is None else replace(because, until=turn.lost_at)

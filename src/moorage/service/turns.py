@@ -40,6 +40,7 @@ from moorage.service.context import read_context
 from moorage.service.conversation import repair, window
 from moorage.service.deps import Caller, Deps, stamp_of
 from moorage.service.launchers import save_launcher
+from moorage.service.presence import Gone
 from moorage.service.sessions import checkpoint_of
 from moorage.service.steps import trusted_now
 
@@ -117,6 +118,7 @@ class TurnDesk:
             lost_after=self._lost_after,
             token=self._deps.new_token(),
             retries=agents,
+            of_family=root is not None,
         )
         stamp = stamp_of(self._deps, Caller(by=f"launcher:{launcher_id}", interface="launcher"))
         whose = owners or await self._all_owners(now)
@@ -157,7 +159,7 @@ class TurnDesk:
     async def expire(self) -> int:
         """Give out again what was not started, give up what fell silent; how many sessions that concerned."""
         stamp = Stamp(await trusted_now(self._deps, self._lost_after), "moorage", "launcher")
-        judge = partial(work.expired, stamp=stamp, living=self._deps.launchers)
+        judge = partial(work.expired, stamp=stamp, living=self._deps.launchers, gone=Gone())
         due = await self._deps.store.overdue(stamp.at, EXPIRE_AT_ONCE)
         for owner, session_id in due:
             try:

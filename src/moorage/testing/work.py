@@ -105,7 +105,8 @@ async def take(
     **options: Any,
 ) -> Claimed | None:
     """Claim a turn, if there is one."""
-    return await store.claim(owners, agents, a_claim(launcher, retry), a_stamp(at, by=launcher), **options)
+    wish = a_claim(launcher, retry, of_family=options.get("root") is not None)
+    return await store.claim(owners, agents, wish, a_stamp(at, by=launcher), **options)
 
 
 async def taken(store: Store, launcher: str = "launcher-1", at: datetime = NOON, **options: Any) -> Claimed:

@@ -115,6 +115,19 @@ def test_leaving_in_the_middle_gives_the_turn_back_and_coming_back_goes_on(
     assert (run["state"], run["result"]) == ("completed", "went on")
 
 
+def test_chat_says_that_the_agent_died_and_a_new_turn_goes_on(cli: Cli, home: Path) -> None:
+    define(home, RESUMING.replace("echo started;", "echo started; kill -9 $$;"))
+    with a_talk("run", "resuming") as talk:
+        started(talk)
+        talk.say("take your time")
+        talk.wait_for("Agent: started\n")
+        assert "SIGKILL" in talk.wait_for("A new turn goes on.\n")
+        talk.wait_for("Agent: went on\n")
+        talk.say("/quit")
+        assert talk.end() == 0
+    assert talk.shown.count("A new turn goes on.") == 1
+
+
 def test_question_stays_open_when_the_chat_is_left_and_is_asked_again_on_coming_back(cli: Cli, home: Path) -> None:
     define(home, ASKING)
     with a_talk("run", "asking") as talk:
@@ -155,6 +168,19 @@ def test_stopping_ends_the_run(cli: Cli, home: Path, words: list[str] | None) ->
         assert talk.end() == 0
     [run] = cli("runs", "--session", session_id, "--json").json["items"]
     assert (run["state"], run["result"].strip()) == ("stopped", "started")
+
+
+def test_command_takes_the_turns_it_asks_for_itself_whoever_else_takes_turns_of_the_store(cli: Cli, home: Path) -> None:
+    define(home, SLOW)
+    with a_launcher():
+        until(lambda: cli("launchers").out, "the launcher")
+        for number in range(3):
+            for command in (f"run slow hi --name s{number}", f"attach s{number}"):
+                with a_talk(*command.split()) as talk:
+                    talk.wait_for("started")
+                    talk.type(CTRL_C)
+                    talk.wait_for("Session suspended: ")
+                    talk.end()
 
 
 def test_what_another_launcher_works_on_goes_on_and_is_not_called_suspended(cli: Cli, home: Path) -> None:
@@ -262,7 +288,9 @@ def test_commands_are_known_and_others_are_refused_with_the_nearest(cli: Cli, ty
     assert messages(cli, session_id) == []
 
 
-@pytest.mark.parametrize(("typed", "said"), [("//recall", "/recall"), ("/etc/hosts is wrong", "/etc/hosts is wrong")])
+@pytest.mark.parametrize(
+    ("typed", "said"), [("//xyzzy", "/xyzzy"), ("/recall", "/recall"), ("/etc/hosts is wrong", "/etc/hosts is wrong")]
+)
 def test_words_with_a_slash_can_be_said_to_the_agent(cli: Cli, typed: str, said: str) -> None:
     with a_talk("run", "echo-agent") as talk:
         session_id = started(talk)
@@ -278,12 +306,13 @@ def test_a_fork_goes_on_and_leaves_the_first_as_it_was(cli: Cli) -> None:
         first = started(talk)
         talk.say("one")
         talk.say("/fork")
-        talk.wait_for("Session forked: ")
+        assert talk.wait_for("Session forked: ").endswith("/fork\nSession forked: ")
         second = talk.wait_for("\n").strip()
         talk.say("//recall")
         talk.wait_for("Remembered: one\n")
         talk.say("/quit")
         assert talk.end() == 0
+    assert "You: \n" not in talk.shown
     assert [content for role, content in messages(cli, first) if role == "user"] == ["one"]
     assert [content for role, content in messages(cli, second) if role == "user"] == ["one", "/recall"]
     assert {cli("get", each, "--json").json["state"] for each in (first, second)} == {"suspended"}

@@ -170,3 +170,13 @@ def test_a_secret_in_the_context_is_not_kept_and_said_so(cli: Cli, plan: str) ->
     done = cli("context", "set", plan, "api_key", "hunter2")
     assert "moorage: warning: " in done.err
     assert cli("context", "get", plan, "api_key").out == "[redacted]\n"
+
+
+def test_send_with_no_wake_leaves_a_suspended_session_asleep(cli: Cli) -> None:
+    session_id = cli("create", "--agent", "echo-agent").id
+    cli("suspend", session_id)
+    sent = cli("send", session_id, "later", "--no-wake")
+    assert (sent.code, "because the session is suspended" in sent.err) == (0, True)
+    assert cli("get", session_id, "--json").json["state"] == "suspended"
+    cli("send", session_id, "now")
+    assert cli("get", session_id, "--json").json["state"] == "active"

@@ -58,6 +58,26 @@ def test_same_holder_resuming_again_gets_a_new_token(cli: Cli, plan: str) -> Non
     assert cli("send", plan, "in time", "--token", second["token"]).code == 0
 
 
+def test_commands_of_a_script_are_one_holder_by_the_name_it_gives(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    session_id = cli("create", "--agent", "echo-agent").id
+    cli("resume", session_id)
+    refused = cli("send", session_id, "hi")
+    assert (refused.code, "share a hold if MOORAGE_HOLDER names it" in refused.err) == (4, True)
+    cli("release", session_id)
+    monkeypatch.setenv("MOORAGE_HOLDER", "nightly")
+    hold = cli("resume", session_id, "--json").json["hold"]
+    assert hold["holder"].endswith("nightly")
+    assert cli("resume", session_id, "--json").json["hold"]["holder"] == hold["holder"]
+    monkeypatch.setenv("MOORAGE_HOLDER", "weekly")
+    refused = cli("send", session_id, "hi")
+    assert (refused.code, "MOORAGE_HOLDER" in refused.err) == (4, False)
+    monkeypatch.setenv("MOORAGE_HOLDER", "nightly")
+    assert cli("send", session_id, "hi").code == 0
+    assert cli("get", session_id, "--json").json["hold"] is None
+    monkeypatch.setenv("MOORAGE_HOLDER", "a\tb")
+    assert cli("resume", session_id).code == 2
+
+
 def test_agent_resume_lets_the_agent_go_on_without_a_hold(cli: Cli, plan: str) -> None:
     cli("suspend", plan)
     resumed = cli("agent", "resume", plan, "--json").json

@@ -5,6 +5,7 @@ import signal
 import sys
 import time
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -35,9 +36,11 @@ kind = "command"
 command = ["sh", "-c", '''
 test -e "$MOORAGE_HOME/asked" && exec echo done
 touch "$MOORAGE_HOME/asked"
-exec {sys.executable} -m moorage run gated hi --mode async_callback
+exec {sys.executable} -m moorage run child hi --mode async_callback
 ''']
 """
+CHILD = GATED.replace('"gated"', '"child"').replace("$AGENT_SESSION_ID", "child")  # its gate has a name of its own
+NARROW = GATED.replace('"gated"', '"narrow"\nmax_concurrent = 1').replace("$AGENT_SESSION_ID", "narrow")
 Leaving = Callable[[Talk], None]
 
 
@@ -47,8 +50,9 @@ class Gate:
     def __init__(self, home: Path, url: str) -> None:
         self._home, self.url = home, url
 
-    def open(self, session_id: str) -> None:
-        (self._home / session_id).touch()
+    def open(self, name: str) -> None:
+        """Let the agent of a session end, by its id; of some agents, all of them by the agent's name."""
+        (self._home / name).touch()
 
 
 @pytest.fixture(scope="module")
@@ -56,7 +60,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Gate]:
     """One server for all: what each test leaves behind is in a session of its own."""
     folder = tmp_path_factory.mktemp("served")
     home = folder / "home"
-    define(home, GATED, ASKING)
+    define(home, GATED, ASKING, MOTHER, CHILD, NARROW)
     with pytest.MonkeyPatch.context() as environment:
         for name in [name for name in os.environ if name.startswith(OURS)]:
             environment.delenv(name)
@@ -189,6 +193,30 @@ def test_question_stays_open_when_a_chat_is_left_and_attach_answers_it(cli: Cli,
     assert (decided["state"], decided["note"]) == ("approved", "looks fine")
 
 
+def test_chat_says_that_the_server_is_back_and_repeats_the_question(tmp_path: Path, home: Path) -> None:
+    define(home, ASKING)
+    store = f"sqlite:///{tmp_path / 'restarted.db'}"
+    with ExitStack() as talks:
+        with served(tmp_path, store) as url:
+            stays, leaves = (talks.enter_context(a_talk("run", "asking", "--url", url)) for _ in range(2))
+            for talk in (stays, leaves):
+                talk.say("do it")
+                talk.wait_for("/approve or /reject?")
+                talk.wait_for("You: ")
+        for talk in (stays, leaves):
+            talk.wait_for(f"no answer from {url}")
+        leaves.type(CTRL_C)
+        leaves.wait_for("The server does not answer; once it is back, the session is as it was. To come back: moorage ")
+        leaves.end()
+        assert "Ctrl-C again" not in leaves.shown
+        with served(tmp_path, store, port=int(url.rpartition(":")[2])):
+            stays.wait_for("The server is back.\nQuestion: Apply it?")
+            stays.say("/approve")
+            stays.wait_for("Agent: You said approve\n")
+            stays.say("/quit")
+            stays.end()
+
+
 def twice(talk: Talk) -> None:
     talk.type(CTRL_C)
     talk.wait_for("Ctrl-C again")
@@ -310,8 +338,7 @@ def test_laptop_that_sleeps_and_wakes_goes_on_where_it_was(cli: Cli, gate: Gate)
 # A command that waits says why ------------------------------------------------------------------
 
 
-def test_run_chat_and_attach_say_that_they_wait_for_a_launcher(cli: Cli, home: Path) -> None:
-    define(home, GATED.replace('"gated"', '"narrow"\nmax_concurrent = 1'))
+def test_run_chat_and_attach_say_that_they_wait_for_a_launcher(cli: Cli, gate: Gate) -> None:
     cli("run", "narrow", "first", "--name", "first", "--mode", "async_poll")
     until(lambda: cli("get", "first", "--json").json["status"] == "running", "the first")
     waits = "The run waits until a launcher is free."
@@ -323,17 +350,16 @@ def test_run_chat_and_attach_say_that_they_wait_for_a_launcher(cli: Cli, home: P
         with a_talk("attach", session_id) as attached:
             attached.wait_for("It goes on with what you have asked before: third")
             attached.wait_for(waits)
-            (home / "go").touch()
+            gate.open("narrow")
             for talk in (command, chat, attached):
                 talk.wait_for("done")
                 assert waits not in talk.shown.partition(waits)[2], "told once"
 
 
-def test_run_says_that_it_waits_for_a_child(cli: Cli, home: Path) -> None:
-    define(home, MOTHER)
+def test_run_says_that_it_waits_for_a_child(cli: Cli, gate: Gate) -> None:
     with a_talk("run", "mother", "go", "--name", "family") as talk:
         talk.wait_for("The run waits for a child, session ")
-        (home / "go").touch()
+        gate.open("child")
         talk.wait_for("done")
         assert talk.end() == 0
 

@@ -204,10 +204,15 @@ def test_ctrl_c_leaves_what_nobody_waits_for_to_the_next_launcher_and_no_agent_b
         assert cli("result", errand["run_id"], "--wait", "20").out == "went at last\n"
 
 
+def test_a_terminal_says_that_the_run_completed_and_how_to_go_on(terminal: Terminal) -> None:
+    shown = terminal.run("run", "echo-agent", "hello", "--name", "mine").out
+    assert shown.endswith("\nRun completed. Go on with: moorage attach mine\n")
+
+
 def test_a_terminal_shows_the_answer_once(terminal: Terminal, home: Path) -> None:
     define(home, parent_agent("two-lines", "echo one; sleep 0.3; echo two"))
     out = terminal.run("run", "two-lines", "hi").out
-    assert out.startswith("one\ntwo\nSession ")
+    assert out.startswith("one\ntwo\nRun ")
     assert terminal.run("run", "echo-agent", "hi").out.count("Echo Agent Response") == 1
 
 
@@ -222,9 +227,18 @@ def test_run_leaves_other_families_work_alone(cli: Cli, home: Path) -> None:
 def test_session_that_waits_for_an_approval_is_not_waited_for(cli: Cli) -> None:
     session_id = cli("run", "echo-agent", "one", "--json").json["session"]["session_id"]
     approval = cli("request-approval", session_id, "Really?").id
-    done = cli("run", "echo-agent", "two", "--session", session_id)
-    assert (done.code, f"moorage approve {approval}" in done.err) == (0, True)
-    assert cli("result", done.id, "--json").json["state"] == "queued"
+    for asking in (["run", "echo-agent", "two", "--session", session_id], ["resume", session_id, "two"]):
+        done = cli(*asking)
+        assert (done.code, done.out, f"moorage approve {approval}" in done.err) == (1, "", True)
+        told = cli(*asking, "--json")
+        assert (told.code, told.json["status"]) == (1, "queued")
+        because = told.json["run"]["because"]
+        assert (because["reason"], because["approval_id"]) == ("waiting_for_approval", approval)
+    newest, *_ = cli("runs", "--session", session_id).lines
+    assert newest.split("\t")[1::4] == ["queued", "waiting_for_approval"]
+    later = cli("run", "echo-agent", "two", "--session", session_id, "--mode", "async_poll")
+    assert cli("result", later.id, "--json").json["state"] == "queued"
+    assert f"moorage approve {approval}" in later.err
 
 
 def test_result_says_after_a_moment_why_it_waits(cli: Cli) -> None:

@@ -1,5 +1,7 @@
 """At a terminal: tables, questions, friendly lines, and a hold that stays with the person."""
 
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -110,6 +112,31 @@ def test_the_same_person_at_the_same_terminal_keeps_the_hold(cli: Cli, plan: str
         assert refused.code == 4
         assert first["holder"] in refused.out
         assert other.run("should-resume", plan, "--json").json["criteria"]["held_by"]["ok"] is False
+
+
+@pytest.mark.parametrize(
+    "asking",
+    [
+        "attach mix",
+        "run echo-agent --session mix",
+        "run echo-agent hi --session mix",
+        "agent resume mix",
+    ],
+)
+def test_asking_at_the_terminal_that_holds_the_session_hands_it_over(terminal: Terminal, cli: Cli, asking: str) -> None:
+    terminal.run("create", "--agent", "echo-agent", "--name", "mix")
+    assert terminal.run("resume", "mix", "--json").json["hold"]
+    done = terminal.run(*asking.split(), answer="\x04", when="You: ")
+    assert (done.code, "You: " in done.out or "Echo Agent Response: hi" in done.out) == (0, True), done.out
+    assert cli("get", "mix", "--json").json["hold"] is None
+
+
+def test_command_that_reads_from_a_pipe_at_the_terminal_is_the_same_holder(cli: Cli, terminal: Terminal) -> None:
+    terminal.run("create", "--agent", "echo-agent", "--name", "mix")
+    terminal.run("resume", "mix")
+    command = [sys.executable, "-m", "moorage", "send", "mix", "-"]
+    assert subprocess.run(command, input=b"hi", stderr=terminal.follower, check=False).returncode == 0
+    assert cli("get", "mix", "--json").json["hold"] is None
 
 
 def test_resume_suggests_the_next_command(cli: Cli, plan: str, terminal: Terminal) -> None:

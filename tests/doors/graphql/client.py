@@ -88,8 +88,9 @@ class Socket:
         return message
 
     async def next(self, name: str = "1") -> Any:
-        """What the next message of an operation says."""
-        message = await self.hear()
+        """What the next message of an operation says; a busy machine may be slow enough for a ping before it."""
+        while (message := await self.hear())["type"] == "ping":
+            pass
         assert (message["type"], message["id"]) == ("next", name), message
         return message["payload"]
 

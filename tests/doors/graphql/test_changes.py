@@ -108,7 +108,7 @@ async def test_a_message_is_answered_by_the_sessions_agent(gql: Client, served: 
     async with Embedded(served.deps, config.agents, owner="local"):
         made = await gql.data('mutation { createAgentSession(agentName: "echo-agent") { sessionId } }')
         sent = await gql.data(
-            """mutation ($id: ID!) { sendMessageToSession(sessionId: $id, message: "hello", wait: 30) {
+            """mutation ($id: ID!) { sendMessageToSession(sessionId: $id, message: "hello") {
           runId run { runId state result } reply { role text } } }""",
             id=made["createAgentSession"]["sessionId"],
         )
@@ -126,7 +126,7 @@ async def test_asked_twice_with_one_key_is_done_once(gql: Client, served: Served
     assert answers[0] == answers[1]
     session_id = answers[0]["createAgentSession"]["sessionId"]
     assert [entry.text for entry in (await served.moorage().messages(session_id, last=9)).items] == ["Hello"]
-    send = """mutation ($id: ID!) { sendMessageToSession(sessionId: $id, message: "more", clientKey: "m") {
+    send = """mutation ($id: ID!) { sendMessageToSession(sessionId: $id, message: "more", clientKey: "m", wait: 0) {
       message { number } } }"""
     assert await gql.data(send, id=session_id) == await gql.data(send, id=session_id)
 

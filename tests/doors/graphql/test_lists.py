@@ -107,7 +107,8 @@ async def test_a_session_with_its_history_is_one_read(url: str) -> None:
         assert {call: count for call, count in store.calls.items() if call not in CLOCKWORK} == {"tail": 1}
 
 
-CLOCKWORK = {"next_expiry", "due_approvals", "has_keys", "sweep", "pulse", "wait"}  # time passes at every door
+# Time passes at every door, and each asks now and then whether there are keys (documents).
+CLOCKWORK = {"next_expiry", "due_approvals", "documents", "sweep", "pulse", "wait"}
 
 
 def check_family(nodes: list[Any], name: str) -> None:

@@ -24,7 +24,7 @@ RULES = {
         "moorage.service",
         "moorage.stores",
     ),
-    *(f"moorage.core.{name}" for name in "approval bundle codec context delegation duration entry errors".split()),
+    *(f"moorage.core.{name}" for name in "approval codec context delegation duration entry errors".split()),
     *(f"moorage.core.{name}" for name in "event fact family ids policy query redact session status window".split()),
     *(f"moorage.service.{name}" for name in "approvals delegation deps inline retention".split()),
 }
@@ -35,7 +35,7 @@ STORE = {
         for name in ("", ".counts", ".db", ".family", ".history", ".lookup", ".query", ".store")
     ),
     *(f"moorage.stores.sqlite.{name}" for name in "access connection context cursors deletion driven".split()),
-    *(f"moorage.stores.sqlite.{name}" for name in "find heads log migrate search store transfer".split()),
+    *(f"moorage.stores.sqlite.{name}" for name in "find heads log migrate store".split()),
 }
 DOOR = {
     *("moorage.doors", "moorage.doors.start", "moorage.doors.hooks"),

@@ -12,9 +12,11 @@ import pytest
 from moorage import config
 from moorage.core.errors import VersionConflict
 from moorage.core.session import Change, View
+from moorage.core.turn import Launcher
 from moorage.service import runs
 from moorage.service.at_version import at_version
 from moorage.service.deps import Caller
+from moorage.service.launchers import save_launcher
 from tests.doors.http.server import Served, launching, serving
 
 
@@ -151,10 +153,12 @@ async def test_asking_is_one_write_and_one_read_of_the_store(url: str) -> None:
     store = CountedStore(deps.store)
     deps.store = store
     async with serving(deps) as served, served.client() as http:
+        now = deps.clock.now()
+        await save_launcher(deps.store, Launcher(launcher_id="l-1", name="one", registered_at=now, seen_at=now))
         session = await made(http)
         python = served.moorage()
         python.launches = False
-        both = ["apply", "launchers"]
+        both = ["apply", "documents"]
 
         async def cost(asking: Awaitable[Any]) -> list[str]:
             store.calls.clear()

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import httpx2
 
-from tests.doors.http.listening import Listener, Plain
+from tests.doors.http.listening import STREAM, Listener, Plain
 from tests.doors.http.server import free_port, serving, serving_process
 
 KILLS, MESSAGES = 3, 120
@@ -26,9 +26,9 @@ async def test_a_reader_that_comes_back_after_kill_9_sees_everything_once(tmp_pa
         """As a browser does: come back with the last id until everything was seen."""
         ids = seen[path]
         while not ids or ids[-1] < last:
-            cursor = {"last-event-id": str(ids[-1])} if ids else {}
+            asked = STREAM | ({"last-event-id": str(ids[-1])} if ids else {})
             with suppress(httpx2.TransportError):
-                async with http.stream("GET", path, headers=cursor) as response:
+                async with http.stream("GET", path, headers=asked) as response:
                     listener = Listener(response)
                     while (heard := await listener._next()) is not None:
                         ids.append(heard.id or 0)

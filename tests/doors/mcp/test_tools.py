@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from typing import Any
 
 import pytest
 from mcp import Client
 
+from moorage import config
 from moorage.doors.mcp import named
 from moorage.doors.mcp.answers import MAX_TEXT
 from moorage.doors.mcp.tools import TOOLS
+from moorage.launcher.embedded import Embedded
 from tests.doors.mcp.serving import Served
 from tests.doors.mcp.ways import NEW, OLD, client, text_of
+
+AT_ONCE = 15.0  # seconds: half of what is waited for an answer
 
 
 async def ask(mcp: Client, name: str, **arguments: Any) -> dict[str, Any]:
@@ -136,3 +141,17 @@ def test_annotations_and_schemas_say_what_tools_do() -> None:
         assert tool.output_schema["type"] == "object"
     assert set(named.AGENT_INPUT["properties"]) == {"input", "parameters", "session_id"}
     assert named.AGENT_INPUT["required"] == ["input"]
+
+
+async def test_send_message_waits_for_the_answer_unless_told_otherwise_or_in_its_own_session(served: Served) -> None:
+    await served.moorage().create("echo-agent", session_id="talk", parent=None)
+    async with client(f"http {NEW}", served.home, served.port) as mcp:
+        async with asyncio.timeout(AT_ONCE):  # nobody takes the turn yet
+            asked = await ask(mcp, "send_message", session_id="talk", message="one", wait_seconds=0)
+        async with Embedded(served.deps, config.agents):
+            answered = await ask(mcp, "send_message", session_id="talk", message="two")
+    assert (asked["run"]["settled"], answered["run"]["settled"]) == (False, True)
+    assert "Echo Agent Response: " in answered["run"]["result"]
+    async with client(f"http {NEW}", served.home, served.port, headers={"x-agent-session-id": "talk"}) as mcp:
+        async with asyncio.timeout(AT_ONCE):
+            assert (await ask(mcp, "send_message", message="three"))["run"]["settled"] is False

@@ -105,7 +105,8 @@ def test_search_finds_words_and_leads_to_the_entry(page: Page, stage: Stage) -> 
 def test_what_is_typed_while_the_page_is_still_loading_stays(page: Page, stage: Stage) -> None:
     held: list[Route] = []
     page.route("**/agents", lambda route: held.append(route))
-    page.goto(stage.url)
+    with page.expect_request("**/agents"):
+        page.goto(stage.url)
     box = page.get_by_role("searchbox")
     page.keyboard.press("/")
     page.keyboard.type("wor")

@@ -20,6 +20,7 @@ from moorage.client import Moorage
 from moorage.core.entry import text_of
 from moorage.core.errors import MoorageError
 from moorage.core.session import State
+from moorage.doors.cli.connection import connect_for_a_loop
 from moorage.doors.cli.edge import at_this_door
 from moorage.doors.cli.leaving import SUSPENDED, Departure, SignalQueue
 from moorage.doors.cli.output import complain, hint, printable, say
@@ -49,10 +50,8 @@ class Leave(Exception):
 
 async def chat(url: str | None, agent: str | None, options: dict[str, Any]) -> None:
     """Talk with an agent, in a new session or in an old one, until the user leaves."""
-    from moorage import connect
-
     departure = Departure(url, stops=bool(options.get("stop_on_exit")))
-    async with connect(url, interface="cli") as moor:
+    async with connect_for_a_loop(url) as moor:
         moor.one_family = True
         moor.drains = False  # what children are at is given back, and goes on with the session
         session = options.get("session")
@@ -77,6 +76,10 @@ async def show_recent(moor: Moorage, talk: Interaction) -> None:
     asked = max((place for place, (role, _) in enumerate(said) if role == "user"), default=0)
     for role, text in said[asked:]:
         say(f"{'You' if role == 'user' else 'Agent'}: {text}")
+    silence = next((run.because for run in talk.earlier if run.because is not None and run.because.is_silence), None)
+    if silence is not None:
+        hint(f"What you have asked before does not go on: its {silence.in_silence}. What you say now waits until then.")
+        return
     for run in talk.earlier:
         hint(f"It goes on with what you have asked before: {run.asked}")
 
@@ -88,6 +91,7 @@ class Chat:
         self._moor, self._talk, self._departure = moor, talk, departure
         self._lines, self._screen = Lines(), Screen()
         self._event: asyncio.Task[ExecutionEvent] | None = None
+        moor.on_return = self._tell_return
 
     async def go(self, signals: SignalQueue) -> None:
         """Talk until the user leaves, hangs up or presses Ctrl-C, or the session is ended elsewhere."""
@@ -105,7 +109,10 @@ class Chat:
         with suppress(OSError):
             self._screen.end_line()
         if reason is not None:
-            await self._departure.leave(self._talk, reason, by, signals)
+            if self._moor.is_away:
+                self._departure.tell_away(self._talk)
+            else:
+                await self._departure.leave(self._talk, reason, by, signals)
         await self._talk.close()
 
     async def _until_left(self) -> str | None:
@@ -141,12 +148,19 @@ class Chat:
                 self._next_event()
 
     async def _why_it_waits(self) -> str | None:
-        """Why the agent does not begin; None if it is at work, or asks a question, which is shown already."""
+        """Why the agent does not begin, or go on; None if it is at work, or asks a question, which is shown already."""
         if self._talk.is_answered or self._talk.approvals:
             return None
         session = await self._moor.get(self._talk.session_id)
-        at_work = session.live_turn is not None
-        return None if session.because is None or at_work else why(session.because, session.session_id)
+        because = session.because
+        if because is None or (session.live_turn is not None and not because.is_silence):
+            return None
+        return why(because, session.session_id)
+
+    def _tell_return(self) -> None:
+        """Say that the server answers again, and repeat what it waits for."""
+        self._show_wait("The server is back.")
+        self._talk.repeat()
 
     def _show_wait(self, line: str) -> None:
         self._screen.end_line()
@@ -186,7 +200,7 @@ class Chat:
         """Do what a line says. The agent's answer, or its next question, makes it the person's move again."""
         was_move = self._screen.is_persons_move
         try:
-            if line and WORD.fullmatch(line.split()[0]):
+            if line and WORD.fullmatch(line.split()[0]) and not await self._is_agents(line.split()[0]):
                 await self._obey(*line.split(maxsplit=1))
             elif line:
                 self._screen.is_persons_move = False
@@ -194,6 +208,13 @@ class Chat:
         except MoorageError as error:
             complain(at_this_door(error))
             self._screen.is_persons_move = was_move
+
+    async def _is_agents(self, word: str) -> bool:
+        """Whether a word is no command of the chat, but one that the agent's description names."""
+        agent = self._talk.session.agent_name
+        if word in COMMANDS or agent is None:
+            return False
+        return word in re.split(r"[^\w/-]+", (await self._moor.agent(agent)).get("description") or "")
 
     async def _obey(self, word: str, rest: str | None = None) -> None:
         if word not in COMMANDS:
@@ -219,7 +240,8 @@ class Chat:
     async def _help(self) -> None:
         for shown, told in HELP.items():
             hint(f"{shown:<16} {told}")
-        hint("Everything else is said to the agent; //word says /word. Ctrl-C and Ctrl-D leave.")
+        hint("Everything else is said to the agent; /word too if `moorage agents list` names it, else by //word.")
+        hint("Ctrl-C and Ctrl-D leave.")
 
     async def _stop(self) -> None:
         if self._talk.is_answered:
@@ -242,9 +264,9 @@ class Chat:
         talk = await AgentExecutor(self._moor).execute_interactive(None, fork.session_id, partial=True).open()
         self._screen.is_persons_move = False
         former, self._talk = self._talk, talk
-        self._next_event()
-        await self._departure.put_away(former, "forked")
         say(f"Session forked: {fork.session_id}")
+        self._next_event()  # which says whose move it is
+        await self._departure.put_away(former, "forked")
 
 
 def _refuse(word: str) -> None:
@@ -259,6 +281,7 @@ class Screen:
     def __init__(self) -> None:
         self._is_open = False  # whether something stands on the line that is being printed
         self._is_agents = False  # whether that is the agent's
+        self._is_prompted = False  # whether that is the prompt, and nothing else
         self.is_persons_move = False
 
     def show(self, event: ExecutionEvent) -> None:
@@ -270,6 +293,9 @@ class Screen:
         elif event.type == "message" and event.data["role"] == "user":
             self.end_line()
             say(f"{event.data.get('by') or 'Somebody'}: {event.content}")
+        elif event.type == "cut_off":
+            self.end_line()
+            hint(f"The agent ended before it had answered ({event.content}). A new turn goes on.")
         elif event.type == "failed" and not event.is_last:
             self.end_line()
             complain(event.content)
@@ -277,20 +303,22 @@ class Screen:
             self.end_line()
 
     def prompt(self) -> None:
-        """Show that it is the person's move."""
-        self.end_line()
+        """Show that it is the person's move, unless that is just what is shown."""
         self.is_persons_move = True
-        self._write("You: ")
+        if not self._is_prompted:
+            self.end_line()
+            self._write("You: ")
+            self._is_prompted = True
 
     def entered(self) -> None:
         """The person pressed Enter, which ends the line."""
-        self._is_open = self._is_agents = False
+        self._is_open = self._is_agents = self._is_prompted = False
 
     def end_line(self) -> None:
         """Whatever comes next begins on a new line."""
         if self._is_open:
             self._write("\n")
-        self._is_open = self._is_agents = False
+        self._is_open = self._is_agents = self._is_prompted = False
 
     def _print(self, words: str) -> None:
         if not words.strip() and not self._is_agents:

@@ -6,17 +6,41 @@ import os
 import sys
 
 from moorage import config, sync
+from moorage.core.ids import check_label
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from moorage.client import Moorage
+
+HOLDER = "MOORAGE_HOLDER"  # the variable by which the commands of a script share a hold
 
 
 def connect(url: str | None, *, deadline: float | None = None) -> sync.Moorage:
     """Sessions on the store or the server that `url` names; nothing here needs an event loop."""
-    return sync.connect(url, interface="cli", holder=terminal_holder(), deadline=deadline)
+    return sync.connect(url, interface="cli", holder=holder(), deadline=deadline)
+
+
+def connect_for_a_loop(url: str | None) -> Moorage:
+    """The same for a command that waits for agents: whoever asks by it is the same holder."""
+    from moorage import connecting
+
+    return connecting.connect(url, interface="cli", holder=holder())
+
+
+def holder() -> str | None:
+    """A name that the next command has, too, so that it keeps the hold; None in a script that has given none."""
+    named = os.environ.get(HOLDER, "").strip()
+    return check_label(HOLDER, named) if named else terminal_holder()
 
 
 def terminal_holder() -> str | None:
-    """A name for the person at this terminal, so that the next command keeps the hold; None without a terminal."""
-    try:
-        terminal = os.ttyname(sys.stdin.fileno()) if sys.stdin.isatty() else None
-    except (OSError, ValueError, AttributeError):  # no standard input, or none with a name
-        return None
+    """A name for the person at this terminal; None without one. Input or output may be a pipe."""
+    terminal = next(filter(None, map(_terminal_of, (sys.stdin, sys.stderr, sys.stdout))), None)
     return terminal and f"{config.user()}@{os.uname().nodename}:{terminal}"
+
+
+def _terminal_of(stream: object) -> str | None:
+    try:
+        return os.ttyname(stream.fileno())  # type: ignore[attr-defined]
+    except (OSError, ValueError, AttributeError):  # no stream, or none of a terminal
+        return None

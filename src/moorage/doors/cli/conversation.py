@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import click
 
@@ -35,8 +36,19 @@ from moorage.service.conversation import Reply
 @click.option("--client-key", metavar="KEY", help="Makes sending the same again harmless.")
 @token_option
 @queue_option
+@click.option("--no-wake", is_flag=True, help="Let the message wait in a suspended session, which stays so.")
 @pass_app
-def send(app: App, session: str, text: str, role: str, client_key: str | None, token: str | None, queue: bool) -> None:
+def send(
+    app: App,
+    /,
+    session: str,
+    text: str,
+    role: str,
+    client_key: str | None,
+    token: str | None,
+    queue: bool,
+    no_wake: bool,
+) -> None:
     """Say something in a session; print the number of its entry.
 
     A user's message asks the session's agent for an answer if that agent can be started, else it is only kept, as is
@@ -45,7 +57,8 @@ def send(app: App, session: str, text: str, role: str, client_key: str | None, t
     """
     said = _from_stdin() if text == STDIN else text
     if role == "user":
-        reply = app.moor.send(app.id_of(session), said, client_key=client_key, token=token, queue=queue)
+        known: dict[str, Any] = {"client_key": client_key, "token": token, "queue": queue, "wake": not no_wake}
+        reply = app.moor.send(app.id_of(session), said, **known)
     else:
         message = {"role": role, "content": said, "client_key": client_key}
         entry = app.moor.append(app.id_of(session), [message], token=token)[0]

@@ -83,8 +83,11 @@ def at_this_door(error: MoorageError) -> str:
     """What an error says, in the words of this command line."""
     if error.code != "held_by_another":
         return error.message
+    from moorage.doors.cli.connection import HOLDER, holder
+
     release = f"release it with `moorage release {error.facts.get('session_id')}`"
-    return error.message.replace("release it", release).replace("ask with `queue`", "ask with --queue")
+    told = error.message.replace("release it", release).replace("ask with `queue`", "ask with --queue")
+    return told if holder() else f"{told}; the commands of one script share a hold if {HOLDER} names it"
 
 
 def _unexpected(error: Exception) -> MoorageError:

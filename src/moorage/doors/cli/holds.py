@@ -35,6 +35,8 @@ from moorage.doors.cli.sessions import show_changed
 from moorage.doors.cli.verdicts import judge, tell
 from moorage.service.sessions import ResumePacket
 
+HOLDER = "[env: MOORAGE_HOLDER; else this terminal, else this process]"
+
 
 @command(
     "suspend",
@@ -70,7 +72,7 @@ def suspend(
 )
 @session_argument(required=False)
 @click.argument("prompt", required=False, metavar="[PROMPT|-]")
-@click.option("--holder", metavar="NAME", help="Who takes it; this terminal, or this process, if not given.")
+@click.option("--holder", metavar="NAME", help=f"Who takes it.  {HOLDER}")
 @version_option
 @click.pass_context
 def resume(
@@ -79,7 +81,9 @@ def resume(
     """Take a session to drive: its hold, checkpoint, context and last messages.
 
     Without SESSION: what could be picked up. Somebody else's hold keeps you away until it
-    ends; asking again from the same terminal renews your own.
+    ends; resuming again as the same holder renews your own, and asking its agent something
+    (`send`, `run`, `attach`, PROMPT) hands the session over to the agent. All commands at one terminal
+    are one holder; in a script, set MOORAGE_HOLDER to a name for all of them.
 
     With PROMPT the session's agent drives it: it is asked that, as by `run`, and its answer is
     printed; exit code 1 if the run did not complete.
@@ -176,7 +180,7 @@ def _show_packet(app: App, packet: ResumePacket) -> None:
     if is_terminal() and hold:
         note(f"To give it back: moorage release {session.session_id}")
         if session.agent_name and _can_be_asked(app, session.agent_name):
-            note(f"To talk to its agent then: moorage run {session.agent_name} --session {session.session_id}")
+            note(f"To hand it over and talk to its agent: moorage attach {session.session_id}")
 
 
 def _can_be_asked(app: App, agent: str) -> bool:
@@ -208,7 +212,7 @@ def release(app: App, session: str, token: str | None) -> None:
 @click.option("--task-id", metavar="ID", help="… and this task …")
 @click.option("--host", type=SESSION, metavar="SESSION", help="… or under this session …")
 @click.option("--project-dir", type=FOLDER, metavar="FOLDER", help="… or working in this folder.")
-@click.option("--holder", metavar="NAME", help="Who would take it; this terminal, or this process, if not given.")
+@click.option("--holder", metavar="NAME", help=f"Who would take it.  {HOLDER}")
 @click.pass_context
 def should_resume(ctx: click.Context, /, session: str | None, holder: str | None, **place: Any) -> None:
     """Say whether work may be picked up: exit code 0 for yes, 1 for no.

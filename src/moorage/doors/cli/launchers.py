@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
+
 import click
 
 from moorage.core.errors import utc_text
+from moorage.core.status import SILENT_AFTER
 from moorage.core.turn import Launcher
 from moorage.doors.cli.app import App, command, pass_app
 from moorage.doors.cli.output import facts, page_of, say
@@ -33,6 +36,8 @@ def _show(found: list[Launcher]) -> None:
 
 
 def _ending(launcher: Launcher) -> str:
+    if datetime.now(UTC) - launcher.seen_at >= SILENT_AFTER:
+        return ", lost"
     if launcher.draining:
         return ", ending"
     return ", takes no more turns" if launcher.drain else ""

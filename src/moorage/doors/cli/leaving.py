@@ -65,6 +65,14 @@ class Departure:
         else:
             await talk.suspend(reason)
 
+    def tell_away(self, talk: Interaction) -> None:
+        """Leave a session whose server does not answer: nothing can be stopped or paused from here."""
+        with suppress(OSError):
+            hint(
+                "The server does not answer; once it is back, the session is as it was. "
+                f"To come back: {self.way_back(talk.session_id)}"
+            )
+
     def _tell(self, talk: Interaction, by: signal.Signals | None) -> None:
         told = "The session stays open" if talk.is_answered else "The agent goes on"
         if talk.approvals:
@@ -78,7 +86,11 @@ class Departure:
         try:
             await talk.suspend(reason)
         except SessionRunning:
-            hint(f"Another launcher works on it, so it goes on. To come back: {self.way_back(talk.session_id)}")
+            because = (await talk.look()).because
+            told = "Another launcher works on it, so it goes on"
+            if because is not None and because.is_silence:
+                told = f"Its {because.in_silence}"
+            hint(f"{told}. To come back: {self.way_back(talk.session_id)}")
             return
         say(f"Session suspended: {talk.session_id}")
         hint(f"To come back: {self.way_back(talk.session_id)}")

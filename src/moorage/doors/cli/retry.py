@@ -11,6 +11,7 @@ import click
 from moorage.core.errors import NotFound
 from moorage.core.run import Run, RunState
 from moorage.doors.cli.app import App, command
+from moorage.doors.cli.connection import connect_for_a_loop
 from moorage.doors.cli.runs import run_id_of, show_result
 from moorage.doors.cli.verdicts import NO
 from moorage.doors.cli.waiting import telling_why, why
@@ -51,10 +52,9 @@ async def _why_it_waits(moor: Moorage, run_id: str) -> str | None:
 
 
 async def _retried(app: App, run_id: str, *, wait: bool) -> Run:
-    from moorage import connect
     from moorage.doors.cli.patience import cancelled_by_signals
 
-    moor = connect(app.url, interface="cli")
+    moor = connect_for_a_loop(app.url)
     moor.launches, moor.one_family = wait, True
     try:
         with cancelled_by_signals():

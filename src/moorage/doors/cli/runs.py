@@ -20,7 +20,7 @@ from moorage.core.inbox import Item
 from moorage.core.problem import Problem
 from moorage.core.query import MAX_LIMIT
 from moorage.core.run import Join, Mode, Run, RunState, check_mode
-from moorage.core.status import Reason
+from moorage.core.status import Because, Reason
 from moorage.doors.cli.app import App, command, pass_app
 from moorage.doors.cli.arguments import (
     DURATION,
@@ -33,6 +33,7 @@ from moorage.doors.cli.arguments import (
     read_stdin,
     session_argument,
 )
+from moorage.doors.cli.connection import connect_for_a_loop
 from moorage.doors.cli.edge import UsageProblem
 from moorage.doors.cli.leaving import Departure, SignalQueue, stop_on_exit_option
 from moorage.doors.cli.output import complain, fields, hint, is_terminal, note, page_of, printable, say, table
@@ -142,13 +143,11 @@ def ask_and_show(app: App, agent: str, prompt: str, options: dict[str, Any]) -> 
     stream = Stream() if is_terminal() and not app.as_json else None
     reply = asyncio.run(_ask(app, agent, prompt, options, stream))
     app.show(reply, lambda: _show_reply(app, reply, stream))
-    return NO if reply.status in ("failed", "stopped", "expired") else 0
+    return 0 if reply.status == "completed" or reply.run.mode is not Mode.SYNC else NO
 
 
 async def _ask(app: App, agent: str, prompt: str, options: dict[str, Any], stream: Stream | None) -> RunReply:
-    from moorage import connect
-
-    moor, seen = connect(app.url, interface="cli"), stream or Stream(silent=True)
+    moor, seen = connect_for_a_loop(app.url), stream or Stream(silent=True)
     departure = Departure(app.url, stops=options.pop("stop_on_exit", False))
     try:
         reply = await _answered_or_left(moor, agent, prompt, options, seen, departure)
@@ -266,19 +265,10 @@ class Stream:
 
 
 def _show_reply(app: App, reply: RunReply, stream: Stream | None) -> None:
-    session_id, run_id = reply.session.session_id, reply.run.run_id
     if not reply.run.is_settled:
-        say(run_id)
-        because = reply.run.because
-        if because is not None and because.needs_a_person:
-            hint(why(because, session_id))
-            return
-        note(f"Session {session_id}. Next: moorage result {run_id} --wait")
-        if reply.run.mode is Mode.ASYNC_CALLBACK and not reply.run.calls_back:
-            hint("It has no parent, so nobody is called back: name one with --parent")
-        if because is not None and because.reason is Reason.NO_LAUNCHER:
-            hint(why(because, session_id))
+        _show_open(reply)
         return
+    run_id = reply.run.run_id
     (stream or Stream()).end(reply.result)
     if stream is None:
         _say_if_cut(reply.run)
@@ -287,7 +277,24 @@ def _show_reply(app: App, reply: RunReply, stream: Stream | None) -> None:
     elif reply.status != "completed":
         complain(f"run {run_id} is {reply.status}")
     if not app.full_url.startswith("memory://"):
-        note(f"Session {session_id}: {reply.status}.")
+        name = reply.session.session_name or reply.session.session_id
+        note(f"Run {reply.status}. Go on with: {Departure(app.url).way_back(name)}")
+
+
+def _show_open(reply: RunReply) -> None:
+    """Tell of a run that has not settled. Its id is the answer to whoever did not want to wait, and only to them."""
+    run, session_id = reply.run, reply.session.session_id
+    because, next_step = run.because, f"Next: moorage result {run.run_id} --wait"
+    if run.mode is Mode.SYNC:
+        complain(f"run {run.run_id} is {run.state.value}")
+        hint(next_step if because is None else f"{why(because, session_id)} {next_step}")
+        return
+    say(run.run_id)
+    note(f"Session {session_id}. {next_step}")
+    if run.mode is Mode.ASYNC_CALLBACK and not run.calls_back:
+        hint("It has no parent, so nobody is called back: name one with --parent")
+    if because is not None and (because.needs_a_person or because.reason is Reason.NO_LAUNCHER):
+        hint(why(because, session_id))
 
 
 @command("runs", examples=("moorage runs --open", "moorage runs --session plan-prod --json"))
@@ -300,7 +307,10 @@ def _show_reply(app: App, reply: RunReply, stream: Stream | None) -> None:
 @click.option("--cursor", metavar="CURSOR", help="Where the last page ended.")
 @pass_app
 def runs(app: App, /, session: str | None, parent: str | None, **filters: Any) -> None:
-    """List runs, newest first."""
+    """List runs, newest first, and why those that have not started wait.
+
+    Piped, one line for each: run, state, agent, session, time asked and reason, separated by tabs.
+    """
     page = app.moor.runs(
         session=None if session is None else app.id_of(session),
         parent=None if parent is None else app.id_of(parent),
@@ -310,12 +320,19 @@ def runs(app: App, /, session: str | None, parent: str | None, **filters: Any) -
 
 
 def _show_runs(found: list[Run]) -> None:
-    rows = [(run.run_id, run.state.value, run.agent_name, run.session_id, utc_text(run.created_at)) for run in found]
+    rows = [
+        (run.run_id, run.state.value, run.agent_name, run.session_id, utc_text(run.created_at), _reason_of(run))
+        for run in found
+    ]
     if is_terminal():
-        table(("run", "state", "agent", "session", "asked"), rows)
+        table(("run", "state", "agent", "session", "asked", "because"), rows, spare=("asked",))
     else:
         for row in rows:
             say(fields(*row))
+
+
+def _reason_of(run: Run) -> str:
+    return "" if run.because is None else run.because.reason.value
 
 
 @command("result", examples=("moorage result 019a4c1e --wait", "moorage result 019a4c1e --wait 60"))
@@ -394,9 +411,18 @@ def stop(app: App, session: str | None, run_id: str | None, no_tree: bool) -> No
     if run_id is not None:
         one = app.moor.stop_run(run_id_of(app, run_id))
         app.show(one, lambda: say(fields(one.run_id, one.state.value)))
+        _hint_at_silence(one.session_id, one.because)
         return
     told = app.moor.stop(app.id_of(str(session)), tree=not no_tree)
     app.show({"session_ids": told}, lambda: say("\n".join(told)) if told else None)
+    for session_id in told[-MAX_SHOWN:]:  # the one that is meant comes last
+        _hint_at_silence(session_id, app.moor.get(session_id).because)
+
+
+def _hint_at_silence(session_id: str, because: Because | None) -> None:
+    """Say so if nobody is there to confirm a stop, and when it counts without that."""
+    if because is not None and because.is_silence:
+        hint(f"Session {session_id} is told to stop, but its {because.in_silence}, and the stop settled.")
 
 
 @command("inbox", examples=("moorage inbox", "moorage inbox --set-aside", "moorage inbox --send-again ITEM"))

@@ -25,7 +25,11 @@ if TYPE_CHECKING:
 @click.option("--host", default="127.0.0.1", show_default=True, metavar="ADDRESS", help="Where to listen.")
 @click.option("--port", type=click.IntRange(0, 65535), default=8765, show_default=True, help="0 takes any free one.")
 @click.option(
-    "--grpc-port", type=click.IntRange(0, 65535), default=50051, show_default=True, help="For gRPC, if it is installed."
+    "--grpc-port",
+    type=click.IntRange(0, 65535),
+    default=50051,
+    show_default=True,
+    help="For gRPC. Without the extra `grpc`, gRPC is off, and giving a port is refused.",
 )
 @click.option("--grpc/--no-grpc", default=True, show_default=True, help="Serve gRPC, too.")
 @click.option("--grpc-cert", metavar="FILE", help="A certificate: gRPC with TLS.")

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from moorage import config
-from moorage.launcher import locked_folder
+from moorage.service import locked_folder
 
 NAME, PREFIX = "metrics", "server-"
 

@@ -53,8 +53,8 @@ from moorage.doors.http.places import Places
 from moorage.doors.http.protocol import BoundedProtocol
 from moorage.doors.http.traces import Traces, open_traces
 from moorage.doors.mcp import door as mcp
-from moorage.launcher import embedded, standalone
-from moorage.service import servers
+from moorage.launcher import standalone
+from moorage.service import presence, servers
 from moorage.service.deps import Caller, Deps
 from moorage.service.keys import has_keys
 from moorage.service.sweeper import Sweeper
@@ -99,7 +99,7 @@ async def serve(options: Options) -> None:
     address = _address(options.host, listening)
     if options.fd is None:
         counting.clear_up()
-        await asyncio.to_thread(embedded.clear_up)
+        await asyncio.to_thread(presence.clear_up)
     deps = await asyncio.to_thread(config.open_deps, options.url, threaded=True)
     stop = asyncio.Event()
     async with AsyncExitStack() as stack:

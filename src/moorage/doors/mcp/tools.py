@@ -15,6 +15,7 @@ from moorage.core.errors import InvalidField
 from moorage.core.family import Deletion
 from moorage.core.key import Scope
 from moorage.core.run import Run
+from moorage.doors.http.visit import USUAL_WAIT
 from moorage.doors.mcp import answers
 from moorage.doors.mcp.answers import MAX_SHORT, MAX_TEXT, Brief, Work, next_offset
 from moorage.doors.mcp.calls import Call
@@ -169,12 +170,14 @@ async def _resumed(call: Call, ref: str, *, hold: bool) -> answers.ResumeAnswer:
 
 
 class SendMessage(Asks, frozen=True):
-    """Say something to a session as its user. If it has an agent that can be started, that asks for work, and with
-    wait_seconds the answer has its result. A session that is not known is made."""
+    """Say something to a session as its user. If it has an agent that can be started, that asks for work, and the
+    answer has its result. A session that is not known is made."""
 
     message: str
     session_id: Ref = None
-    wait_seconds: Wait = 0.0
+    wait_seconds: Annotated[
+        Wait | None, Meta(description="Seconds to wait for the answer; without it, 30, or 0 in your own session")
+    ] = None
     client_key: Annotated[str | None, Meta(description="Sent twice with one key, it is said once")] = None
     queue: Queue = False
     wake: Wake = True
@@ -185,7 +188,10 @@ async def send_message(call: Call, asks: SendMessage) -> answers.SentAnswer:
     reply = await call.moor.send(ref, asks.message, client_key=asks.client_key, queue=asks.queue, wake=asks.wake)
     run = None
     if reply.run_id is not None:
-        run = await call.settled(await call.moor.get_run(reply.run_id), asks.wait_seconds)
+        is_own = call.parent is not None and await call.other_than(ref) is None  # its turn has to end first
+        usual = 0.0 if is_own else USUAL_WAIT
+        wait = usual if asks.wait_seconds is None else asks.wait_seconds
+        run = await call.settled(await call.moor.get_run(reply.run_id), wait)
     return answers.SentAnswer(
         session_id=reply.session_id, number=reply.message.number, run=None if run is None else Work.of(run)
     )

@@ -1030,8 +1030,8 @@ class Shelf:
             if extended != turn:
                 self.desk.write(turn.session_id, Change(session=head, turns=(extended,)))
                 helped += 1
-            if head.hold is not None and head.hold.until < until:
-                record.head = replace(head, hold=replace(head.hold, until=until))
+            if head.hold is not None:
+                record.head = replace(head, hold=replace(head.hold, until=extended.lease_until or until))
         return helped
 
     # The log ------------------------------------------------------------------------------------

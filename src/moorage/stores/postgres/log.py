@@ -39,7 +39,7 @@ WITH asked AS (
     UPDATE moor.sessions s SET
         last_entry = s.last_entry + a.count, last_activity_at = a.at, updated_at = a.at,
         state = CASE s.state WHEN 'created' THEN 'active' ELSE s.state END,
-        hold_until = CASE WHEN a.token IS NULL THEN s.hold_until ELSE a.hold_until END,
+        hold_until = CASE WHEN a.token IS NULL OR s.live_turn IS NOT NULL THEN s.hold_until ELSE a.hold_until END,
         has_pins = s.has_pins OR a.has_pins, revision = s.revision + 1
     FROM locked a
     WHERE s.owner = a.owner AND s.pk = a.pk AND s.state NOT IN ('completed', 'failed', 'abandoned')
@@ -81,7 +81,7 @@ WITH moved AS (
     UPDATE moor.sessions s SET
         last_entry = s.last_entry + ?3::bigint, last_activity_at = ?4::bigint, updated_at = ?4::bigint,
         state = CASE s.state WHEN 'created' THEN 'active' ELSE s.state END,
-        hold_until = CASE WHEN ?5::text IS NULL THEN s.hold_until ELSE ?6::bigint END,
+        hold_until = CASE WHEN ?5::text IS NULL OR s.live_turn IS NOT NULL THEN s.hold_until ELSE ?6::bigint END,
         has_pins = s.has_pins OR ?7::boolean, revision = s.revision + 1
     WHERE s.owner = ?1::text AND s.id = ?2::text AND s.state NOT IN ('completed', 'failed', 'abandoned')
         AND (?5::text IS NULL OR ?5::text = s.hold_token)

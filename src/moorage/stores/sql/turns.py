@@ -114,5 +114,5 @@ async def extend_leases(db: Db, at: datetime, until: datetime) -> int:
                 body = kept(db.sealer, json_text(extended), "turn", turn.turn_id)
                 await db.run(_EXTEND, (due_at(extended), body, owner, n))
                 helped += 1
-            await db.run(_HOLD(db), (micros(until), owner, pk))
+            await db.run(_HOLD(db), (micros(extended.lease_until or until), owner, pk))
     return helped

@@ -22,6 +22,7 @@ from moorage.stores.sqlite.cursors import feed_base, feed_end_id
 from moorage.stores.sqlite.driven import Driven, drive
 
 _APPEND_HEAD = "SELECT pk, id, task, state, last_entry, hold_token FROM sessions WHERE owner = ? AND id = ?"
+_RENEW = "UPDATE sessions SET hold_until = ? WHERE pk = ? AND live_turn IS NULL"  # a live turn's ends with its lease
 _ADVANCE = "UPDATE sessions SET last_entry = ?, last_activity_at = ?, updated_at = ? WHERE pk = ?"
 
 
@@ -56,7 +57,7 @@ def append(
     if state == State.CREATED:
         db.execute("UPDATE sessions SET state = 'active' WHERE pk = ?", (pk,))
     if token is not None:
-        db.execute("UPDATE sessions SET hold_until = ? WHERE pk = ?", (micros(stamp.at + HOLD_FOR), pk))
+        db.execute(_RENEW, (micros(stamp.at + HOLD_FOR), pk))
     heads.add_entries(db, pk, owner, entries)
     return entries if not seen else _in_order(messages, seen, entries)
 

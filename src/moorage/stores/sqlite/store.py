@@ -12,7 +12,6 @@ from datetime import datetime
 from functools import partial
 
 from moorage.core.approval import Approval
-from moorage.core.bundle import Bundle
 from moorage.core.context import ContextChange
 from moorage.core.entry import Entry, Message
 from moorage.core.event import Event, Hit, search_words
@@ -30,7 +29,7 @@ from moorage.ports import (
 from moorage.stores.rows import micros
 from moorage.stores.sql import db as sql_db
 from moorage.stores.sql.store import SqlStore
-from moorage.stores.sqlite import context, find, heads, log, search, transfer
+from moorage.stores.sqlite import context, find, heads, log
 from moorage.stores.sqlite.access import Access, Inline, Job, T
 from moorage.stores.sqlite.connection import Connection
 from moorage.stores.sqlite.driven import Driven, driven
@@ -38,6 +37,7 @@ from moorage.stores.sqlite.migrate import migrate
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from moorage.core.bundle import Bundle
     from moorage.core.fact import Size
     from moorage.core.record import Record
     from moorage.core.work import Claim
@@ -226,7 +226,7 @@ class SqliteStore(SqlStore):
     # Search, transfer, care ---------------------------------------------------------------------
 
     async def search(self, owner: str, text: str, limit: int) -> list[Hit]:
-        from moorage.stores.sqlite import sealed  # who searches has the time
+        from moorage.stores.sqlite import sealed, search  # who searches has the time
 
         await self._access.read(sealed.check_searchable)
         upto = await self._access.read(
@@ -237,6 +237,8 @@ class SqliteStore(SqlStore):
         return await self._see(lambda db: search.search(db, owner, search_words(text), limit))
 
     async def restore(self, owner: str, bundle: Bundle) -> bool:
+        from moorage.stores.sqlite import transfer
+
         return await self._access.write(lambda db: transfer.restore(db, owner, bundle))
 
     async def load(self, records: list[Record], mark: str | None) -> None:
@@ -245,6 +247,8 @@ class SqliteStore(SqlStore):
         await self._access.write(lambda db: taking_in.load(db, records, mark))
 
     async def check(self) -> list[str]:
+        from moorage.stores.sqlite import transfer
+
         return await self._see(transfer.check)
 
     def pulse(self) -> int:

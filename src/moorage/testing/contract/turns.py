@@ -5,11 +5,13 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 from datetime import timedelta
+from functools import partial
 from typing import Any
 
 import pytest
 from msgspec.structs import replace
 
+from moorage.core import work
 from moorage.core.errors import (
     HeldByAnother,
     HoldLost,
@@ -20,8 +22,8 @@ from moorage.core.errors import (
 )
 from moorage.core.run import Mode, RunState
 from moorage.core.session import MAX_METADATA_BYTES, State, Update
-from moorage.core.turn import FORGOTTEN_AFTER, LEASE, LOST_AFTER, Launcher, Retry
-from moorage.ports import Claimed, Store
+from moorage.core.turn import FORGOTTEN_AFTER, LEASE, LOST_AFTER, RESERVED_FOR, Launcher, Retry
+from moorage.ports import Claimed, Decision, Store
 from moorage.service.launchers import all_launchers, save_launcher, set_drain
 from moorage.testing.builders import (
     NOON,
@@ -66,6 +68,11 @@ from moorage.testing.work import (
 )
 
 Report = Callable[[Store, Claimed], Awaitable[Any]]
+
+
+def _asking_with_a_launcher(run_id: str) -> Decision:
+    (message,), stamp = said("go on"), replace(a_stamp(), takes_turns=True)
+    return lambda view: work.ask(view, a_run(run_id), message, stamp)
 
 
 async def _append(store: Store, claimed: Claimed) -> Any:
@@ -169,7 +176,7 @@ class TurnRules:
         assert claimed.session == session
         assert (session.live_turn, session.epoch, session.status) == ("s-1:t1", 1, "running")
         assert session.hold is not None
-        assert (session.hold.holder, session.hold.until) == ("launcher:launcher-7", after(5) + LOST_AFTER)
+        assert (session.hold.holder, session.hold.until) == ("launcher:launcher-7", after(5) + LEASE)
         turn = await store.find_turn(OWNER, "s-1:t1")
         assert turn == claimed.turn
         assert (turn.state, turn.epoch, turn.launcher_id, turn.claimed_at) == ("running", 1, "launcher-7", after(5))
@@ -211,6 +218,23 @@ class TurnRules:
         assert [(await taken(store, root="r")).session.session_id for _ in range(3)] == ["r", "a", "b"]
         assert await take(store, root="r") is None
         assert (await taken(store)).session.session_id == "alone"
+
+    async def test_turn_is_reserved_for_the_launcher_of_whoever_asks_with_one(self, store: Store) -> None:
+        for session_id in ("r", "s"):
+            await store.create(OWNER, a_session(session_id, agent_name=AGENT))
+            await store.apply(OWNER, session_id, _asking_with_a_launcher(f"run-{session_id}"))
+        await launch(store, "free", "run-3")
+
+        assert (await taken(store)).session.session_id == "free", "what is reserved keeps nothing else waiting"
+        assert await take(store, at=NOON + RESERVED_FOR - timedelta(seconds=1)) is None
+        assert (await taken(store, root="r")).session.session_id == "r"
+        assert (await taken(store, at=NOON + RESERVED_FOR)).session.session_id == "s", "its launcher did not come"
+
+    async def test_reserved_turn_is_for_everybody_once_the_clock_was_set_back(self, store: Store) -> None:
+        await store.create(OWNER, a_session("r", agent_name=AGENT))
+        await store.apply(OWNER, "r", _asking_with_a_launcher("run-1"))
+
+        assert (await taken(store, at=NOON - timedelta(hours=1))).session.session_id == "r"
 
     async def test_turns_are_taken_only_for_the_owners_asked_for(self, store: Store) -> None:
         await store.create(OTHER, asked_at_birth("theirs", a_run("run-1"), owner=OTHER))
@@ -372,9 +396,38 @@ class TurnRules:
         turn, session = await store.find_turn(OWNER, "s-1:t1"), await store.get(OWNER, "s-1")
         assert (turn.lease_until, turn.lost_at) == (after(10) + LEASE, after(10) + LOST_AFTER)
         assert session.hold is not None
-        assert session.hold.until == after(10) + LOST_AFTER
+        assert session.hold.until == after(10) + LEASE
         assert session.version == version, "a sign of life changes nothing that anybody decided on"
         assert await store.overdue(NOON + LEASE, 10) == []
+
+    async def test_what_an_agent_says_does_not_prolong_the_lease_or_the_hold(self, store: Store) -> None:
+        await launch(store, "s-1", "run-1")
+        claimed = await taken(store)
+        await start(store, claimed)
+        token = claimed.session.token_of(claimed.turn)
+
+        await store.append(OWNER, "s-1", said("at it", role="assistant"), a_stamp(after(10)), token=token)
+        await store.append(OWNER, "s-1", said("done", "soon"), a_stamp(after(11)), token=token)
+        update = Update(metadata={"at": "it"})
+        await store.apply(OWNER, "s-1", lambda view: view.session.update(update, a_stamp(after(12)), token=token))
+
+        session = await store.get(OWNER, "s-1")
+        assert session.hold is not None
+        assert session.hold.until == NOON + LEASE
+        assert session.unresponsive_since(NOON + LEASE) == NOON + LEASE
+
+    async def test_turn_of_a_launcher_that_is_gone_is_lost_before_its_time(self, store: Store) -> None:
+        await launch(store, "s-1", "run-1")
+        await start(store, await taken(store, "launcher-1"))
+        judge = partial(work.expired, stamp=a_stamp(after(1)), gone={"launcher-1"})
+
+        async with nothing_changes(store):
+            await store.apply(OWNER, "s-1", partial(work.expired, stamp=a_stamp(after(1)), gone={"launcher-2"}))
+        await store.apply(OWNER, "s-1", judge)
+
+        assert await states_of(store, "s-1") == ["lost", "queued"]
+        async with nothing_changes(store):
+            await store.apply(OWNER, "s-1", judge)
 
     async def test_renewing_late_succeeds_as_long_as_nobody_else_took_it(self, store: Store) -> None:
         await launch(store, "s-1", "run-1")

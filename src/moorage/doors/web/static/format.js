@@ -105,13 +105,14 @@ export function json(value) {
 const REASONS = {
   no_launcher: () => "no launcher takes it",
   launcher_busy: () => "waits for a launcher",
+  unresponsive: (because) => `unresponsive since ${clock(because.since)}${because.until ? `, given up at ${clock(because.until)}` : ""}`,
   held: (because) => `held by ${plain(because.by ?? "")} until ${clock(because.until)}`,
   suspended: () => "waits until the session is resumed",
   waiting_for_approval: () => "waits for an approval",
   waiting_for_child: () => "waits for a child",
 };
 
-/** Why something that was asked has not started, in words. @param {{reason: string, by?: string, until?: string}} because */
+/** Why something that was asked has not started, in words. @param {{reason: string, by?: string, until?: string, since?: string}} because */
 export function reason(because) {
   return REASONS[because.reason]?.(because) ?? because.reason;
 }

@@ -104,7 +104,7 @@ function Waiting({ session }) {
   if (status === "waiting" && awaited?.child) return html`<${Child} key=${awaited.child.session_id} id=${awaited.child.session_id} />`;
   if (status === "waiting" && awaited?.approval_id) return html`<span class="chip">for <a href=${link("approvals", [], { id: awaited.approval_id })}>an approval</a></span>`;
   if (status === "run_failed") return html`<span class="chip s-failed">${plain(session.last_run?.reason ?? "failed")} <${Time} at=${session.last_run?.settled_at} /></span>`;
-  return because && (status === "queued" || status === "suspended") ? html`<span class="chip">${reason(because)}</span>` : null;
+  return because && (/^(queued|suspended)$/.test(status) || because.reason === "unresponsive") ? html`<span class="chip">${reason(because)}</span>` : null;
 }
 
 /** The child that a session waits for. @param {{id: string}} props */

@@ -17,9 +17,13 @@ from contextlib import suppress
 LOCK = "lock"
 
 
-def make(prefix: str, within: str) -> tuple[str, int]:
-    """Return a new folder and its lock, which is held as long as the file is open."""
-    folder = tempfile.mkdtemp(prefix=prefix, dir=within)
+def make(prefix: str, within: str, name: str | None = None) -> tuple[str, int]:
+    """Return a new folder, of that name if one is given, and its lock, which is held as long as the file is open."""
+    if name is None:
+        folder = tempfile.mkdtemp(prefix=prefix, dir=within)
+    else:
+        folder = os.path.join(within, prefix + name)
+        os.mkdir(folder, 0o700)
     unfinished = os.path.join(folder, f"{LOCK}.new")
     lock = os.open(unfinished, os.O_RDWR | os.O_CREAT, 0o600)
     fcntl.flock(lock, fcntl.LOCK_EX)
@@ -32,23 +36,28 @@ def clear_up(prefix: str, within: str, is_needed: Callable[[str], bool] = lambda
     with suppress(OSError):  # there is nothing, or it is not ours
         for name in os.listdir(within):
             folder = os.path.join(within, name)
-            if name.startswith(prefix) and _is_nobodys(folder) and not is_needed(folder):
+            if name.startswith(prefix) and is_nobodys(folder) and not is_needed(folder):
                 shutil.rmtree(folder, ignore_errors=True)
 
 
-def _is_nobodys(folder: str) -> bool:
+def is_nobodys(folder: str) -> bool:
+    """Whether a folder of this user has a lock, and nobody holds it."""
     try:
         seen = os.lstat(folder)
         if not stat.S_ISDIR(seen.st_mode) or seen.st_uid != os.getuid():
             return False
-        lock = os.open(os.path.join(folder, LOCK), os.O_RDWR)
+        return not is_held(os.path.join(folder, LOCK))
     except OSError:
         return False  # it is being made at this moment, or is none of ours
+
+
+def is_held(path: str) -> bool:
+    """Whether somebody holds a lock. Raises OSError if it cannot be told."""
+    lock = os.open(path, os.O_RDWR | os.O_NOFOLLOW)
     try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        return False
-    else:
+        fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)  # shared: several may look at a time
+    except BlockingIOError:
         return True
     finally:
         os.close(lock)
+    return False

@@ -1,0 +1,95 @@
+"""Presence: how this machine knows that a one-off launcher is gone, and its agents with it.
+
+A one-off launcher (`moorage run`, a chat, a script) has a temporary folder, named by its id, and holds the lock in it
+for as long as its process lives. So does the supervisor of each of its agents, in a folder below it. The system drops a
+lock when its holder ends, however it ends, and keeps it while the holder is stopped or the machine sleeps. A folder of
+ours in which nobody holds a lock is proof: nothing of that launcher is left. No folder, or somebody else's, proves
+nothing: the launcher may be on another machine, in another container, or another user's.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import tempfile
+import time
+
+from moorage.core.turn import LOST_AFTER
+from moorage.service import locked_folder
+
+PREFIX, TURNS = "moorage-turns-", "turns"
+SEEN_GONE = "gone"  # a mark with the time at which somebody first saw that nothing is left
+_ID = re.compile(r"[0-9a-f-]{36}")  # ids come from the store; nothing else may become a path
+
+
+class Gone:
+    """The one-off launchers that are provably gone; ask with `in`."""
+
+    def __contains__(self, launcher_id: object) -> bool:
+        return isinstance(launcher_id, str) and is_gone(launcher_id)
+
+
+def make(launcher_id: str) -> tuple[str, int]:
+    """Return the folder of a new one-off launcher, and its lock; it is held as long as the file is open."""
+    return locked_folder.make(PREFIX, tempfile.gettempdir(), launcher_id)
+
+
+def is_gone(launcher_id: str) -> bool:
+    """Whether a one-off launcher of this user on this machine has ended, and every agent it has started."""
+    if _ID.fullmatch(launcher_id) is None:
+        return False
+    folder = os.path.join(tempfile.gettempdir(), PREFIX + launcher_id)
+    return locked_folder.is_nobodys(folder) and not _is_attended(folder)
+
+
+def clear_up() -> None:
+    """Remove the folders of launchers whose processes were killed, once nobody needs them as proof any more."""
+    locked_folder.clear_up(PREFIX, tempfile.gettempdir(), _is_needed)
+
+
+def _is_needed(folder: str) -> bool:
+    """Whether turns may depend on a folder of a launcher that is gone; after a while they are lost without it."""
+    if _is_attended(folder):
+        return True
+    mark = os.path.join(folder, SEEN_GONE)
+    try:
+        return time.time() - os.stat(mark).st_mtime < LOST_AFTER.total_seconds()
+    except FileNotFoundError:
+        os.close(os.open(mark, os.O_WRONLY | os.O_CREAT, 0o600))
+        return True
+
+
+def _is_attended(folder: str) -> bool:
+    """Whether something in a launcher's folder still lives: a supervisor ends its agent a moment after the launcher."""
+    turns = os.path.join(folder, TURNS)
+    at = [os.path.join(turns, name) for name in _names(turns)]
+    return any(_is_held(os.path.join(turn, locked_folder.LOCK)) or _has_agent(turn) for turn in at)
+
+
+def _names(folder: str) -> list[str]:
+    try:
+        return os.listdir(folder)
+    except FileNotFoundError:  # nothing was started, or the last supervisor has cleared it away
+        return []
+
+
+def _has_agent(turn: str) -> bool:
+    """Whether something of an agent's group lives though its supervisor was killed; an id that is used again counts."""
+    try:
+        with open(os.path.join(turn, "pid.json"), "rb") as file:
+            os.killpg(json.load(file)["agent"]["pgid"], 0)
+    except (FileNotFoundError, ProcessLookupError, ValueError, TypeError):  # it was never started, or has ended
+        return False
+    except OSError:
+        return True
+    return True
+
+
+def _is_held(lock: str) -> bool:
+    try:
+        return locked_folder.is_held(lock)
+    except FileNotFoundError:  # the launcher ended before it could start a supervisor
+        return False
+    except OSError:
+        return True
