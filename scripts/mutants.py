@@ -42,6 +42,7 @@ class Mutant(NamedTuple):
 
 SQLITE = "moorage/stores/sqlite"
 POSTGRES = "moorage/stores/postgres"
+SQL = "moorage/stores/sql"
 HOOKS = "moorage/doors/hooks"
 FAULTS, SERVICE, CORE = "tests/faults", "tests/service", "tests/core"
 MEMORY = "tests/contract/test_memory_store.py::TestMemoryStore"
@@ -84,7 +85,7 @@ MUTANTS = (
     ),
     Mutant(
         "children of stopped runs",
-        "moorage/stores/rows.py",
+        "moorage/stores/session_rows.py",
         "p.state = 'stopped'",
         "p.state = 'never'",
         ("tests/contract/test_sqlite_store.py::TestSqliteStore::test_child_of_a_stopped_run_is_not_waited_for",),
@@ -613,7 +614,7 @@ MUTANTS = (
     ),
     Mutant(
         "what forks need",
-        f"{SQLITE}/family.py",
+        f"{SQLITE}/deletion.py",
         "coalesce((SELECT max(upto) FROM lineage WHERE segment = gone.value), 0)",
         "0",
         (f"{SERVICE}/test_forks.py::test_deleting_the_source_keeps_what_forks_still_need[sqlite-order0]",),
@@ -1314,14 +1315,14 @@ MUTANTS = (
     Mutant(
         "the version of an append",
         f"{SQLITE}/log.py",
-        "        heads.check_version(db, pk, expected)\n",
+        "        drive(lookup.check_version(Driven(db), owner, pk, expected))\n",
         "        pass\n",
         (f"{CHANGING}[append]",),
     ),
     Mutant(
         "the version of a deletion",
-        f"{SQLITE}/family.py",
-        "    heads.check_version(db, pk, expected)\n",
+        f"{SQL}/family.py",
+        "    await check_version(db, owner, pk, expected)\n",
         "",
         (f"{CHANGING}[delete]",),
     ),
@@ -1356,7 +1357,7 @@ MUTANTS = (
     Mutant(
         "claim of a drained launcher",
         f"{SQLITE}/queue.py",
-        "if documents.find(db, DocumentKind.DRAINED_LAUNCHER, wanted.launcher_id) is not None:",
+        "if drive(documents.find(Driven(db), DocumentKind.DRAINED_LAUNCHER, wanted.launcher_id)) is not None:",
         "if False:",
         (f"{STOPPING}::test_launcher_that_is_to_drain_gets_no_turn_until_it_may_again",),
     ),
@@ -1369,16 +1370,16 @@ MUTANTS = (
     ),
     Mutant(
         "document as it was read on PostgreSQL",
-        f"{POSTGRES}/documents.py",
+        f"{SQL}/documents.py",
         "AND body = ?3 AND",
         "AND (body = ?3 OR true) AND",
         (f"{CONTRACT_ON_POSTGRES}::test_concurrent_decisions_all_count",),
     ),
     Mutant(
         "what is not copied",
-        f"{SQLITE}/records.py",
-        "WHERE kind NOT IN {_NOT_COPIED} AND",
-        "WHERE kind NOT IN ('store') AND",
+        f"{SQL}/dump.py",
+        "WHERE kind NOT IN ({_KINDS_NOT_COPIED})",
+        "WHERE kind NOT IN ('store')",
         (f"{STOPPING}::test_everything_comes_out",),
     ),
     Mutant(
@@ -1411,9 +1412,9 @@ MUTANTS = (
     ),
     Mutant(
         "owner on PostgreSQL",
-        f"{POSTGRES}/heads.py",
-        '_BY_ID = "WHERE owner = ?1 AND id = ?2"',
-        '_BY_ID = "WHERE (owner = ?1 OR true) AND id = ?2"',
+        f"{SQL}/lookup.py",
+        '_BY_ID = "WHERE owner = ? AND id = ?"',
+        '_BY_ID = "WHERE (owner = ? OR true) AND id = ?"',
         (f"{TOGETHER}::test_what_is_anothers_is_not_there",),
     ),
     Mutant(
@@ -1425,7 +1426,7 @@ MUTANTS = (
     ),
     Mutant(
         "what is shared goes one by one",
-        f"{POSTGRES}/family.py",
+        f"{POSTGRES}/deletion.py",
         "if await db.one(_ARE_SHARED, (owner, pks)):",
         "if False:",
         (f"{TOGETHER}::test_a_source_and_its_fork_that_are_deleted_at_once_leave_nothing_behind[source-fork]",),

@@ -24,10 +24,11 @@ from moorage.core.errors import (
 from moorage.core.family import FamilyLimits, NewSession, born
 from moorage.core.run import Join
 from moorage.ports import BirthDecision
-from moorage.stores.postgres import family
+from moorage.stores.postgres import deletion
 from moorage.stores.postgres.connection import Connection
 from moorage.stores.postgres.store import PostgresStore
 from moorage.stores.sealing import Sealer
+from moorage.stores.sql import family
 from moorage.testing.builders import (
     NOON,
     OWNER,
@@ -134,7 +135,7 @@ async def test_a_source_and_its_fork_that_are_deleted_at_once_leave_nothing_behi
     has_deleted, may_commit = asyncio.Event(), asyncio.Event()
 
     async def delete_slowly(db: Connection) -> None:
-        await family.delete_tree(db, OWNER, first, lambda _: None, a_stamp(), "test", dry_run=False)
+        await family.delete_tree(db, OWNER, first, lambda _: None, a_stamp(), "test", deletion.delete)
         has_deleted.set()
         await may_commit.wait()
 

@@ -17,8 +17,7 @@ from moorage.core.context import ContextItem
 from moorage.core.entry import Entry, Kind
 from moorage.core.errors import EncryptionKeyMissing, SessionCorrupt
 from moorage.core.family import Tombstone
-from moorage.core.session import Hold, Phase, Session, Stamp, State
-from moorage.core.status import Child, LastRun
+from moorage.core.session import Session, Stamp
 from moorage.stores import SEALED
 
 TYPE_CHECKING = False
@@ -29,70 +28,17 @@ Row = tuple[Any, ...]
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _SYSTEM = "system"
-_TILDE, _PLAIN = SEALED[0], "~plain:"  # how a head's text may begin that is not what it seems
+TILDE, _PLAIN = SEALED[0], "~plain:"  # how a head's text may begin that is not what it seems
 
-# In the order of Session's fields, so that rows become sessions by position.
-_STORED = (
-    "id, task, root_id, created_at, updated_at, last_activity_at, name, agent, purpose, project_dir, owner, state, "
-    "phase, resume_ready, interface, parent_id, parent_name, depth, forked_from, version, last_entry, error_count, "
-    "last_error, metadata, expires_at, finalized_at, duration_seconds, summary, holder, hold_until, hold_token, "
-    "pending_approvals, suspended_by, phase_before, last_checkpoint, context_version, launched, live_turn, turns, "
-    "epoch, waits, last_run"
-)
-# The oldest child that still has to call back, as `session run`. A callback to a run that was stopped wakes nobody.
-_CHILD = """
-    SELECT (SELECT c.id FROM {schema}sessions c WHERE c.owner = r.owner AND c.pk = r.session) || ' ' || r.id
-    FROM {schema}runs r WHERE r.owner = {head}.owner AND r.parent = {head}.id AND r.state IN ('queued', 'running')
-        AND r.mode = 'async_callback' AND NOT EXISTS (
-            SELECT 1 FROM {schema}runs p WHERE p.owner = r.owner AND p.id = r.parent_run AND p.state = 'stopped'
-        )
-    ORDER BY r.n LIMIT 1
-"""
-_APPROVAL = """
-    SELECT a.id FROM {schema}approvals a WHERE a.owner = {head}.owner AND a.session = {head}.pk AND a.state = 'pending'
-    ORDER BY a.n LIMIT 1
-"""
-
-
-def head_columns(alias: str = "", schema: str = "") -> str:
-    """The columns that `session_of` reads, of the table `sessions` or of its alias; the key comes last."""
-    prefix, names = f"{alias}." if alias else "", {"head": alias or "sessions", "schema": schema}
-    stored = ", ".join(prefix + column for column in _STORED.split(", "))
-    approval = f"CASE WHEN {prefix}pending_approvals > 0 THEN ({_APPROVAL.format(**names)}) END"
-    child = f"CASE WHEN {prefix}finalized_at IS NULL THEN ({_CHILD.format(**names)}) END"
-    return f"{stored}, {approval}, {child}, {prefix}pk"
-
-
-def status_conditions(schema: str = "", yes: str = "") -> dict[str, str]:
-    """The statuses that are more than a state, as conditions; `yes` is how the partial indexes say it."""
-    child = f"EXISTS ({_CHILD.format(head='sessions', schema=schema)})"
-    free = "finalized_at IS NULL AND pending_approvals = 0 AND live_turn IS NULL"
-    awake = f"{free} AND state IN ('created', 'active')"
-    quiet = f"NOT waits AND NOT {child}"
-    return {
-        "waiting": f"finalized_at IS NULL AND (pending_approvals > 0 OR {awake} AND {child})",
-        "running": "finalized_at IS NULL AND pending_approvals = 0 AND live_turn IS NOT NULL",
-        "suspended": f"{free} AND state = 'suspended'",
-        "queued": f"{awake} AND waits{yes} AND NOT {child}",
-        "run_failed": f"{awake} AND run_failed{yes} AND {quiet}",
-        "created": f"{free} AND state = 'created' AND {quiet} AND NOT run_failed",
-        "idle": f"{free} AND state = 'active' AND {quiet} AND NOT run_failed",
-    }
-
-
-HEAD_WITH_PK, HEAD_OF_S = head_columns(), head_columns("s")
 ENTRY = "number, kind, at, role, content, data, by, interface, client_key"
 ENTRY_OF_E = ", ".join(f"e.{column}" for column in ENTRY.split(", "))
 RARE = "kind <> 'message' AND kind <> 'created'"  # as the partial index on kinds says it
 TOMBSTONE = "n, id, name, agent, task, state, root_of_deletion, deleted_at, deleted_by, reason"
 TOMBSTONE_OF_T = ", ".join(f"t.{column}" for column in TOMBSTONE.split(", ")[1:])
 
-_STATES = {state.value: state for state in State}
-_PHASES = {phase.value: phase for phase in Phase}
 _from_timestamp = datetime.fromtimestamp
 _decode_object = msgspec.json.Decoder(dict[str, Any]).decode
 _decode_parts = msgspec.json.Decoder(list[dict[str, Any]]).decode
-_decode_last_run = msgspec.json.Decoder(LastRun).decode
 _decode_any = msgspec.json.Decoder().decode
 _encode = msgspec.json.Encoder().encode
 
@@ -121,51 +67,6 @@ def instant_or_none(stored: int | None) -> datetime | None:
     return None if stored is None else _from_timestamp(stored / 1e6, UTC)
 
 
-def session_of(row: Row, sealer: Sealer | None) -> Session:
-    """A session from the columns of HEAD_WITH_PK; SessionCorrupt if they make none."""
-    (
-        id_, task, root_id, created_at, updated_at, last_activity_at, name, agent, purpose, project_dir, owner, state,
-        phase, resume_ready, interface, parent_id, parent_name, depth, forked_from, version, last_entry, error_count,
-        last_error, metadata, expires_at, finalized_at, duration_seconds, summary, holder, hold_until, hold_token,
-        pending_approvals, suspended_by, phase_before, last_checkpoint, context_version, launched, live_turn, turns,
-        epoch, waits, last_run, awaited_approval, awaited_child, _,
-    ) = row  # fmt: skip
-    try:
-        if purpose is not None and purpose[:1] == _TILDE:
-            purpose = _head_text(sealer, purpose, id_, "purpose")
-        if last_error is not None and last_error[:1] == _TILDE:
-            last_error = _head_text(sealer, last_error, id_, "last_error")
-        if summary is not None and summary[:1] == _TILDE:
-            summary = _head_text(sealer, summary, id_, "summary")
-        updated = _from_timestamp(updated_at / 1e6, UTC)
-        active = updated if last_activity_at == updated_at else _from_timestamp(last_activity_at / 1e6, UTC)
-        return Session(
-            id_, task, root_id or id_, _from_timestamp(created_at / 1e6, UTC), updated, active, name, agent, purpose,
-            project_dir, owner, _STATES[state], _PHASES[phase], resume_ready == 1, interface, parent_id, parent_name,
-            depth, forked_from, version, last_entry, error_count, last_error,
-            {} if metadata == "{}" else _decode_object(metadata),
-            None if expires_at is None else instant(expires_at),
-            None if finalized_at is None else instant(finalized_at), duration_seconds, summary,
-            None if holder is None else Hold(holder, instant(hold_until), hold_token), pending_approvals, suspended_by,
-            None if phase_before is None else _PHASES[phase_before], last_checkpoint, context_version, launched == 1,
-            live_turn, turns, epoch, waits == 1, None if last_run is None else _decode_last_run(last_run),
-            awaited_approval, None if awaited_child is None else Child(*awaited_child.split(" ")),
-        )  # fmt: skip
-    except (KeyError, ValueError, TypeError, OverflowError) as error:  # DecodeError is a ValueError
-        raise SessionCorrupt(id_, f"{type(error).__name__}: {error}") from error
-
-
-def metadata_text(session: Session) -> str:
-    """Metadata as stored."""
-    return _encode(session.metadata).decode() if session.metadata else "{}"
-
-
-def last_run_columns(session: Session) -> tuple[bool, str | None]:
-    """Whether the last run failed, which an index knows; and that run as stored."""
-    last = session.last_run
-    return (False, None) if last is None else (last.state == "failed", _encode(last).decode())
-
-
 # Sealing ----------------------------------------------------------------------------------------
 
 
@@ -180,15 +81,6 @@ def opened(sealer: Sealer | None, text: str, about: str) -> str:
     raise EncryptionKeyMissing(key_id_of(text))
 
 
-def head_texts(session: Session, sealer: Sealer | None) -> tuple[str | None, str | None, str | None]:
-    """Purpose, last error and summary as stored."""
-    return (
-        None if session.purpose is None else head_text(sealer, session.purpose, session.session_id, "purpose"),
-        None if session.last_error is None else head_text(sealer, session.last_error, session.session_id, "last_error"),
-        None if session.summary is None else head_text(sealer, session.summary, session.session_id, "summary"),
-    )
-
-
 def head_text(sealer: Sealer | None, text: str, session_id: str, column: str) -> str:
     """A text of a head as stored: sealed, or plain and not to be taken for a sealed one."""
     if sealer is not None:
@@ -196,7 +88,8 @@ def head_text(sealer: Sealer | None, text: str, session_id: str, column: str) ->
     return _PLAIN + text if text.startswith((SEALED, _PLAIN)) else text
 
 
-def _head_text(sealer: Sealer | None, text: str, session_id: str, column: str) -> str:
+def opened_head_text(sealer: Sealer | None, text: str, session_id: str, column: str) -> str:
+    """Return what a text of a head says that is not what it seems."""
     if text.startswith(SEALED):
         return opened(sealer, text, about_head(session_id, column))
     return plain_head_text(text)
@@ -268,7 +161,7 @@ def entries_of(rows: list[Row], session_id: str, task_id: str, sealer: Sealer | 
     entries, last_at, when = [], None, _EPOCH
     for number, kind, at, role, content, data, by, interface, client_key in rows:
         if data is not None:
-            if data[:1] == _TILDE:
+            if data[:1] == TILDE:
                 content, data = _opened_entry(session_id, (number, kind, at), role, data, sealer)
             else:
                 content, data = _decoded(session_id, number, role, content, data)
@@ -312,7 +205,7 @@ def stored_kinds(kinds: tuple[str, ...]) -> tuple[str, ...]:
 def item_of(row: Row, session: int, sealer: Sealer | None) -> tuple[str, ContextItem]:
     """A context item of a session (by its key) from key, value, version, updated_at, expires_at."""
     key, value, version, updated_at, expires_at = row
-    if value[:1] == _TILDE:
+    if value[:1] == TILDE:
         value = opened(sealer, value, about_context(session, key, version))
     return key, ContextItem(
         value=_decode_any(value),

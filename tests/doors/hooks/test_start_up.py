@@ -29,8 +29,12 @@ RULES = {
     *(f"moorage.service.{name}" for name in "approvals delegation deps inline retention".split()),
 }
 STORE = {
-    *("moorage.stores.rows", "moorage.stores.places", "moorage.stores.sqlite"),
-    *(f"moorage.stores.sqlite.{name}" for name in "access connection context counts cursors facts family".split()),
+    *("moorage.stores.rows", "moorage.stores.places", "moorage.stores.session_rows", "moorage.stores.sqlite"),
+    *(
+        f"moorage.stores.sql{name}"
+        for name in ("", ".counts", ".db", ".family", ".history", ".lookup", ".query", ".store")
+    ),
+    *(f"moorage.stores.sqlite.{name}" for name in "access connection context cursors deletion driven".split()),
     *(f"moorage.stores.sqlite.{name}" for name in "find heads log migrate store".split()),
 }
 DOOR = {
@@ -50,7 +54,10 @@ HEAVY = {  # of the standard library
 }
 _LOADED = """
 import os, sys
-def tell(code): sys.stderr.write(' '.join(sys.modules)); sys.stderr.flush(); leave(code)
+read = []
+def note(event, args): event == 'open' and str(args[0]).endswith('.sql') and read.append(str(args[0]))
+sys.addaudithook(note)
+def tell(code): sys.stderr.write(' '.join([*sys.modules, *read])); sys.stderr.flush(); leave(code)
 leave, os._exit = os._exit, tell
 sys.argv[1:] = {args!r}
 from moorage.doors.hooks.main import main
@@ -59,7 +66,7 @@ main()
 
 
 def loaded_by(event: dict[str, Any], *args: str) -> set[str]:
-    """Return the modules that a hook has loaded when it ends."""
+    """Return the modules that a hook has loaded when it ends, and the files of statements that it has read."""
     command = [sys.executable, "-S", "-c", _LOADED.format(args=list(args))]  # without site: that is not ours
     path = os.pathsep.join(filter(None, [os.environ.get("PYTHONPATH"), *sys.path]))
     env = {**os.environ, "PYTHONPATH": path}
@@ -85,6 +92,7 @@ def test_what_a_hook_loads_is_on_the_list(
     ours = {name for name in loaded if name.partition(".")[0] == "moorage"}
     others = {name.partition(".")[0] for name in loaded} - standard - {"moorage"}
 
+    assert {name for name in loaded if os.sep in name} == set()
     assert ours - (RULES | STORE | DOOR | more) == set()
     assert others - OTHERS == set()
     assert {name for name in loaded if name in HEAVY or name.partition(".")[0] in HEAVY} == set()

@@ -26,8 +26,9 @@ import asyncpg
 
 from moorage.core.errors import MoorageError, StoreBusy, StoreUnavailable
 from moorage.stores.postgres.bus import Bus
-from moorage.stores.postgres.connection import Connection, LostConnection, Stale, Statements, connect, unknown
+from moorage.stores.postgres.connection import Connection, LostConnection, Statements, connect, unknown
 from moorage.stores.postgres.statistics import Statistics
+from moorage.stores.sql.db import Stale
 
 if TYPE_CHECKING:
     from moorage.stores.postgres.options import Options

@@ -19,7 +19,8 @@ from typing import TYPE_CHECKING
 import asyncpg
 
 from moorage.core.errors import MoorageError
-from moorage.stores.postgres.connection import Connection, LostConnection, Stale
+from moorage.stores.postgres.connection import Connection, LostConnection
+from moorage.stores.sql.db import Stale
 
 if TYPE_CHECKING:
     from moorage.stores.postgres.access import Pool

@@ -1,7 +1,7 @@
 """A connection to PostgreSQL: statements as the other stores write them, errors as ours.
 
-In a statement `moor.` stands for the schema, and `?` or `?1` for a value. Each statement is prepared
-once for a connection, unless there is a pooler in between.
+How a statement is written is said in `stores/sql/db.py`. Each is prepared once for a connection, unless there is a
+pooler in between.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from moorage.core.errors import (
     StoreUnavailable,
 )
 from moorage.stores.rows import Row
+from moorage.stores.sql.db import Stale
 
 if TYPE_CHECKING:
     from moorage.stores.postgres.options import Options
@@ -41,6 +42,8 @@ STATEMENTS_KEPT = 500
 GRACE = 5.0  # seconds after a statement's time-out until the network counts as dead: who has no answer gets none
 LONGEST_ROLLBACK = 2.0
 _VALUE = re.compile(r"\?(\d*)")
+_HINTS = re.compile(r"\b(INDEXED BY \w+|NOT INDEXED)")
+_LIST = re.compile(r"IN LIST\((\?\d*::\w+)\)")
 
 
 class LostConnection(Exception):
@@ -49,14 +52,6 @@ class LostConnection(Exception):
     def __init__(self, cause: BaseException, *, is_certain: bool) -> None:
         super().__init__(f"{type(cause).__name__}: {cause}")
         self.is_certain = is_certain
-
-
-class Stale(Exception):
-    """Somebody else changed what a decision was made on; nothing was written."""
-
-    def __init__(self, why: str, code: str = "MR001") -> None:
-        super().__init__(why)
-        self.is_rule = code in _RULES
 
 
 class Statements:
@@ -71,8 +66,13 @@ class Statements:
         if known is None:
             if len(self._known) > 4 * STATEMENTS_KEPT:
                 self._known.clear()
-            known = self._known[sql] = _numbered(sql.replace("moor.", self.prefix))
+            known = self._known[sql] = _numbered(_without_hints(sql).replace("moor.", self.prefix))
         return known
+
+
+def _without_hints(sql: str) -> str:
+    """Return a statement of `stores/sql` without what is meant for SQLite, and with lists as arrays."""
+    return _HINTS.sub("", _LIST.sub(r"= ANY(\1[])", sql.replace("ORDERED JOIN", "JOIN")))
 
 
 def _numbered(sql: str) -> str:
@@ -88,6 +88,8 @@ def _numbered(sql: str) -> str:
 
 class Connection:
     """One connection, used by one task at a time."""
+
+    is_postgres = True
 
     def __init__(self, raw: asyncpg.Connection[Any], where: str, statements: Statements, sealer: Sealer | None) -> None:
         self.raw, self.path, self.statements = raw, where, statements
@@ -120,6 +122,14 @@ class Connection:
         """Do the same for several values, in one round trip."""
         if values:
             await self._written(self.raw.executemany, sql, (values,))
+
+    def lock(self) -> str:
+        """Return what locks the rows that a statement reads, from the second try of a job on."""
+        return " FOR NO KEY UPDATE" if self.is_locking else ""
+
+    def listed(self, values: Sequence[Any]) -> Any:
+        """Return a list as one value of a statement."""
+        return values
 
     async def commit_one(self, sql: str, values: Sequence[Any] = ()) -> list[Row]:
         """The rows of a statement that writes. Outside a transaction it is one of its own."""
@@ -203,7 +213,7 @@ class Connection:
                 return StoreUnavailable(f"{self.path} cannot be used ({error})", store=self.path)
             return LostConnection(error, is_certain=not self._is_committing)
         if code in _AGAIN:
-            return Stale(str(error), code)
+            return Stale(str(error), is_rule=code in _RULES)
         if code.startswith(_GOING) and code != "57014":
             return LostConnection(error, is_certain=True)  # the server says itself that it did not
         return translated(error, self.path)

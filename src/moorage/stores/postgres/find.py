@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from moorage.core.errors import SessionCorrupt
 from moorage.core.query import MAX_POSITION, Page, SessionQuery
-from moorage.core.session import FINAL_STATES, Session, State
+from moorage.core.session import Session, State
 from moorage.stores.postgres.connection import Connection
-from moorage.stores.postgres.heads import HEAD_OF_S, HEAD_WITH_PK
-from moorage.stores.rows import Row, json_text, micros, session_of, status_conditions
+from moorage.stores.rows import json_text, micros
+from moorage.stores.session_rows import TIMES, sessions_of, states_of, status_conditions
+from moorage.stores.sql.lookup import HEAD, HEAD_OF_S
 
 # Where the few sessions of a status are found. An index of heads would tell who is queued and who runs, and cost every
 # turn a dozen index entries, twice: there are few such turns.
@@ -31,12 +31,6 @@ _STATUS = {
     for status, condition in status_conditions("moor.").items()
 }
 _EQUAL = ("project_dir", "agent", "task", "phase", "interface")
-_TIMES = (
-    ("created_after", "created_at > ?"),
-    ("created_before", "created_at < ?"),
-    ("updated_after", "updated_at > ?"),
-    ("updated_before", "updated_at < ?"),
-)
 
 
 WALK = 20_000  # rows of the feed that a page may cost: one with few sessions, or none, may have others behind it
@@ -49,10 +43,12 @@ async def find(db: Connection, owner: str, query: SessionQuery) -> Page[Session]
     if query.by_update:
         return await _find_by_update(db, owner, query, where)
     order = f"ORDER BY pk {'DESC' if query.newest_first else 'ASC'} LIMIT {query.limit + 1}"
-    sql = f"SELECT {HEAD_WITH_PK} FROM moor.sessions WHERE {' AND '.join(where.conditions)} {order}"
+    sql = f"SELECT {HEAD} FROM moor.sessions WHERE {' AND '.join(where.conditions)} {order}"
     rows = await db.all(sql, where.values)
     more = len(rows) > query.limit
-    return Page(_whole(db, rows[: query.limit]), query.cursor_at(rows[query.limit - 1][-1]) if more else None)
+    return Page(
+        sessions_of(rows[: query.limit], db.opener), query.cursor_at(rows[query.limit - 1][-1]) if more else None
+    )
 
 
 # A look for each row of the feed, in its order, until the page is full: no plan that reads all first is a good one.
@@ -79,19 +75,7 @@ async def _find_by_update(db: Connection, owner: str, query: SessionQuery, where
     walked = None if is_full else await db.one(_WALKED.format(order=order, last=WALK - 1), (owner, after, before))
     end = rows[query.limit - 1] if is_full else walked
     heads = [row[:-1] for row in rows[: query.limit]]
-    return Page(_whole(db, heads), None if end is None else query.cursor_at(end[-1]))
-
-
-def _whole(db: Connection, rows: list[Row]) -> list[Session]:
-    """The sessions that read back whole. One that does not must not hide the others; `get` and `check` name it."""
-    return [session for row in rows if (session := _session_or_none(db, row)) is not None]
-
-
-def _session_or_none(db: Connection, row: Row) -> Session | None:
-    try:
-        return session_of(row, db.opener)
-    except SessionCorrupt:
-        return None
+    return Page(sessions_of(heads, db.opener), None if end is None else query.cursor_at(end[-1]))
 
 
 class _Where:
@@ -105,7 +89,7 @@ class _Where:
         for name in _EQUAL:
             if (value := getattr(query, name)) is not None:
                 self.add(f"{name} = ?", value)
-        for name, condition in _TIMES:
+        for name, condition in TIMES:
             if (at := getattr(query, name)) is not None:
                 self.add(condition, micros(at))
         self._add_states(query)
@@ -116,9 +100,7 @@ class _Where:
         self.values.extend(values)
 
     def _add_states(self, query: SessionQuery) -> None:
-        states = [state.value for state in State if not (query.active_only and state in FINAL_STATES)]
-        if query.state is not None:
-            states = [state for state in states if state == query.state]
+        states = states_of(query)
         if len(states) == 1:
             self.add(f"state = '{states[0]}'")
         elif len(states) < len(State):

@@ -5,54 +5,33 @@ A head is read with its revision and written if it still has it: see `access`.
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from msgspec.structs import replace
 
-from moorage.core.approval import Approval
-from moorage.core.entry import Kind
 from moorage.core.errors import (
-    ApprovalNotFound,
     EntryNotFound,
     NotFound,
     ParentNotFound,
-    SessionCorrupt,
-    SessionGone,
-    SessionNotFound,
 )
-from moorage.core.ids import looks_like_ref
 from moorage.core.session import Asker, Birth, Change, Session, View
 from moorage.ports import BirthDecision, Decision, ForkDecision
+from moorage.stores import sql
 from moorage.stores.postgres import writes
 from moorage.stores.postgres.connection import Connection
-from moorage.stores.rows import RARE, Row, approval_of, head_columns, instant, session_of
+from moorage.stores.rows import Row
+from moorage.stores.session_rows import session_of
+from moorage.stores.sql import lookup
+from moorage.stores.sql.lookup import HEAD, found
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from moorage.stores.postgres.writes import Written
 
-Segment = tuple[int, int, int, int]  # root, segment, and the numbers of it that count: after, upto
 
 # Finding ----------------------------------------------------------------------------------------
 
-HEAD_WITH_PK, HEAD_OF_S = head_columns(schema="moor."), head_columns("s", "moor.")
-_HEAD = f"SELECT revision, {HEAD_WITH_PK} FROM moor.sessions"
-KEY = "SELECT pk, id, task, shared_upto, has_pins, coalesce(root, pk) FROM moor.sessions"
-_TO_READ = f"SELECT coalesce(root, pk), shared_upto, has_pins, {HEAD_WITH_PK} FROM moor.sessions"
-_BY_ID = "WHERE owner = ?1 AND id = ?2"
-_BY_NAME = "WHERE owner = ?1 AND name = ?2 ORDER BY finalized_at IS NULL DESC, pk DESC LIMIT 1"
-_TOMBSTONE = "SELECT deleted_at, deleted_by, reason FROM moor.tombstones WHERE owner = ? AND id = ?"
-
-
-class Key(NamedTuple):
-    """What reading a session's log takes, without the rest of its head."""
-
-    pk: int
-    session_id: str
-    task_id: str
-    shared_upto: int
-    has_pins: bool
-    root: int
+_HEAD = f"SELECT revision, {HEAD} FROM moor.sessions"
 
 
 class Head(NamedTuple):
@@ -65,7 +44,7 @@ class Head(NamedTuple):
 
 async def load(db: Connection, owner: str, ref: str) -> Head:
     """The head: by id, else by open name, else the newest that had the name."""
-    return head_of(db, await _found(db, _HEAD, owner, ref))
+    return head_of(db, await found(db, _HEAD, owner, ref))
 
 
 def head_of(db: Connection, row: Row) -> Head:
@@ -73,60 +52,10 @@ def head_of(db: Connection, row: Row) -> Head:
     return Head(row[-1], row[0], session_of(row[1:], db.opener))
 
 
-async def load_to_read(db: Connection, owner: str, ref: str) -> tuple[Session, Key]:
-    """The session, and what reading its log takes."""
-    row = await _found(db, _TO_READ, owner, ref)
-    session = session_of(row[3:], db.opener)
-    return session, Key(row[-1], session.session_id, session.task_id, row[1], row[2], row[0])
-
-
 async def by_id(db: Connection, owner: str, session_id: str) -> Head | None:
     """The head of the session with this very id; a name will not do."""
-    row = await db.one(f"{_HEAD} {_BY_ID}{_lock(db)}", (owner, session_id))
+    row = await db.one(f"{_HEAD} WHERE owner = ? AND id = ?{db.lock()}", (owner, session_id))
     return None if row is None else head_of(db, row)
-
-
-async def key_of(db: Connection, owner: str, ref: str) -> Key:
-    """The key of a session."""
-    return Key(*await _found(db, KEY, owner, ref))
-
-
-async def _found(db: Connection, select: str, owner: str, ref: str) -> Row:
-    if may_be_ref(ref) and (row := await db.one(f"{select} {_BY_ID}{_lock(db)}", (owner, ref))):
-        return row
-    if not looks_like_ref(ref):
-        raise SessionNotFound(ref)
-    if row := await db.one(f"{select} {_BY_NAME}{_lock(db)}", (owner, ref)):
-        return row
-    await check_not_spent(db, owner, ref)
-    raise SessionNotFound(ref)
-
-
-def _lock(db: Connection) -> str:
-    return " FOR NO KEY UPDATE" if db.is_locking else ""
-
-
-def may_be_ref(ref: object) -> bool:
-    """Whether PostgreSQL can be asked for it; `looks_like_ref` says more and takes five times as long."""
-    return isinstance(ref, str) and ref.isascii() and "\0" not in ref
-
-
-async def check_not_spent(db: Connection, owner: str, session_id: str) -> None:
-    """Raise SessionGone if a session of that id was deleted."""
-    if stone := await db.one(_TOMBSTONE, (owner, session_id)):
-        raise SessionGone(session_id, at=instant(stone[0]), by=stone[1], why=stone[2])
-
-
-async def id_of(db: Connection, owner: str, pk: int) -> str:
-    """A session's id, by its key."""
-    row = await db.one("SELECT id FROM moor.sessions WHERE owner = ? AND pk = ?", (owner, pk))
-    return str(pk) if row is None else str(row[0])
-
-
-async def match(db: Connection, owner: str, prefix: str, limit: int) -> list[str]:
-    """Ids that begin with a prefix."""
-    sql = "SELECT id FROM moor.sessions WHERE owner = ? AND id >= ? AND id < ? ORDER BY id LIMIT ?"
-    return [row[0] for row in await db.all(sql, (owner, prefix, prefix + "\x7f", limit))]
 
 
 # Creating ---------------------------------------------------------------------------------------
@@ -172,7 +101,7 @@ async def _family_of(db: Connection, owner: str, parent: str | None) -> tuple[Fa
     if parent is None:
         return Family(), Birth()
     try:
-        head, key = await load_to_read(db, owner, parent)
+        head, key = await lookup.load_to_read(db, owner, parent)
     except NotFound:
         raise ParentNotFound(parent) from None
     if db.is_locking:  # then nobody else has a child meanwhile
@@ -190,13 +119,13 @@ async def fork(
     if expected is not None:
         pk, revision, _ = await load(db, owner, ref)
         guard = pk, revision
-    source, key = await load_to_read(db, owner, ref)
+    source, key = await lookup.load_to_read(db, owner, ref)
     source.check_version(expected)
     upto = source.last_entry if at is None else at
     if not 1 <= upto <= source.last_entry:
         raise EntryNotFound(source.session_id, upto, source.last_entry)
-    segments = await shared_segments(db, owner, key, upto)
-    change = decide(source, upto, await _newest_checkpoint(db, owner, segments))
+    segments = await sql.history.shared_segments(db, owner, key, upto)
+    change = decide(source, upto, await sql.history.newest_checkpoint(db, owner, segments))
     written = writes.made(db, change.session, shared_upto=upto)
     written["new"]["has_pins"] = True  # its source may have some
     written["shares"] = key.pk
@@ -214,42 +143,10 @@ async def _copied_context(db: Connection, owner: str, source: int) -> Written:
     """As it is, unless something in it is sealed as the source's: that would not open as another's."""
     if not await db.one(_SEALED_CONTEXT, (owner, source)):
         return {"context": {"copy": source, "put": []}}
-    from moorage.stores.postgres import context
-
     row = await db.one("SELECT nextval('moor.sessions_pk_seq')")
     assert row is not None
-    values = await context.all_items(db, owner, source)
+    values = await sql.context.all_items(db, owner, source)
     return {"pk": row[0], "context": {"put": writes.context_items(db, row[0], values)}}
-
-
-_LINEAGE = "SELECT segment_root, segment, upto FROM moor.lineage WHERE owner = ? AND session = ? ORDER BY upto"
-
-
-async def shared_segments(db: Connection, owner: str, key: Key, upto: int) -> list[Segment]:
-    """Where a session's entries up to a number are, oldest first."""
-    segments, after = list[Segment](), 0
-    for root, segment, end in await db.all(_LINEAGE, (owner, key.pk)) if key.shared_upto else ():
-        if after >= upto:
-            break
-        segments.append((root, segment, after, min(end, upto)))
-        after = end
-    if after < upto:
-        segments.append((key.root, key.pk, after, upto))
-    return segments
-
-
-_NEWEST = f"""
-SELECT max(number) FROM moor.entries WHERE owner = ? AND root = ? AND segment = ? AND number > ? AND number <= ?
-    AND kind = ? AND {RARE}
-"""
-
-
-async def _newest_checkpoint(db: Connection, owner: str, segments: list[Segment]) -> int | None:
-    for place in reversed(segments):
-        row = await db.one(_NEWEST, (owner, *place, Kind.CHECKPOINT.value))
-        if row is not None and row[0] is not None:
-            return int(row[0])
-    return None
 
 
 # Changing ---------------------------------------------------------------------------------------
@@ -273,78 +170,10 @@ async def apply(
     seen = await work.load_view(db, owner, ref)
     session = seen.view.session
     session.check_version(expected)
-    view = seen.view
-    if approval is not None:
-        view = replace(view, approval=await _named(db, owner, seen.pk, approval))
-    if turn is not None:
-        view = replace(view, turn=await work.turn_named(db, owner, seen.pk, session.session_id, turn, view.work))
-    if item is not None:
-        view = replace(view, item=await work.item_named(db, owner, seen.pk, session.session_id, item))
-    if run is not None:
-        named = await work.run_named(db, owner, seen.pk, session.session_id, run)
-        letters = await work.dead_letters(db, owner, seen.pk, session.session_id, run)
-        view = replace(view, run=named, dead_letters=letters)
+    names = {"approval": approval, "turn": turn, "item": item, "run": run}
+    view = seen.view if not any(names.values()) else await sql.named.with_named(db, owner, seen.pk, seen.view, **names)
     guard = None
     if asker is not None:
         found, guard = await work.asker_of(db, owner, asker, None)
         view = replace(view, asker=found)
     return await work.save(db, owner, seen._replace(view=view), decide(view), guard)
-
-
-_ONE_APPROVAL = "SELECT body, id FROM moor.approvals WHERE owner = ? AND id = ?"
-
-
-async def _named(db: Connection, owner: str, pk: int, approval: str) -> Approval:
-    row = await db.one(f"{_ONE_APPROVAL} AND session = ?", (owner, approval, pk)) if may_be_ref(approval) else None
-    if row is None:
-        raise ApprovalNotFound(approval)
-    return await _approval_of(db, owner, row)
-
-
-# Approvals --------------------------------------------------------------------------------------
-
-
-async def approvals(db: Connection, owner: str, ref: str | None, pending_only: bool, limit: int) -> list[Approval]:
-    """Approvals, oldest first."""
-    where, values = ["owner = ?"], list[Any]((owner,))
-    if ref is not None:
-        where.append("session = ?")
-        values.append((await key_of(db, owner, ref)).pk)
-    if pending_only:
-        where.append("(state = 'pending') IS TRUE" if ref is None else "state = 'pending'")
-    sql = f"SELECT body, id FROM moor.approvals WHERE {' AND '.join(where)} ORDER BY n LIMIT ?"
-    return [await _approval_of(db, owner, row) for row in await db.all(sql, (*values, limit))]
-
-
-async def approval(db: Connection, owner: str, approval_id: str) -> Approval:
-    """One approval by its id."""
-    row = await db.one(_ONE_APPROVAL, (owner, approval_id)) if may_be_ref(approval_id) else None
-    if row is None:
-        raise ApprovalNotFound(approval_id)
-    return await _approval_of(db, owner, row)
-
-
-_DUE = """
-SELECT body, id FROM moor.approvals WHERE owner = ? AND state = 'pending' AND expires_at IS NOT NULL AND expires_at <= ?
-ORDER BY expires_at LIMIT ?
-"""
-
-
-async def due_approvals(db: Connection, owner: str, at: int, limit: int) -> list[Approval]:
-    """Pending ones whose time has run out."""
-    return [await _approval_of(db, owner, row) for row in await db.all(_DUE, (owner, at, limit))]
-
-
-_WHOSE = """
-SELECT s.id FROM moor.approvals a JOIN moor.sessions s ON s.owner = a.owner AND s.pk = a.session
-WHERE a.owner = ? AND a.id = ?
-"""
-
-
-async def _approval_of(db: Connection, owner: str, row: Row) -> Approval:
-    """An approval from its body and id; SessionCorrupt if they make none."""
-    try:
-        return approval_of(row, db.opener)
-    except ValueError as error:  # it is not JSON, or does not open
-        found = await db.one(_WHOSE, (owner, row[1])) or ("?",)
-        raise SessionCorrupt(found[0], f"approval {row[1]}: {error}") from error

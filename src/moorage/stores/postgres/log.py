@@ -6,26 +6,23 @@ from collections.abc import Sequence
 
 import msgspec
 
-from moorage.core.entry import Entry, Kind, Message
+from moorage.core.entry import Entry, Message
 from moorage.core.errors import HoldLost, KeyReused, SessionClosed, SessionCorrupt
 from moorage.core.event import Event, deletion_event, event_of
 from moorage.core.session import FINAL_STATES, HOLD_FOR, Session, Stamp, View, message_entries
-from moorage.ports import Tail
 from moorage.stores.postgres import heads, writes
 from moorage.stores.postgres.connection import Connection
-from moorage.stores.postgres.heads import Key, Segment
 from moorage.stores.rows import (
     ENTRY,
     ENTRY_OF_E,
-    RARE,
     TOMBSTONE_OF_T,
     Row,
     entries_of,
     entry_of,
     micros,
-    stored_kinds,
     tombstone_of,
 )
+from moorage.stores.sql import lookup
 
 # Appending --------------------------------------------------------------------------------------
 
@@ -74,7 +71,7 @@ class Appending:
     @property
     def is_plain(self) -> bool:
         """Whether it can go with others: nothing has to be looked up before."""
-        return heads.may_be_ref(self.ref) and all(message.client_key is None for message in self.messages)
+        return lookup.may_be_ref(self.ref) and all(message.client_key is None for message in self.messages)
 
 
 _encode = msgspec.json.Encoder().encode
@@ -172,7 +169,7 @@ async def _seen(
     keys = [message.client_key for message in messages if message.client_key is not None]
     if not keys:
         return {}
-    root = (await heads.key_of(db, owner, session.session_id)).root
+    root = (await lookup.key_of(db, owner, session.session_id)).root
     rows = await db.all(_BY_KEY, (owner, root, pk, keys))
     found = {entry.client_key: entry for entry in entries_of(rows, session.session_id, session.task_id, db.opener)}
     return {
@@ -194,119 +191,6 @@ def _in_order(messages: list[Message], seen: dict[str | None, Entry], fresh: lis
 
 
 # Reading ----------------------------------------------------------------------------------------
-
-_NO_END = (1 << 32) - 1
-_PLACE = "FROM moor.entries WHERE owner = ? AND root = ? AND segment = ?"
-
-
-async def log(
-    db: Connection,
-    owner: str,
-    ref: str,
-    after: int,
-    before: int | None,
-    limit: int,
-    kinds: tuple[str, ...] | None,
-    newest_first: bool,
-) -> list[Entry]:
-    """Entries between two numbers, from one end."""
-    key = await heads.key_of(db, owner, ref)
-    upto = _NO_END if before is None else min(before - 1, _NO_END)
-    segments = await _segments(db, owner, key, after, upto) if after < upto else []
-    rows = await _read(db, owner, segments, limit, None if kinds is None else stored_kinds(kinds), newest_first)
-    return entries_of(rows, key.session_id, key.task_id, db.opener)
-
-
-async def _segments(db: Connection, owner: str, key: Key, after: int, upto: int) -> list[Segment]:
-    """Where the entries between two numbers are, oldest first."""
-    if after >= key.shared_upto:
-        return [(key.root, key.pk, after, upto)]
-    return [
-        (root, segment, max(start, after), end)
-        for root, segment, start, end in await heads.shared_segments(db, owner, key, upto)
-        if end > after
-    ]
-
-
-async def _read(
-    db: Connection,
-    owner: str,
-    segments: list[Segment],
-    limit: int,
-    kinds: tuple[str, ...] | None,
-    newest_first: bool,
-) -> list[Row]:
-    rows: list[Row] = []
-    for segment in reversed(segments) if newest_first else segments:
-        if len(rows) < limit:
-            rows += await _range(db, owner, segment, limit - len(rows), kinds, newest_first)
-    return rows
-
-
-async def _range(
-    db: Connection, owner: str, segment: Segment, limit: int, kinds: tuple[str, ...] | None, newest_first: bool
-) -> list[Row]:
-    order = "DESC" if newest_first else "ASC"
-    between = f"SELECT {ENTRY} {_PLACE} AND number > ? AND number <= ?"
-    ending = f"ORDER BY number {order} LIMIT ?"
-    if kinds is None:
-        return await db.all(f"{between} {ending}", (owner, *segment, limit))
-    if Kind.MESSAGE.value in kinds:
-        return await db.all(f"{between} AND kind = ANY(?::text[]) {ending}", (owner, *segment, kinds, limit))
-    rows: list[Row] = []
-    for kind in kinds:  # one look into the index each; rare kinds are found without reading messages
-        place = "number = 1" if kind == Kind.CREATED else RARE
-        rows += await db.all(f"{between} AND kind = ? AND {place} {ending}", (owner, *segment, kind, limit))
-    return sorted(rows, key=lambda row: int(row[0]), reverse=newest_first)[:limit]
-
-
-# One statement, so that it is of one instant without the price of a transaction.
-_OF_SEGMENT = "FROM moor.entries WHERE owner = ?1 AND root = ?2 AND segment = ?3"
-_PINNED = f"SELECT {ENTRY}, 0 AS part {_OF_SEGMENT} AND {RARE}"
-_TAIL = f"""
-SELECT * FROM ({_PINNED} AND kind = 'summary' ORDER BY number DESC LIMIT 1) a
-UNION ALL
-SELECT * FROM ({_PINNED} AND kind = 'system' ORDER BY number DESC LIMIT ?4) b
-UNION ALL
-SELECT * FROM (
-    SELECT {ENTRY}, 1 {_OF_SEGMENT} AND kind IN ('message', 'system') ORDER BY number DESC LIMIT ?5
-) c
-"""
-_NEWEST = f"SELECT {ENTRY} {_PLACE} AND kind = 'message' ORDER BY number DESC LIMIT ?"
-
-
-async def tail(db: Connection, owner: str, ref: str, limit: int, pins: int, with_session: bool) -> Tail:
-    """What a window is made of."""
-    session: Session | None = None
-    if with_session:
-        session, key = await heads.load_to_read(db, owner, ref)
-    else:
-        key = await heads.key_of(db, owner, ref)
-    if not key.has_pins:
-        rows = await db.all(_NEWEST, (owner, key.root, key.pk, limit))
-        return Tail([], entries_of(rows, key.session_id, key.task_id, db.opener), session)
-    if key.shared_upto:
-        rows = await _tail_of_fork(db, owner, key, limit, pins)
-    else:
-        rows = await db.all(_TAIL, (owner, key.root, key.pk, pins, limit))
-    rows = sorted(rows, key=lambda row: (row[-1], -row[0]))
-    split = next((place for place, row in enumerate(rows) if row[-1]), len(rows))
-    entries = entries_of([row[:-1] for row in rows], key.session_id, key.task_id, db.opener)
-    pinned, messages = entries[:split], entries[split:]
-    if pinned:
-        pinned.sort(key=lambda entry: entry.number)
-        upto = max((entry.data["upto"] for entry in pinned if entry.data), default=0)
-        messages = [entry for entry in messages if entry.number > upto]
-    return Tail(pinned, messages, session)
-
-
-async def _tail_of_fork(db: Connection, owner: str, key: Key, limit: int, pins: int) -> list[Row]:
-    segments = await _segments(db, owner, key, 0, _NO_END)
-    kept = await _read(db, owner, segments, 1, (Kind.SUMMARY.value,), True)
-    kept += await _read(db, owner, segments, pins, ("system",), True)
-    messages = await _read(db, owner, segments, limit, stored_kinds((Kind.MESSAGE.value,)), True)
-    return [(*row, 0) for row in kept] + [(*row, 1) for row in messages]
-
 
 # The feed ---------------------------------------------------------------------------------------
 

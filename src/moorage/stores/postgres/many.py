@@ -10,20 +10,11 @@ from moorage.core.errors import NotFound, SessionCorrupt
 from moorage.core.query import Page, SessionQuery
 from moorage.core.session import Session
 from moorage.ports import Tail
-from moorage.stores.postgres import find, heads, log
+from moorage.stores.postgres import find
 from moorage.stores.postgres.connection import Connection
-from moorage.stores.postgres.heads import HEAD_WITH_PK, Key
-from moorage.stores.rows import ENTRY, Row, approval_of, entries_of, session_of, stored_kinds
-
-
-async def get_many(db: Connection, owner: str, session_ids: list[str]) -> list[Session | None]:
-    """The sessions with these ids."""
-    sql = f"SELECT {HEAD_WITH_PK} FROM moor.sessions WHERE owner = ? AND id = ANY(?::text[])"
-    found: dict[str, Session] = {}
-    for row in await db.all(sql, (owner, _askable(session_ids))):
-        with suppress(SessionCorrupt):
-            found[row[0]] = session_of(row, db.opener)
-    return [found.get(session_id) for session_id in session_ids]
+from moorage.stores.rows import ENTRY, Row, approval_of, entries_of, stored_kinds
+from moorage.stores.sql import history, lookup
+from moorage.stores.sql.lookup import Key
 
 
 async def find_many(db: Connection, owner: str, queries: list[SessionQuery]) -> list[Page[Session]]:
@@ -46,15 +37,15 @@ async def tails(
 
 
 async def _keys(db: Connection, owner: str, session_ids: list[str]) -> dict[str, Key]:
-    rows = await db.all(f"{heads.KEY} WHERE owner = ? AND id = ANY(?::text[])", (owner, _askable(session_ids)))
+    rows = await db.all(f"{lookup.KEY} WHERE owner = ? AND id = ANY(?::text[])", (owner, _askable(session_ids)))
     return {row[1]: Key(*row) for row in rows}
 
 
 async def _tail(db: Connection, owner: str, session_id: str, limit: int, pins: int, before: int | None) -> Tail:
     """Of one that shares entries, or has some that are kept in any case."""
     if before is None:
-        return await log.tail(db, owner, session_id, limit, pins, False)
-    return Tail([], await log.log(db, owner, session_id, 0, before, limit, (Kind.MESSAGE.value,), True))
+        return await history.tail(db, owner, session_id, limit, pins, False)
+    return Tail([], await history.log(db, owner, session_id, 0, before, limit, (Kind.MESSAGE.value,), True))
 
 
 _NEWEST = f"""
@@ -106,4 +97,4 @@ async def approvals_of(
 
 
 def _askable(session_ids: list[str]) -> list[str]:
-    return [session_id for session_id in session_ids if heads.may_be_ref(session_id)]
+    return [session_id for session_id in session_ids if lookup.may_be_ref(session_id)]

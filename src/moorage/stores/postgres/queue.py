@@ -9,21 +9,19 @@ session are locked while they are read, and what others have locked is skipped.
 from __future__ import annotations
 
 import asyncio
-from contextlib import suppress
 
 import msgspec
 
 from moorage.core.document import DocumentKind
-from moorage.core.errors import SessionCorrupt, TurnNotFound
-from moorage.core.fact import Backlog
+from moorage.core.errors import SessionCorrupt
 from moorage.core.session import Stamp
-from moorage.core.turn import Turn, TurnState
+from moorage.core.turn import TurnState
 from moorage.core.work import Claim, claim
 from moorage.ports import Claimed
-from moorage.stores.postgres import heads, work
+from moorage.stores.postgres import work
 from moorage.stores.postgres.connection import Connection
 from moorage.stores.rows import Row, micros
-from moorage.stores.work_rows import turn_of
+from moorage.stores.sql import lookup
 
 SIDE_BY_SIDE = 32  # claims that can have locked a turn at once before one of them goes away empty-handed
 
@@ -121,7 +119,7 @@ def _values(wanted: Wanted, at: int, after: int, choice: int, *rest: object) -> 
 
 async def is_due(db: Connection, wanted: Wanted, at: int, after: int) -> bool:
     """Whether there is a queued turn that is due and wanted, behind another."""
-    if wanted.root is not None and not heads.may_be_ref(wanted.root):
+    if wanted.root is not None and not lookup.may_be_ref(wanted.root):
         return False
     sql = _DUE if wanted.root is None else _DUE_IN_FAMILY.replace("?ROOT", "?7")
     return await db.one(sql, _values(wanted, at, after, 1)) is not None
@@ -164,76 +162,3 @@ async def _claim(db: Connection, row: Row, wish: Claim, stamp: Stamp) -> Claimed
     if not (change.turns and change.turns[0].state is TurnState.RUNNING):
         return int(row[0])
     return Claimed(owner, change.session, change.turns[0], change.items, change.runs)
-
-
-_OF_SESSION = "JOIN moor.sessions s ON s.owner = t.owner AND s.pk = t.session"
-_SILENT = f"""
-SELECT s.owner, s.id FROM moor.turns t {_OF_SESSION} WHERE t.state = 'running' AND t.due_at <= ?
-ORDER BY t.due_at LIMIT ?
-"""
-_UNTAKEN = f"""
-SELECT s.owner, s.id FROM moor.runs t {_OF_SESSION}
-WHERE t.expires_at IS NOT NULL AND t.expires_at <= ? ORDER BY t.expires_at LIMIT ?
-"""
-
-
-async def overdue(db: Connection, at: int, limit: int) -> list[tuple[str, str]]:
-    """Sessions with a turn whose launcher was silent for too long, or a run that nobody took in time."""
-    found = [(row[0], row[1]) for sql in (_SILENT, _UNTAKEN) for row in await db.all(sql, (at, limit))]
-    return list(dict.fromkeys(found))[:limit]
-
-
-_WAITING = f"""
-SELECT t.id FROM moor.turns t {_OF_SESSION}
-WHERE t.state = 'running' AND t.launcher = ? AND EXISTS (
-    SELECT 1 FROM moor.runs r
-    WHERE r.owner = s.owner AND r.parent = s.id AND r.state IN ('queued', 'running') AND r.mode = 'sync'
-) ORDER BY t.n
-"""
-
-
-async def waiting_turns(db: Connection, launcher_id: str) -> list[str]:
-    """Live turns of a launcher whose session waits for a sync child."""
-    return [row[0] for row in await db.all(_WAITING, (launcher_id,))]
-
-
-_ONE = f"SELECT t.body, t.id, s.id FROM moor.turns t {_OF_SESSION}"
-_COUNTS = """
-SELECT (SELECT count(*) FROM moor.turns WHERE state = 'queued'),
-    (SELECT count(*) FROM moor.turns WHERE state = 'running'),
-    (SELECT count(*) FROM moor.inbox
-     WHERE (state <> 'consumed') IS TRUE AND state <> 'set_aside' AND kind = 'callback'),
-    (SELECT count(*) FROM moor.inbox WHERE (state <> 'consumed') IS TRUE AND state = 'set_aside')
-"""
-
-
-async def backlog(db: Connection) -> Backlog:
-    """What waits, of all owners. Walks what waits, nothing else."""
-    [(queued, running, callbacks, set_aside)] = await db.all(_COUNTS)
-    first = await db.one(f"{_ONE} WHERE t.state = 'queued' ORDER BY t.n LIMIT 1")
-    oldest = None if first is None else turn_of(db, tuple(first)).queued_at
-    return Backlog(queued=queued, running=running, oldest_queued_at=oldest, callbacks=callbacks, set_aside=set_aside)
-
-
-_CLAIMED = f"""
-SELECT t.owner, t.body, t.id, s.id FROM moor.turns t {_OF_SESSION}
-WHERE t.state = 'running' AND t.launcher = ? ORDER BY t.n
-"""
-
-
-async def unstarted_turns(db: Connection, launcher_id: str) -> list[tuple[str, Turn]]:
-    """What a launcher has claimed and not started yet; turns that do not read back whole are passed by."""
-    found = []
-    for owner, *columns in await db.all(_CLAIMED, (launcher_id,)):
-        with suppress(SessionCorrupt):
-            found.append((owner, turn_of(db, columns)))
-    return [(owner, turn) for owner, turn in found if turn.started_at is None]
-
-
-async def find_turn(db: Connection, owner: str, turn_id: str) -> Turn:
-    """One turn by its id."""
-    known = heads.may_be_ref(turn_id)
-    row = await db.one(f"{_ONE} WHERE t.owner = ? AND t.id = ?", (owner, turn_id)) if known else None
-    if row is None:
-        raise TurnNotFound(turn_id)
-    return turn_of(db, tuple(row))

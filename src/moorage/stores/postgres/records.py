@@ -1,21 +1,11 @@
-"""Everything as records, out of this store and into it.
-
-Rows are read along their primary keys, which all lead with the owner; a place in a list is the key of the row that
-came last, as JSON. They are written as one JSON value for each kind, in one statement.
-"""
+"""Everything as records, into this store. They are written as one JSON value for each kind, in one statement."""
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from itertools import groupby
-from typing import Any, NamedTuple
+from typing import Any
 
-import msgspec
-
-from moorage.core.document import NOT_COPIED
-from moorage.core.errors import SessionCorrupt
-from moorage.core.once import Once
-from moorage.core.query import Page
 from moorage.core.record import (
     ApprovalRecord,
     ContextRecord,
@@ -32,41 +22,11 @@ from moorage.core.record import (
     TurnRecord,
 )
 from moorage.core.session import Change, Session, View
-from moorage.stores.places import DELEGATION, delegation_of
-from moorage.stores.postgres import documents, log, work, writes
+from moorage.stores.postgres import log, work, writes
 from moorage.stores.postgres.connection import Connection
-from moorage.stores.postgres.documents import document_of
-from moorage.stores.postgres.heads import HEAD_OF_S
-from moorage.stores.rows import (
-    ENTRY,
-    TOMBSTONE,
-    Row,
-    approval_of,
-    entry_of,
-    instant,
-    item_of,
-    json_text,
-    micros,
-    micros_or_none,
-    session_of,
-    tombstone_of,
-)
-from moorage.stores.work_rows import ITEM, run_of, turn_of
-from moorage.stores.work_rows import item_of as inbox_item_of
-
-_MARK = "taking records in"  # the name of the store's note
-
-_NOT_COPIED = "({})".format(", ".join(f"'{kind}'" for kind in NOT_COPIED))
-
-# Out --------------------------------------------------------------------------------------------
-
-
-class _List(NamedTuple):
-    """How the records of a kind are read: rows behind a key, the key's columns first."""
-
-    sql: str  # {behind} stands for the condition
-    key: tuple[str, ...]
-    record_of: Callable[[Connection, Row], Record]  # from the columns after the key's
+from moorage.stores.rows import ENTRY, instant, json_text, micros
+from moorage.stores.sql import counts, documents, once
+from moorage.stores.sql.dump import MARK
 
 
 async def number_all(db: Connection) -> None:
@@ -75,136 +35,11 @@ async def number_all(db: Connection) -> None:
         await log.number(db, owner)
 
 
-async def dump(db: Connection, kind: str, limit: int, cursor: str | None) -> Page[Record]:
-    """Some records of a kind, and where the next begin."""
-    how = _LISTS[kind]
-    last = None if cursor is None else msgspec.json.decode(cursor)
-    names, marks = ", ".join(how.key), ", ".join("?" * len(how.key))
-    sql = how.sql.format(behind="TRUE" if last is None else f"({names}) > ({marks})")
-    rows = await db.all(f"{sql} ORDER BY {names} LIMIT ?", (*(last or ()), limit))
-    size = len(how.key)
-    items = [how.record_of(db, tuple(row)[size:]) for row in rows]
-    return Page(items, json_text(tuple(rows[-1])[:size]) if len(rows) == limit else None)
-
-
-def _session(db: Connection, row: Row) -> Record:
-    *head, lineage = row
-    parts = msgspec.json.decode(lineage) if lineage else ()
-    session = session_of(tuple(head), db.opener).as_kept()
-    return SessionRecord(head[-1], session, tuple((part[0], part[1]) for part in parts))
-
-
-def _entry(db: Connection, row: Row) -> Record:
-    owner, segment, *columns = row
-    entry = entry_of(tuple(columns), f"segment {segment}", "", db.opener)
-    return EntryRecord(owner, segment, msgspec.structs.replace(entry, session_id=None, task_id=None))
-
-
-def _context(db: Connection, row: Row) -> Record:
-    owner, session_id, session, *columns = row
-    try:
-        key, item = item_of(tuple(columns), session, db.opener)
-    except ValueError as error:  # it is not JSON, or does not open
-        raise SessionCorrupt(session_id, f"context: {error}") from error
-    return ContextRecord(owner, session_id, key, item)
-
-
-def _approval(db: Connection, row: Row) -> Record:
-    owner, session_id, *columns = row
-    try:
-        return ApprovalRecord(owner, approval_of(tuple(columns), db.opener))
-    except ValueError as error:
-        raise SessionCorrupt(session_id, f"approval {row[-1]}: {error}") from error
-
-
-_OF_SESSION = "JOIN moor.sessions s ON s.owner = t.owner AND s.pk = t.session WHERE {behind}"
-_KEY = ("t.owner", "t.n")
-_ITEM = ", ".join(f"t.{column}" for column in [*ITEM.split(", "), "body"])
-_LINEAGE = """
-SELECT json_agg(json_build_array(l.segment, l.upto) ORDER BY l.upto)::text FROM moor.lineage l
-WHERE l.owner = s.owner AND l.session = s.pk
-"""
-_LISTS = {
-    "tombstone": _List(
-        f"SELECT owner, n, owner, {TOMBSTONE} FROM moor.tombstones WHERE {{behind}}",
-        ("owner", "n"),
-        lambda _, row: TombstoneRecord(row[0], tombstone_of(row[2:])),
-    ),
-    "session": _List(
-        f"SELECT s.owner, s.pk, {HEAD_OF_S}, ({_LINEAGE}) FROM moor.sessions s WHERE {{behind}}",
-        ("s.owner", "s.pk"),
-        _session,
-    ),
-    "entry": _List(
-        f"SELECT owner, root, segment, number, owner, segment, {ENTRY} FROM moor.entries WHERE {{behind}}",
-        ("owner", "root", "segment", "number"),
-        _entry,
-    ),
-    "context": _List(
-        "SELECT t.owner, t.session, t.key, t.owner, s.id, t.session, t.key, t.value, t.version, t.updated_at, "
-        f"t.expires_at FROM moor.context t {_OF_SESSION}",
-        ("t.owner", "t.session", "t.key"),
-        _context,
-    ),
-    "approval": _List(
-        f"SELECT t.owner, t.n, t.owner, s.id, t.body, t.id FROM moor.approvals t {_OF_SESSION}", _KEY, _approval
-    ),
-    "run": _List(
-        f"SELECT t.owner, t.n, t.owner, t.body, t.id, s.id FROM moor.runs t {_OF_SESSION}",
-        _KEY,
-        lambda db, row: RunRecord(row[0], run_of(db, row[1:])),
-    ),
-    "turn": _List(
-        f"SELECT t.owner, t.n, t.owner, t.n, t.body, t.id, s.id FROM moor.turns t {_OF_SESSION}",
-        _KEY,
-        lambda db, row: TurnRecord(row[0], row[1], turn_of(db, row[2:])),
-    ),
-    "item": _List(
-        f"SELECT t.owner, t.n, t.owner, s.id, {_ITEM} FROM moor.inbox t {_OF_SESSION}",
-        _KEY,
-        lambda db, row: ItemRecord(row[0], inbox_item_of(db, row[2:], row[1])),
-    ),
-    # What the feed told of sessions that were deleted since is left out, as it is for its readers.
-    "feed": _List(
-        "SELECT f.owner, f.id, f.owner, f.id, coalesce(s.id, t.id), f.last, f.count FROM moor.feed f "
-        "LEFT JOIN moor.sessions s ON f.last > 0 AND s.owner = f.owner AND s.pk = f.subject "
-        "LEFT JOIN moor.tombstones t ON f.last = 0 AND t.owner = f.owner AND t.n = f.subject "
-        "WHERE coalesce(s.id, t.id) IS NOT NULL AND {behind}",
-        ("f.owner", "f.id"),
-        lambda _, row: FeedRecord(*row),
-    ),
-    "delegation": _List(
-        f"SELECT owner, n, owner, {DELEGATION}, n FROM moor.delegations WHERE {{behind}}",
-        ("owner", "n"),
-        lambda _, row: DelegationRecord(row[0], delegation_of(row[1:])),
-    ),
-    "once": _List(
-        "SELECT owner, operation, key, owner, operation, key, digest, ref, at FROM moor.once WHERE {behind}",
-        ("owner", "operation", "key"),
-        lambda _, row: OnceRecord(row[0], Once(row[1], row[2], row[3], row[4], instant(row[5]))),
-    ),
-    "document": _List(
-        "SELECT kind, key, kind, key, body, expires_at FROM moor.documents "
-        f"WHERE kind NOT IN {_NOT_COPIED} AND {{behind}}",
-        ("kind", "key"),
-        lambda _, row: DocumentRecord(document_of(row)),
-    ),
-}
-
-
-# In ---------------------------------------------------------------------------------------------
-
-
 async def load(db: Connection, records: Iterable[Record], mark: str | None) -> None:
     """Write records, and how far that is. Within a transaction."""
     for kind, some in groupby(records, type):
         await _WRITERS[kind](db, list(some))
-    await documents.set_note(db, _MARK, mark)
-
-
-async def mark(db: Connection) -> str | None:
-    """How far taking in has come."""
-    return await documents.note(db, _MARK)
+    await documents.set_note(db, MARK, mark)
 
 
 async def _insert(db: Connection, table: str, rows: Sequence[dict[str, Any]]) -> None:
@@ -413,36 +248,15 @@ async def _load_feed(db: Connection, records: list[FeedRecord]) -> None:
 
 
 async def _load_delegations(db: Connection, records: list[DelegationRecord]) -> None:
-    rows = []
-    for record in records:
-        one = record.delegation
-        rows.append(
-            {
-                "owner": record.owner, "id": one.delegation_id, "at": micros(one.at), "resumed": one.resumed,
-                "reason": one.reason, "agent": one.agent_name, "task": one.task_id, "project_dir": one.project_dir,
-                "session": one.session_id, "host": one.host_session_id,
-            }
-        )  # fmt: skip
-    await _insert(db, "delegations", rows)
+    await counts.write(db, [(record.owner, record.delegation) for record in records])
 
 
 async def _load_once(db: Connection, records: list[OnceRecord]) -> None:
-    rows = [
-        {
-            "owner": record.owner, "operation": record.once.operation, "key": record.once.key,
-            "digest": record.once.digest, "ref": record.once.ref, "at": micros(record.once.at),
-        }
-        for record in records
-    ]  # fmt: skip
-    await _insert(db, "once", rows)
+    await once.write(db, [(record.owner, record.once) for record in records])
 
 
 async def _load_documents(db: Connection, records: list[DocumentRecord]) -> None:
-    rows = [
-        {"kind": one.kind, "key": one.key, "body": one.body, "expires_at": micros_or_none(one.expires_at)}
-        for one in (record.document for record in records)
-    ]
-    await _insert(db, "documents", rows)
+    await documents.write(db, [record.document for record in records])
 
 
 _WRITERS: dict[type[Any], Callable[[Connection, Any], Awaitable[None]]] = {

@@ -35,10 +35,10 @@ from moorage.stores.bodies import (
     unopened,
     wanted,
 )
-from moorage.stores.postgres import documents
 from moorage.stores.postgres.connection import REFUSED_PLAIN, Connection
 from moorage.stores.rows import Row, json_text
 from moorage.stores.sealing import Sealer
+from moorage.stores.sql import documents
 
 if TYPE_CHECKING:
     from moorage.stores.postgres.access import Access

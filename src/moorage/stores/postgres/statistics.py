@@ -13,7 +13,8 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from moorage.core.errors import MoorageError
-from moorage.stores.postgres.connection import LostConnection, Stale
+from moorage.stores.postgres.connection import LostConnection
+from moorage.stores.sql.db import Stale
 
 if TYPE_CHECKING:
     from moorage.stores.postgres.access import Pool

@@ -9,7 +9,7 @@ from __future__ import annotations
 from asyncio import Lock
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from functools import partial
 
 from msgspec.structs import replace
@@ -17,11 +17,9 @@ from msgspec.structs import replace
 from moorage.clocks import SystemClock
 from moorage.core.approval import Approval
 from moorage.core.bundle import Bundle
-from moorage.core.context import ContextChange, ContextItem
-from moorage.core.delegation import Delegation, Span
+from moorage.core.context import ContextChange
 from moorage.core.entry import Entry, Message
 from moorage.core.event import Event, Hit, search_words
-from moorage.core.family import EVERY_TOMBSTONE, Deletion, Tombstone, TombstoneQuery
 from moorage.core.query import Page, SessionQuery
 from moorage.core.session import Asker, Change, Session, Stamp
 from moorage.ports import (
@@ -30,14 +28,10 @@ from moorage.ports import (
     CommitWatcher,
     ContextDecision,
     Decision,
-    DeletionDecision,
-    DocumentDecision,
     ForkDecision,
-    Sweep,
-    SweepDecision,
     Tail,
 )
-from moorage.stores.postgres import context, counts, family, find, heads, log, search, transfer
+from moorage.stores.postgres import context, deletion, find, heads, log, search, transfer
 from moorage.stores.postgres.access import Access, Job, T
 from moorage.stores.postgres.bus import Bus
 from moorage.stores.postgres.connection import Connection
@@ -45,22 +39,19 @@ from moorage.stores.postgres.groups import Groups
 from moorage.stores.postgres.migrate import migrate, schema_version
 from moorage.stores.postgres.options import read_url
 from moorage.stores.postgres.queue import Hands
-from moorage.stores.rows import micros, micros_or_none
+from moorage.stores.rows import micros
+from moorage.stores.sql.store import SqlStore
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from moorage.core.document import Document
-    from moorage.core.fact import Backlog, Fate, SessionFact, Size
-    from moorage.core.inbox import Item
-    from moorage.core.once import Once
+    from moorage.core.fact import Size
     from moorage.core.record import Record
-    from moorage.core.run import Run, RunQuery
-    from moorage.core.turn import Turn
     from moorage.core.work import Claim
     from moorage.ports import Claimed
     from moorage.stores.postgres.queue import Wanted
     from moorage.stores.postgres.sealed import Rewritten
     from moorage.stores.sealing import Sealer
+    from moorage.stores.sql.family import Doomed
 
 
 class DatabaseClock(SystemClock):
@@ -77,7 +68,7 @@ class DatabaseClock(SystemClock):
         return datetime.fromtimestamp(self.monotonic() + self._bus.offset, UTC)
 
 
-class PostgresStore:
+class PostgresStore(SqlStore):
     """Keeps sessions in a schema of a PostgreSQL database."""
 
     capabilities = frozenset({Capability.SEARCH, Capability.PUSH})
@@ -94,6 +85,21 @@ class PostgresStore:
         self._hands = Hands()
         self._queued: Wanted | None = None  # of whose turns one was given out last, so that there may be more
         self.clock = DatabaseClock(self._access.bus)
+
+    async def _read(self, job: Job[T]) -> T:
+        return await self._access.read(job)
+
+    async def _snapshot(self, job: Job[T]) -> T:
+        return await self._access.snapshot(job)
+
+    async def _write(self, job: Job[T]) -> T:
+        return await self._access.write(job)
+
+    async def _transact(self, job: Job[T]) -> T:
+        return await self._access.transact(job)
+
+    async def _delete(self, db: Connection, owner: str, doomed: list[Doomed], stamp: Stamp) -> None:
+        await deletion.delete(db, owner, doomed, stamp)
 
     # Sessions -----------------------------------------------------------------------------------
 
@@ -112,9 +118,6 @@ class PostgresStore:
             return (await heads.load(db, owner, ref)).session
 
         return await self._access.read(job)
-
-    async def match(self, owner: str, prefix: str, limit: int) -> list[str]:
-        return await self._access.read(lambda db: heads.match(db, owner, prefix, limit))
 
     async def find(self, owner: str, query: SessionQuery) -> Page[Session]:
         if query.by_update:
@@ -139,16 +142,6 @@ class PostgresStore:
                 lambda db: heads.apply(db, owner, ref, decide, expected, approval, turn, item, run, asker)
             )
 
-    async def once(self, owner: str, operation: str, key: str, at: datetime) -> Once | None:
-        from moorage.stores.postgres import once  # few requests come under a key
-
-        return await self._access.read(lambda db: once.find(db, owner, operation, key, micros(at)))
-
-    async def purge(self, at: datetime, limit: int) -> int:
-        from moorage.stores.postgres import once
-
-        return await self._access.transact(lambda db: once.purge(db, micros(at), limit))
-
     # The log ------------------------------------------------------------------------------------
 
     async def append(
@@ -167,22 +160,6 @@ class PostgresStore:
             return done
         return await self._access.write(lambda db: log.append(db, owner, ref, messages, stamp, token, expected))
 
-    async def log(
-        self,
-        owner: str,
-        ref: str,
-        *,
-        after: int = 0,
-        before: int | None = None,
-        limit: int = 100,
-        kinds: tuple[str, ...] | None = None,
-        newest_first: bool = False,
-    ) -> list[Entry]:
-        return await self._snapshot(lambda db: log.log(db, owner, ref, after, before, limit, kinds, newest_first))
-
-    async def tail(self, owner: str, ref: str, limit: int, pins: int = 100, *, with_session: bool = False) -> Tail:
-        return await self._access.read(lambda db: log.tail(db, owner, ref, limit, pins, with_session))
-
     async def feed(self, owner: str, after: int, limit: int) -> list[Event]:
         await self._number(owner)
         return await self._snapshot(lambda db: log.feed(db, owner, after, limit))
@@ -195,11 +172,6 @@ class PostgresStore:
         await self._access.read(lambda db: log.number(db, owner))
 
     # Of many sessions at once --------------------------------------------------------------------
-
-    async def get_many(self, owner: str, session_ids: list[str]) -> list[Session | None]:
-        from moorage.stores.postgres import many  # only servers ask for that
-
-        return await self._access.read(lambda db: many.get_many(db, owner, session_ids))
 
     async def find_many(self, owner: str, queries: list[SessionQuery]) -> list[Page[Session]]:
         from moorage.stores.postgres import many
@@ -222,76 +194,7 @@ class PostgresStore:
 
         return await self._access.read(lambda db: many.approvals_of(db, owner, session_ids, pending_only, limit))
 
-    # Families -----------------------------------------------------------------------------------
-
-    async def ancestors(self, owner: str, ref: str) -> list[Session]:
-        return await self._snapshot(lambda db: family.ancestors(db, owner, ref))
-
-    async def tree(self, owner: str, ref: str, limit: int) -> list[Session]:
-        return await self._snapshot(lambda db: family.tree(db, owner, ref, limit))
-
-    async def count_children(self, owner: str, ref: str) -> int:
-        return await self._snapshot(lambda db: family.count_children(db, owner, ref))
-
-    async def delete_tree(
-        self,
-        owner: str,
-        ref: str,
-        decide: DeletionDecision,
-        stamp: Stamp,
-        *,
-        reason: str,
-        dry_run: bool = False,
-        expected: int | None = None,
-    ) -> Deletion:
-        job = partial(
-            family.delete_tree,
-            owner=owner,
-            ref=ref,
-            decide=decide,
-            stamp=stamp,
-            reason=reason,
-            dry_run=dry_run,
-            expected=expected,
-        )
-        return await (self._snapshot(job) if dry_run else self._access.transact(job))
-
-    async def sweep(
-        self,
-        owner: str,
-        decide: SweepDecision,
-        stamp: Stamp,
-        *,
-        before: datetime | None,
-        position: int = 0,
-        limit: int = 50,
-        dry_run: bool = False,
-    ) -> Sweep:
-        """Candidates are looked for without locks; the decision is made with them, on what is there then."""
-        idle_since, at = micros_or_none(before), micros(stamp.at)
-        found = await self._access.read(lambda db: family.candidates(db, owner, idle_since, at, position, limit))
-
-        async def job(db: Connection) -> list[Tombstone]:
-            return await family.sweep(db, owner, found, decide, stamp, dry_run)
-
-        gone = await (self._snapshot(job) if dry_run else self._access.transact(job)) if found else []
-        return Sweep(gone, found[-1] if len(found) == limit else None)
-
-    async def next_expiry(self, owner: str) -> datetime | None:
-        return await self._access.read(lambda db: family.next_expiry(db, owner))
-
-    async def tombstones(
-        self, owner: str, limit: int, cursor: str | None = None, query: TombstoneQuery = EVERY_TOMBSTONE
-    ) -> Page[Tombstone]:
-        return await self._access.read(lambda db: family.tombstones(db, owner, limit, cursor, query))
-
     # Context and approvals ----------------------------------------------------------------------
-
-    async def context(self, owner: str, ref: str, at: datetime, key: str | None = None) -> dict[str, ContextItem]:
-        async def job(db: Connection) -> dict[str, ContextItem]:
-            return await context.items(db, owner, (await heads.key_of(db, owner, ref)).pk, micros(at), key)
-
-        return await self._snapshot(job)
 
     async def write_context(
         self,
@@ -306,50 +209,7 @@ class PostgresStore:
         async with self._in_turn(owner, ref):
             return await self._access.write(lambda db: context.write(db, owner, ref, decide, micros(at), key, expected))
 
-    async def approval(self, owner: str, approval_id: str) -> Approval:
-        return await self._access.read(lambda db: heads.approval(db, owner, approval_id))
-
-    async def approvals(
-        self, owner: str, *, ref: str | None = None, pending_only: bool = True, limit: int = 100
-    ) -> list[Approval]:
-        return await self._snapshot(lambda db: heads.approvals(db, owner, ref, pending_only, limit))
-
-    async def due_approvals(self, owner: str, at: datetime, limit: int = 100) -> list[Approval]:
-        return await self._access.read(lambda db: heads.due_approvals(db, owner, micros(at), limit))
-
     # Runs, turns, inboxes -----------------------------------------------------------------------
-
-    async def run(self, owner: str, run_id: str) -> Run:
-        from moorage.stores.postgres import runs  # most who open a store start no agents
-
-        return await self._access.read(lambda db: runs.run(db, owner, run_id))
-
-    async def run_by_key(self, owner: str, key: str) -> Run | None:
-        from moorage.stores.postgres import runs
-
-        return await self._access.read(lambda db: runs.run_by_key(db, owner, key))
-
-    async def runs(self, owner: str, query: RunQuery) -> Page[Run]:
-        from moorage.stores.postgres import runs
-
-        return await self._snapshot(lambda db: runs.runs(db, owner, query))
-
-    async def inbox(
-        self, owner: str, *, ref: str | None = None, states: tuple[str, ...], limit: int, cursor: str | None = None
-    ) -> Page[Item]:
-        from moorage.stores.postgres import runs
-
-        return await self._snapshot(lambda db: runs.inbox(db, owner, ref, states, limit, cursor))
-
-    async def item(self, owner: str, item_id: str) -> Item:
-        from moorage.stores.postgres import runs
-
-        return await self._snapshot(lambda db: runs.item(db, owner, item_id))
-
-    async def find_turn(self, owner: str, turn_id: str) -> Turn:
-        from moorage.stores.postgres import queue
-
-        return await self._access.read(lambda db: queue.find_turn(db, owner, turn_id))
 
     async def claim(
         self,
@@ -387,77 +247,12 @@ class PostgresStore:
         self._hands.note(has_collided=tries > 1)
         return found
 
-    async def overdue(self, at: datetime, limit: int) -> list[tuple[str, str]]:
-        from moorage.stores.postgres import queue
-
-        return await self._snapshot(lambda db: queue.overdue(db, micros(at), limit))
-
-    async def waiting_turns(self, launcher_id: str) -> list[str]:
-        from moorage.stores.postgres import queue
-
-        return await self._access.read(lambda db: queue.waiting_turns(db, launcher_id))
-
-    async def unstarted_turns(self, launcher_id: str) -> list[tuple[str, Turn]]:
-        from moorage.stores.postgres import queue
-
-        return await self._access.read(lambda db: queue.unstarted_turns(db, launcher_id))
-
-    # Servers ------------------------------------------------------------------------------------
-
-    async def owners(self) -> list[str]:
-        from moorage.stores.postgres import servers  # only those need them
-
-        return await self._access.read(servers.owners)
-
-    async def extend_leases(self, at: datetime, by: timedelta) -> int:
-        from moorage.stores.postgres import servers
-
-        return await self._access.transact(lambda db: servers.extend_leases(db, at, at + by))
-
-    # Documents ----------------------------------------------------------------------------------
-
-    async def document(self, kind: str, key: str) -> Document | None:
-        from moorage.stores.postgres import documents  # hooks need none
-
-        return await self._access.read(lambda db: documents.find(db, kind, key))
-
-    async def documents(self, kind: str, *, after: str = "", limit: int = 1000) -> list[Document]:
-        from moorage.stores.postgres import documents
-
-        return await self._access.read(lambda db: documents.some(db, kind, after, limit))
-
-    async def put_document(self, kind: str, key: str, decide: DocumentDecision) -> Document | None:
-        from moorage.stores.postgres import documents
-
-        return await self._access.write(lambda db: documents.put(db, kind, key, decide))
-
     # What is counted ----------------------------------------------------------------------------
 
-    async def record_delegation(self, owner: str, delegation: Delegation) -> bool:
-        return await self._access.write(lambda db: counts.record_delegation(db, owner, delegation))
-
-    async def delegations(self, owner: str, span: Span, limit: int, cursor: str | None = None) -> Page[Delegation]:
-        return await self._access.read(lambda db: counts.delegations(db, owner, span, limit, cursor))
-
-    async def facts(self, owner: str, span: Span, limit: int, cursor: str | None = None) -> Page[SessionFact]:
-        from moorage.stores.postgres import facts  # most who open a store count nothing
-
-        return await self._access.read(lambda db: facts.facts(db, owner, span, limit, cursor))
-
-    async def fates(self, owner: str, session_ids: list[str]) -> list[Fate]:
-        from moorage.stores.postgres import facts
-
-        return await self._access.read(lambda db: facts.fates(db, owner, session_ids))
-
     async def size(self) -> Size | None:
-        from moorage.stores.postgres import facts
+        from moorage.stores.postgres.size import size
 
-        return await self._snapshot(facts.size)
-
-    async def backlog(self) -> Backlog:
-        from moorage.stores.postgres import queue
-
-        return await self._snapshot(queue.backlog)
+        return await self._snapshot(size)
 
     def on_commit(self, watcher: CommitWatcher) -> None:
         self._access.watcher = watcher
@@ -500,17 +295,12 @@ class PostgresStore:
 
         if kind == "feed" and cursor is None:
             await self._access.write(records.number_all)
-        return await self._access.read(lambda db: records.dump(db, kind, limit, cursor))
+        return await super().dump(kind, limit, cursor)
 
     async def load(self, records: list[Record], mark: str | None) -> None:
         from moorage.stores.postgres import records as taking_in
 
         await self._access.transact(lambda db: taking_in.load(db, records, mark))
-
-    async def load_mark(self) -> str | None:
-        from moorage.stores.postgres import records
-
-        return await self._access.read(records.mark)
 
     async def check(self) -> list[str]:
         return await self._snapshot(transfer.check)
@@ -524,9 +314,6 @@ class PostgresStore:
     async def close(self) -> None:
         await self._groups.finish()
         await self._access.close()
-
-    async def _snapshot(self, job: Job[T]) -> T:
-        return await self._access.snapshot(job)
 
     @asynccontextmanager
     async def _in_turn(self, owner: str, ref: str) -> AsyncIterator[None]:

@@ -14,7 +14,7 @@ import msgspec
 from msgspec.structs import replace
 
 from moorage.core.approval import Approval
-from moorage.core.errors import ItemNotFound, MoorageError, RunNotFound, SessionCorrupt, TurnNotFound
+from moorage.core.errors import MoorageError, SessionCorrupt
 from moorage.core.inbox import Item
 from moorage.core.run import Join, Run, RunState
 from moorage.core.session import Asker, AskerView, Callback, Change, Stamp, View, Work
@@ -22,10 +22,13 @@ from moorage.core.turn import Turn, TurnState
 from moorage.core.work import DELIVERED, callbacks_of_deleted, deliver, fate_with
 from moorage.stores import SEALED
 from moorage.stores.postgres import heads, writes
-from moorage.stores.postgres.connection import Connection, Stale
-from moorage.stores.postgres.heads import HEAD_OF_S
+from moorage.stores.postgres.connection import Connection
 from moorage.stores.postgres.writes import Guard, Written
-from moorage.stores.rows import Row, approval_of, json_text, kept, micros, micros_or_none, session_of
+from moorage.stores.rows import Row, approval_of, json_text, kept, micros, micros_or_none
+from moorage.stores.session_rows import session_of
+from moorage.stores.sql import lookup
+from moorage.stores.sql.db import Stale
+from moorage.stores.sql.lookup import HEAD_OF_S
 from moorage.stores.work_rows import ITEM, OPEN, PARENT_CORRUPT, due_at, item_of, run_of, turn_of
 
 
@@ -98,9 +101,9 @@ async def load_view(db: Connection, owner: str, ref: str) -> Seen:
     """A session with what is going on in it."""
     if db.is_locking:  # first the lock, then the look: what was read before the lock was had may be old
         ref = (await heads.load(db, owner, ref)).session.session_id
-    row = await db.one(_VIEW, (owner, ref)) if heads.may_be_ref(ref) else None
+    row = await db.one(_VIEW, (owner, ref)) if lookup.may_be_ref(ref) else None
     if row is None:
-        row = await db.one(_VIEW, (owner, (await heads.key_of(db, owner, ref)).session_id))
+        row = await db.one(_VIEW, (owner, (await lookup.key_of(db, owner, ref)).session_id))
         if row is None:
             raise Stale(ref)
     return seen_of(db, row)
@@ -139,20 +142,6 @@ def _work(
     )
 
 
-_TURN = "SELECT body, id FROM moor.turns WHERE owner = ? AND id = ? AND session = ?"
-_ITEM_OF = f"SELECT {ITEM}, body FROM moor.inbox WHERE owner = ? AND session = ? AND id = ?"
-
-
-async def turn_named(db: Connection, owner: str, pk: int, session_id: str, turn_id: str, work: Work) -> Turn:
-    """A turn of this session, whatever became of it; a live one is at hand."""
-    if work.running is not None and work.running.turn_id == turn_id:
-        return work.running
-    row = await db.one(_TURN, (owner, turn_id, pk)) if heads.may_be_ref(turn_id) else None
-    if row is None:
-        raise TurnNotFound(turn_id)
-    return turn_of(db, (*row, session_id))
-
-
 _ASKER = f"""
 SELECT s.pk, s.revision, s.id, (SELECT json_build_array(body, id) FROM moor.runs r WHERE r.owner = ?1 AND r.id = ?2),
     (SELECT json_build_array(body, id) FROM moor.turns WHERE {_OURS} AND state = 'running')
@@ -168,7 +157,9 @@ async def asker_of(db: Connection, owner: str, asker: Asker, pk: int | None) -> 
 
     `pk` is the session whose turn it is if nothing else is named.
     """
-    names = [name if name is not None and heads.may_be_ref(name) else None for name in (asker.run_id, asker.session_id)]
+    names = [
+        name if name is not None and lookup.may_be_ref(name) else None for name in (asker.run_id, asker.session_id)
+    ]
     row = await db.one(_ASKER, (owner, *names, pk))
     if row is not None and db.is_locking:  # first the lock, then the look
         await db.all("SELECT FROM moor.sessions WHERE owner = ? AND pk = ? FOR SHARE", (owner, row[0]))
@@ -180,34 +171,6 @@ async def asker_of(db: Connection, owner: str, asker: Asker, pk: int | None) -> 
         None if run is None else run_of(db, (*_decode(run), session_id)),
         None if turn is None else turn_of(db, (*_decode(turn), session_id)),
     ), (key, revision)
-
-
-async def item_named(db: Connection, owner: str, pk: int, session_id: str, item_id: str) -> Item:
-    """An item of this session, whatever became of it."""
-    row = await db.one(_ITEM_OF, (owner, pk, item_id)) if heads.may_be_ref(item_id) else None
-    if row is None:
-        raise ItemNotFound(item_id)
-    return item_of(db, row, session_id)
-
-
-_RUN = "SELECT body, id FROM moor.runs WHERE owner = ? AND id = ? AND session = ?"
-_DEAD_LETTERS = f"""
-SELECT {ITEM} FROM moor.inbox
-WHERE owner = ? AND session = ? AND state = 'set_aside' AND state <> 'consumed' AND run = ? ORDER BY n
-"""
-
-
-async def run_named(db: Connection, owner: str, pk: int, session_id: str, run_id: str) -> Run:
-    """A run of this session, whatever became of it."""
-    row = await db.one(_RUN, (owner, run_id, pk)) if heads.may_be_ref(run_id) else None
-    if row is None:
-        raise RunNotFound(run_id)
-    return run_of(db, (*row, session_id))
-
-
-async def dead_letters(db: Connection, owner: str, pk: int, session_id: str, run_id: str) -> tuple[Item, ...]:
-    """The items of a run that were set aside, oldest first."""
-    return tuple(item_of(db, row, session_id) for row in await db.all(_DEAD_LETTERS, (owner, pk, run_id)))
 
 
 # Writing ----------------------------------------------------------------------------------------

@@ -12,21 +12,11 @@ from moorage.core.context import ContextItem
 from moorage.core.entry import Entry
 from moorage.core.errors import IdTaken, KeyReused, NameTaken
 from moorage.core.session import Change, Session, View
-from moorage.stores.postgres.connection import Connection, Refused, Stale
-from moorage.stores.rows import (
-    ENTRY,
-    Row,
-    about_context,
-    entry_row,
-    head_texts,
-    instant,
-    json_text,
-    kept,
-    last_run_columns,
-    metadata_text,
-    micros,
-    micros_or_none,
-)
+from moorage.stores.postgres.connection import Connection, Refused
+from moorage.stores.rows import ENTRY, Row, entry_row, instant, json_text, kept, micros, micros_or_none
+from moorage.stores.session_rows import ALL, CHANGING, PLACE, place_of
+from moorage.stores.sql import context
+from moorage.stores.sql.db import Stale
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -125,7 +115,8 @@ def changed(db: Connection, pk: int, revision: int, view: View, change: Change) 
 
 def head(db: Connection, pk: int, revision: int, new: Session) -> Written:
     """A session's head as it is now."""
-    return {"pk": pk, "revision": revision, "head": _moving(db, new)}
+    columns = zip(CHANGING.names, CHANGING.values(new, db.sealer), strict=True)
+    return {"pk": pk, "revision": revision, "head": {**dict(columns), "has_pins": False}}
 
 
 def unmoved(pk: int, revision: int) -> Written:
@@ -137,34 +128,9 @@ def made(
     db: Connection, new: Session, *, family: tuple[int | None, int | None] = (None, None), shared_upto: int = 0
 ) -> Written:
     """A session that was not there."""
-    parent, root = family
-    purpose = head_texts(new, db.sealer)[0]
-    columns = {
-        "id": new.session_id, "name": new.session_name, "task": new.task_id, "agent": new.agent_name,
-        "purpose": purpose, "project_dir": new.project_dir, "interface": new.interface, "parent": parent, "root": root,
-        "parent_id": new.parent_session_id, "parent_name": new.parent_session_name,
-        "root_id": None if root is None else new.root_session_id, "depth": new.depth, "forked_from": new.forked_from,
-        "shared_upto": shared_upto, "created_at": micros(new.created_at), "expires_at": micros_or_none(new.expires_at),
-    }  # fmt: skip
-    return {"new": _moving(db, new) | columns}
-
-
-def _moving(db: Connection, new: Session) -> dict[str, Any]:
-    _, last_error, summary = head_texts(new, db.sealer)
-    hold, (run_failed, last_run) = new.hold, last_run_columns(new)
-    return {
-        "state": new.state.value, "phase": new.phase.value, "resume_ready": new.resume_ready, "version": new.version,
-        "last_entry": new.last_entry, "error_count": new.error_count, "last_error": last_error,
-        "metadata": metadata_text(new), "updated_at": micros(new.updated_at),
-        "last_activity_at": micros(new.last_activity_at), "finalized_at": micros_or_none(new.finalized_at),
-        "duration_seconds": new.duration_seconds, "summary": summary,
-        "holder": None if hold is None else hold.holder, "hold_until": None if hold is None else micros(hold.until),
-        "hold_token": None if hold is None else str(hold.token), "pending_approvals": new.pending_approvals,
-        "suspended_by": new.suspended_by, "phase_before": new.phase_before, "last_checkpoint": new.last_checkpoint,
-        "context_version": new.context_version, "launched": new.launched, "live_turn": new.live_turn,
-        "turns": new.turns, "epoch": new.epoch, "waits": new.waits, "run_failed": run_failed,
-        "last_run": last_run, "has_pins": False,
-    }  # fmt: skip
+    place = zip(PLACE, place_of(new, family, shared_upto), strict=True)
+    columns = zip(ALL.names, ALL.values(new, db.sealer), strict=True)
+    return {"new": {**dict(columns), **dict(place), "has_pins": False}}
 
 
 def came_with(db: Connection, view: View, change: Change) -> Written:
@@ -223,18 +189,5 @@ def approvals(db: Connection, changed: Iterable[Approval]) -> list[dict[str, Any
 
 def context_items(db: Connection, pk: int, values: Mapping[str, ContextItem]) -> list[dict[str, Any]]:
     """Items of a context as they are."""
-    return [
-        {
-            "key": key,
-            "value": _kept(db, pk, key, item),
-            "version": item.version,
-            "updated_at": micros(item.updated_at),
-            "expires_at": micros_or_none(item.expires_at),
-        }
-        for key, item in values.items()
-    ]
-
-
-def _kept(db: Connection, pk: int, key: str, item: ContextItem) -> str:
-    value = json_text(item.value)
-    return value if db.sealer is None else db.sealer.seal(value, about_context(pk, key, item.version))
+    names = ("key", "value", "version", "updated_at", "expires_at")
+    return [dict(zip(names, context.row_of(db, pk, key, item), strict=True)) for key, item in values.items()]

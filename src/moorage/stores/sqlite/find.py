@@ -12,10 +12,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from moorage.core.errors import SessionCorrupt
 from moorage.core.query import Page, SessionQuery
-from moorage.core.session import FINAL_STATES, Session, State
-from moorage.stores.rows import HEAD_WITH_PK, Row, json_text, micros, session_of, status_conditions
+from moorage.core.session import Session, State
+from moorage.stores.rows import json_text, micros
+from moorage.stores.session_rows import HEAD_WITH_PK, TIMES, sessions_of, states_of, status_conditions
 from moorage.stores.sqlite.connection import Connection
 from moorage.stores.sqlite.cursors import feed_base, feed_end_id
 
@@ -32,12 +32,6 @@ _WAITING = """pk IN (
     SELECT s.pk FROM runs r INDEXED BY runs_calling_back CROSS JOIN sessions s ON s.owner = r.owner AND s.id = r.parent
     WHERE r.owner = ? AND r.state IN ('queued', 'running') AND r.mode = 'async_callback'
 )"""
-_TIMES = (
-    ("created_after", "created_at > ?"),
-    ("created_before", "created_at < ?"),
-    ("updated_after", "updated_at > ?"),
-    ("updated_before", "updated_at < ?"),
-)
 BY_KEY = ""  # no index: a condition names the keys
 NARROW = 2000  # sessions of a time that are sorted rather than walked past
 WALK = 20_000  # rows of the feed that a page may cost: one with few sessions, or none, may have others behind it
@@ -56,7 +50,9 @@ def find(db: Connection, owner: str, query: SessionQuery) -> Page[Session]:
         where.index = "sessions_by_time"
     rows = db.all(*_statement(owner, query, where))
     more = len(rows) > query.limit
-    return Page(_whole(db, rows[: query.limit]), query.cursor_at(rows[query.limit - 1][-1]) if more else None)
+    return Page(
+        sessions_of(rows[: query.limit], db.opener), query.cursor_at(rows[query.limit - 1][-1]) if more else None
+    )
 
 
 # Whatever else is said of the sessions comes after `last = last_entry`: whether this row is their newest.
@@ -75,7 +71,7 @@ def _find_by_update(db: Connection, owner: str, query: SessionQuery, where: _Whe
         return Page([])
     order, base = "DESC" if query.newest_first else "ASC", feed_base(number)
     after, before = _between(query, base, feed_end_id(number))
-    where.add_states(_states(query))
+    where.add_states(states_of(query))
     if query.task is not None:
         where.add("task = ?", query.task)
     conditions = " AND ".join(["owner = ?", *where.conditions])
@@ -85,7 +81,7 @@ def _find_by_update(db: Connection, owner: str, query: SessionQuery, where: _Whe
     walked = None if is_full else db.one(_WALKED.format(order=order, last=WALK - 1), (after, before))
     end = rows[query.limit - 1] if is_full else walked
     heads = [row[:-1] for row in rows[: query.limit]]
-    return Page(_whole(db, heads), None if end is None else query.cursor_at(end[-1] - base))
+    return Page(sessions_of(heads, db.opener), None if end is None else query.cursor_at(end[-1] - base))
 
 
 def _between(query: SessionQuery, base: int, end: int) -> tuple[int, int]:
@@ -93,21 +89,6 @@ def _between(query: SessionQuery, base: int, end: int) -> tuple[int, int]:
     if (position := query.position()) is None:
         return base, end
     return (base, base + position) if query.newest_first else (base + position, end)
-
-
-def _whole(db: Connection, rows: list[Row]) -> list[Session]:
-    """The sessions that read back whole. One that does not must not hide the others; `get` and `check` name it."""
-    try:
-        return [session_of(row, db.opener) for row in rows]
-    except SessionCorrupt:
-        return [session for row in rows if (session := _session_or_none(db, row))]
-
-
-def _session_or_none(db: Connection, row: Row) -> Session | None:
-    try:
-        return session_of(row, db.opener)
-    except SessionCorrupt:
-        return None
 
 
 class _Where:
@@ -148,7 +129,7 @@ class _Where:
             self.add("interface = ?", query.interface)
         if query.status is not None:
             self.add(_STATUS.get(query.status, f"state = '{query.status}'"))
-        for name, condition in _TIMES:
+        for name, condition in TIMES:
             if (at := getattr(query, name)) is not None:
                 self.add(condition, micros(at))
         if query.name_prefix:
@@ -183,7 +164,7 @@ def _add_family(db: Connection, owner: str, query: SessionQuery, where: _Where) 
 
 def _is_narrow(db: Connection, owner: str, query: SessionQuery) -> bool:
     """Whether a time of creation is asked for that few sessions have."""
-    times = [(condition, at) for name, condition in _TIMES[:2] if (at := getattr(query, name)) is not None]
+    times = [(condition, at) for name, condition in TIMES[:2] if (at := getattr(query, name)) is not None]
     if not times:
         return False
     where = " AND ".join(["owner = ?", *(condition for condition, _ in times)])
@@ -194,7 +175,7 @@ def _is_narrow(db: Connection, owner: str, query: SessionQuery) -> bool:
 
 def _statement(owner: str, query: SessionQuery, where: _Where) -> tuple[str, list[Any]]:
     order = f"ORDER BY pk {'DESC' if query.newest_first else 'ASC'} LIMIT {query.limit + 1}"
-    states = _states(query)
+    states = states_of(query)
     if not states:
         return f"SELECT {HEAD_WITH_PK} FROM sessions WHERE 0", []
     if where.index is None and query.task is None:
@@ -206,11 +187,6 @@ def _statement(owner: str, query: SessionQuery, where: _Where) -> tuple[str, lis
         where.add("task = ?", query.task)
         where.index = where.index if where.is_family else "sessions_ready_by_task"
     return _one(owner, where, f"INDEXED BY {where.index}" if where.index else "NOT INDEXED", order)
-
-
-def _states(query: SessionQuery) -> list[str]:
-    states = [state.value for state in State if not (query.active_only and state in FINAL_STATES)]
-    return states if query.state is None else [state for state in states if state == query.state]
 
 
 def _one(owner: str, where: _Where, index: str, order: str) -> tuple[str, list[Any]]:

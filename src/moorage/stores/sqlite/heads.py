@@ -3,80 +3,48 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 from msgspec.structs import replace
 
-from moorage.core.approval import Approval, ApprovalState
-from moorage.core.entry import Entry, Kind
+from moorage.core.approval import Approval
+from moorage.core.entry import Entry
 from moorage.core.errors import (
-    ApprovalNotFound,
     EntryNotFound,
     IdTaken,
     NameTaken,
     NotFound,
     ParentNotFound,
     SessionCorrupt,
-    SessionGone,
-    SessionNotFound,
-    VersionConflict,
 )
-from moorage.core.ids import looks_like_ref
-from moorage.core.session import Asker, AskerView, Birth, Change, Hold, Session, View
+from moorage.core.session import Asker, AskerView, Birth, Change, Session, View
 from moorage.ports import BirthDecision, Decision, ForkDecision
-from moorage.stores.rows import (
-    ENTRY,
-    HEAD_WITH_PK,
-    RARE,
-    Row,
-    approval_of,
-    entry_row,
-    head_texts,
-    instant,
-    json_text,
-    kept,
-    last_run_columns,
-    metadata_text,
-    micros,
-    micros_or_none,
-    session_of,
-)
+from moorage.stores import sql
+from moorage.stores.rows import ENTRY, entry_row, json_text, kept, micros, micros_or_none
+from moorage.stores.session_rows import ALL, HEAD_WITH_PK, PLACE, Columns, Part, place_of, session_of
+from moorage.stores.sql import lookup
+from moorage.stores.sql.lookup import Key, may_be_ref, named
 from moorage.stores.sqlite.connection import BrokenText, Connection
 from moorage.stores.sqlite.cursors import feed_base, feed_end_id
+from moorage.stores.sqlite.driven import Driven, drive
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from moorage.core.once import Once
+    pass
 
 # Finding ----------------------------------------------------------------------------------------
 
-_BY_ID = f"SELECT {HEAD_WITH_PK} FROM sessions WHERE owner = ? AND id = ?"
-_BY_OPEN_NAME = f"SELECT {HEAD_WITH_PK} FROM sessions WHERE owner = ? AND name = ? AND finalized_at IS NULL"
-_BY_NAME = f"SELECT {HEAD_WITH_PK} FROM sessions WHERE owner = ? AND name = ? ORDER BY pk DESC LIMIT 1"
-_KEY = "SELECT pk, id, task, shared_upto, has_pins FROM sessions"
-_TO_READ = f"SELECT shared_upto, has_pins, {HEAD_WITH_PK} FROM sessions"
-_TOMBSTONE = "SELECT deleted_at, deleted_by, reason FROM tombstones WHERE owner = ? AND id = ?"
+_HEAD = f"SELECT {HEAD_WITH_PK} FROM sessions"
+_BY_ID = f"{_HEAD} WHERE owner = ? AND id = ?"
 
 
 def load(db: Connection, owner: str, ref: str) -> tuple[int, Session]:
     """The session's key and head: by id, else by open name, else the newest that had the name."""
     try:
-        row = (may_be_ref(ref) and db.one(_BY_ID, (owner, ref))) or _by_name(db, owner, ref)
+        row = db.one(_BY_ID, (owner, ref)) if may_be_ref(ref) else None
+        row = row or drive(named(Driven(db), _HEAD, owner, ref))
     except BrokenText as error:
         raise SessionCorrupt(ref, "a text of it is not UTF-8") from error
     return row[-1], session_of(row, db.opener)
-
-
-def load_to_read(db: Connection, owner: str, ref: str) -> tuple[Session, int, int, int]:
-    """The session with pk, shared_upto and has_pins: what reading its log takes."""
-    try:
-        row = db.one(f"{_TO_READ} WHERE owner = ? AND id = ?", (owner, ref)) if may_be_ref(ref) else None
-        if row is None:
-            row = db.one(f"{_TO_READ} WHERE pk = ?", (_by_name(db, owner, ref)[-1],))
-            assert row is not None
-    except BrokenText as error:
-        raise SessionCorrupt(ref, "a text of it is not UTF-8") from error
-    return session_of(row[2:], db.opener), row[-1], row[0], row[1]
 
 
 def by_id(db: Connection, owner: str, session_id: str) -> tuple[int, Session] | None:
@@ -85,72 +53,18 @@ def by_id(db: Connection, owner: str, session_id: str) -> tuple[int, Session] | 
     return None if row is None else (row[-1], session_of(row, db.opener))
 
 
-def key_of(db: Connection, owner: str, ref: str) -> Row:
-    """pk, id, task, shared_upto, has_pins of a session, without the rest of its head."""
-    if may_be_ref(ref):
-        row = db.one(f"{_KEY} WHERE owner = ? AND id = ?", (owner, ref))
-        if row is not None:
-            return row
-    pk = _by_name(db, owner, ref)[-1]
-    found = db.one(f"{_KEY} WHERE pk = ?", (pk,))
-    assert found is not None
-    return found
-
-
-def may_be_ref(ref: object) -> bool:
-    """Whether SQLite can be asked for it; `looks_like_ref` says more and takes five times as long."""
-    return isinstance(ref, str) and ref.isascii()
-
-
-def _by_name(db: Connection, owner: str, ref: str) -> Row:
-    if not looks_like_ref(ref):
-        raise SessionNotFound(ref)
-    row = db.one(_BY_OPEN_NAME, (owner, ref)) or db.one(_BY_NAME, (owner, ref))
-    if row is not None:
-        return row
-    check_not_spent(db, owner, ref)
-    raise SessionNotFound(ref)
-
-
-def check_not_spent(db: Connection, owner: str, session_id: str) -> None:
-    """Raise SessionGone if a session of that id was deleted."""
-    if stone := db.one(_TOMBSTONE, (owner, session_id)):
-        raise SessionGone(session_id, at=instant(stone[0]), by=stone[1], why=stone[2])
-
-
-def id_of(db: Connection, pk: int) -> str:
-    """A session's id, by its key."""
-    row = db.one("SELECT id FROM sessions WHERE pk = ?", (pk,))
-    return str(pk) if row is None else str(row[0])
-
-
-def check_version(db: Connection, pk: int, expected: int | None) -> None:
-    """Raise VersionConflict if a session is at another version than the one named."""
-    row = db.one("SELECT id, version FROM sessions WHERE pk = ?", (pk,))
-    if expected is not None and row is not None and row[1] != expected:
-        raise VersionConflict(row[0], expected, row[1])
-
-
-def match(db: Connection, owner: str, prefix: str, limit: int) -> list[str]:
-    """Ids that begin with a prefix."""
-    sql = "SELECT id FROM sessions WHERE owner = ? AND id >= ? AND id < ? ORDER BY id LIMIT ?"
-    return [row[0] for row in db.all(sql, (owner, prefix, prefix + "\x7f", limit))]
+def key_of(db: Connection, owner: str, ref: str) -> Key:
+    """Return the key of a session."""
+    return drive(lookup.key_of(Driven(db), owner, ref))
 
 
 # Creating ---------------------------------------------------------------------------------------
 
-_INSERT = """
-INSERT INTO sessions (
-    pk, owner, id, name, task, agent, purpose, project_dir, state, phase, resume_ready, interface, parent, root,
-    parent_id, parent_name, root_id, depth, forked_from, shared_upto, version, last_entry, error_count, last_error,
-    metadata, created_at, updated_at, last_activity_at, expires_at, finalized_at, duration_seconds, summary, holder,
-    hold_until, hold_token, pending_approvals, suspended_by, phase_before, last_checkpoint, context_version, launched,
-    turns, waits, run_failed, last_run
-) VALUES (
-    (SELECT max(spent.pk, coalesce((SELECT max(pk) FROM sessions), 0)) + 1 FROM spent_keys spent),
-    ?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?
+_INSERT = (
+    f"INSERT INTO sessions (pk, {', '.join((*PLACE, *ALL.names))}) VALUES ("
+    "(SELECT max(spent.pk, coalesce((SELECT max(pk) FROM sessions), 0)) + 1 FROM spent_keys spent)"
+    f"{', ?' * (len(PLACE) + len(ALL.names))})"
 )
-"""
 
 
 def create(
@@ -161,13 +75,13 @@ def create(
     birth = replace(birth, asker=_asker(db, owner, asker, family[0])) if asker is not None else birth
     change = decide(birth)
     if change.once is not None:
-        _check_once(db, owner, change.once)
+        drive(sql.once.check(Driven(db), owner, change.once))
     check_names(db, owner, change.session)
     pk = insert(db, change.session, family=family)
     add_entries(db, pk, owner, change.entries)
     _write_work(db, owner, pk, View(change.session), change)
     if change.once is not None:
-        _note_once(db, owner, change.once)
+        drive(sql.once.note(Driven(db), owner, change.once))
     return change.session
 
 
@@ -213,21 +127,7 @@ def insert(
     db: Connection, new: Session, *, family: tuple[int | None, int | None] = (None, None), shared_upto: int = 0
 ) -> int:
     """The row of a new session; its key."""
-    parent, root = family
-    purpose, last_error, summary = head_texts(new, db.sealer)
-    db.execute(
-        _INSERT,
-        (
-            new.owner, new.session_id, new.session_name, new.task_id, new.agent_name, purpose, new.project_dir,
-            new.state.value, new.phase.value, int(new.resume_ready), new.interface, parent, root,
-            new.parent_session_id, new.parent_session_name, None if root is None else new.root_session_id, new.depth,
-            new.forked_from, shared_upto, new.version, new.last_entry, new.error_count, last_error,
-            metadata_text(new), micros(new.created_at), micros(new.updated_at), micros(new.last_activity_at),
-            micros_or_none(new.expires_at), micros_or_none(new.finalized_at), new.duration_seconds, summary,
-            *_hold_columns(new.hold), new.pending_approvals, new.suspended_by, new.phase_before, new.last_checkpoint,
-            new.context_version, int(new.launched), new.turns, int(new.waits), *last_run_columns(new),
-        ),
-    )  # fmt: skip
+    db.execute(_INSERT, (*place_of(new, family, shared_upto), *ALL.values(new, db.sealer)))
     return db.raw.last_insert_rowid()
 
 
@@ -235,33 +135,34 @@ def fork(
     db: Connection, owner: str, ref: str, at: int | None, decide: ForkDecision, expected: int | None = None
 ) -> Session:
     """A new root that shares the source's entries up to `at`."""
-    source_pk, source = load(db, owner, ref)
+    jobs = Driven(db)
+    source, key = drive(lookup.load_to_read(jobs, owner, ref))
     source.check_version(expected)
     upto = source.last_entry if at is None else at
     if not 1 <= upto <= source.last_entry:
         raise EntryNotFound(source.session_id, upto, source.last_entry)
-    segments = shared_segments(db, source_pk, upto)
-    change = decide(source, upto, _newest_checkpoint(db, segments))
+    segments = drive(sql.history.shared_segments(jobs, owner, key, upto))
+    change = decide(source, upto, drive(sql.history.newest_checkpoint(jobs, owner, segments)))
     if change.once is not None:
-        _check_once(db, owner, change.once)
+        drive(sql.once.check(Driven(db), owner, change.once))
     check_names(db, owner, change.session)
     pk = insert(db, change.session, shared_upto=upto)
     db.execute("UPDATE sessions SET has_pins = 1 WHERE pk = ?", (pk,))  # its source may have some
-    db.executemany("INSERT INTO lineage VALUES (?, ?, ?)", [(pk, segment, end) for segment, _, end in segments])
-    _copy_context(db, source_pk, pk)
+    db.executemany("INSERT INTO lineage VALUES (?, ?, ?)", [(pk, segment, end) for _, segment, _, end in segments])
+    _copy_context(db, owner, key.pk, pk)
     add_entries(db, pk, owner, change.entries)
     _write_work(db, owner, pk, View(change.session), change)
     if change.once is not None:
-        _note_once(db, owner, change.once)
+        drive(sql.once.note(Driven(db), owner, change.once))
     return change.session
 
 
-def _copy_context(db: Connection, source: int, target: int) -> None:
+def _copy_context(db: Connection, owner: str, source: int, target: int) -> None:
     """As it is, unless something in it is sealed as the source's: that would not open as another's."""
     if db.one("SELECT 1 FROM context WHERE session = ? AND substr(value, 1, 1) = '~' LIMIT 1", (source,)):
         from moorage.stores.sqlite import context
 
-        context.put(db, target, context.all_items(db, source))
+        context.put(db, target, drive(sql.context.all_items(Driven(db), owner, source)))
         return
     db.execute(
         "INSERT INTO context SELECT ?, key, value, version, updated_at, expires_at FROM context WHERE session = ?",
@@ -269,44 +170,17 @@ def _copy_context(db: Connection, source: int, target: int) -> None:
     )
 
 
-def shared_segments(db: Connection, pk: int, upto: int) -> list[tuple[int, int, int]]:
-    """(segment, after, upto) of a session's entries up to a number, oldest first."""
-    segments, after = [], 0
-    for segment, end in db.all("SELECT segment, upto FROM lineage WHERE session = ? ORDER BY upto", (pk,)):
-        if after >= upto:
-            break
-        segments.append((segment, after, min(end, upto)))
-        after = end
-    if after < upto:
-        segments.append((pk, after, upto))
-    return segments
-
-
-def _newest_checkpoint(db: Connection, segments: list[tuple[int, int, int]]) -> int | None:
-    for segment, after, upto in reversed(segments):
-        row = db.one(
-            f"SELECT max(number) FROM entries WHERE segment = ? AND kind = ? AND {RARE} AND number > ? AND number <= ?",
-            (segment, Kind.CHECKPOINT.value, after, upto),
-        )
-        if row is not None and row[0] is not None:
-            return int(row[0])
-    return None
-
-
 # Changing ---------------------------------------------------------------------------------------
 
-_MOVING = """
-phase = ?, resume_ready = ?, version = ?, last_entry = ?, error_count = ?, last_error = ?, metadata = ?, updated_at = ?,
-last_activity_at = ?, duration_seconds = ?, summary = ?, holder = ?, hold_until = ?, hold_token = ?,
-pending_approvals = ?, suspended_by = ?, phase_before = ?, last_checkpoint = ?, context_version = ?
-"""
-_STATE = "state = ?, finalized_at = ?"
-_TURNS = "launched = ?, live_turn = ?, turns = ?, epoch = ?, waits = ?, run_failed = ?, last_run = ?"
+_MOVING, _STATE, _TURNS = Columns(Part.MOVING), Columns(Part.STATE), Columns(Part.TURNS)
 _UPDATES = {  # by whether the state, and whether its turns have changed
-    (False, False): f"UPDATE sessions SET {_MOVING} WHERE pk = ?",
-    (True, False): f"UPDATE sessions SET {_MOVING}, {_STATE} WHERE pk = ?",
-    (False, True): f"UPDATE sessions SET {_MOVING}, {_TURNS} WHERE pk = ?",
-    (True, True): f"UPDATE sessions SET {_MOVING}, {_STATE}, {_TURNS} WHERE pk = ?",
+    (is_moved, is_turned): f"UPDATE sessions SET {', '.join(part.assignments() for part in parts)} WHERE pk = ?"
+    for is_moved, is_turned, *parts in (
+        (False, False, _MOVING),
+        (True, False, _MOVING, _STATE),
+        (False, True, _MOVING, _TURNS),
+        (True, True, _MOVING, _STATE, _TURNS),
+    )
 }
 # Whether something waits, in the words of the index of what is not consumed: one look, for most sessions in vain.
 _WAITED_FOR = "SELECT 1 FROM inbox WHERE session = ? AND state IN ('held', 'waiting', 'given') AND state <> 'consumed'"
@@ -327,10 +201,14 @@ def apply(
     """Load, decide, write."""
     pk, session = load(db, owner, ref)
     session.check_version(expected)
-    view = view_of(db, pk, session, None if approval is None else _named(db, owner, pk, approval))
+    view = view_of(db, pk, session)
     if session.launched or turn is not None or item is not None or db.one(_WAITED_FOR, (pk,)):
-        view = _with_work(db, owner, pk, view, turn, item)
-    view = view if run is None else _with_run(db, pk, view, run)
+        from moorage.stores.sqlite import work  # only sessions that a launcher has to do with need it
+
+        view = replace(view, work=work.work_of(db, owner, pk, session.session_id))
+    names = {"approval": approval, "turn": turn, "item": item, "run": run}
+    if any(names.values()):
+        view = drive(sql.named.with_named(Driven(db), owner, pk, view, **names))
     view = replace(view, asker=_asker(db, owner, asker)) if asker is not None else view
     return save(db, owner, pk, view, decide(view))
 
@@ -344,41 +222,19 @@ def _asker(db: Connection, owner: str, asker: Asker, pk: int | None = None) -> A
     return work.asker_of(db, owner, asker, pk)
 
 
-def view_of(db: Connection, pk: int, session: Session, approval: Approval | None = None) -> View:
+def view_of(db: Connection, pk: int, session: Session) -> View:
     """A session with its pending approvals."""
     pending: tuple[Approval, ...] = ()
     if session.pending_approvals:
-        sql = "SELECT body, id FROM approvals WHERE session = ? AND state = 'pending' ORDER BY n"
-        pending = tuple(_approval_of(db, row) for row in db.all(sql, (pk,)))
-    return View(session, pending, approval)
-
-
-def _with_work(db: Connection, owner: str, pk: int, view: View, turn: str | None, item: str | None) -> View:
-    from moorage.stores.sqlite import work  # only sessions that a launcher has to do with need it
-
-    session_id = view.session.session_id
-    going_on = work.work_of(db, owner, pk, session_id)
-    return replace(
-        view,
-        work=going_on,
-        turn=None if turn is None else work.turn_named(db, pk, session_id, turn, going_on),
-        item=None if item is None else work.item_named(db, pk, session_id, item),
-    )
-
-
-def _with_run(db: Connection, pk: int, view: View, run_id: str) -> View:
-    from moorage.stores.sqlite import work
-
-    session_id = view.session.session_id
-    run = work.run_named(db, pk, session_id, run_id)
-    return replace(view, run=run, dead_letters=work.dead_letters(db, pk, session_id, run_id))
+        pending = drive(sql.approvals.pending_approvals(Driven(db), session.owner, pk))
+    return View(session, pending)
 
 
 def save(db: Connection, owner: str, pk: int, view: View, change: Change) -> Change:
     """Write a whole change; the change with what became of its callbacks."""
     if change.once is not None:
-        _check_once(db, owner, change.once)
-        _note_once(db, owner, change.once)
+        drive(sql.once.check(Driven(db), owner, change.once))
+        drive(sql.once.note(Driven(db), owner, change.once))
     if change.session != view.session:
         write_head(db, pk, view.session, change.session)
     add_entries(db, pk, owner, change.entries)
@@ -396,50 +252,16 @@ def _write_work(db: Connection, owner: str, pk: int, view: View, change: Change)
     return work.write(db, owner, pk, view, change)
 
 
-def _check_once(db: Connection, owner: str, request: Once) -> None:
-    from moorage.stores.sqlite import once  # few requests come under a key
-
-    once.check(db, owner, request)
-
-
-def _note_once(db: Connection, owner: str, request: Once) -> None:
-    from moorage.stores.sqlite import once
-
-    once.note(db, owner, request)
-
-
-def _named(db: Connection, owner: str, pk: int, approval: str) -> Approval:
-    row = db.one("SELECT body, id FROM approvals WHERE owner = ? AND id = ? AND session = ?", (owner, approval, pk))
-    if row is None:
-        raise ApprovalNotFound(approval)
-    return _approval_of(db, row)
-
-
 def write_head(db: Connection, pk: int, old: Session, new: Session) -> None:
     """The head's changed columns; indexed ones only if they did change."""
-    is_moved = new.state is not old.state or new.finalized_at != old.finalized_at
-    turns, is_turned = _turn_columns(new), _turn_columns(new) != _turn_columns(old)
-    _, last_error, summary = head_texts(new, db.sealer)
-    db.execute(
-        _UPDATES[is_moved, is_turned],
-        (
-            new.phase.value, int(new.resume_ready), new.version, new.last_entry, new.error_count, last_error,
-            metadata_text(new), micros(new.updated_at), micros(new.last_activity_at), new.duration_seconds,
-            summary, *_hold_columns(new.hold), new.pending_approvals, new.suspended_by, new.phase_before,
-            new.last_checkpoint, new.context_version,
-            *((new.state.value, micros_or_none(new.finalized_at)) if is_moved else ()),
-            *(turns if is_turned else ()), pk,
-        ),
-    )  # fmt: skip
-
-
-def _turn_columns(head: Session) -> tuple[Any, ...]:
-    counts = (int(head.launched), head.live_turn, head.turns, head.epoch, int(head.waits))
-    return (*counts, *last_run_columns(head))
-
-
-def _hold_columns(hold: Hold | None) -> tuple[str | None, int | None, str | None]:
-    return (None, None, None) if hold is None else (hold.holder, micros(hold.until), str(hold.token))
+    is_moved, is_turned = (part.fields(new) != part.fields(old) for part in (_STATE, _TURNS))
+    values = _MOVING.values(new, db.sealer)
+    if is_moved:
+        values += _STATE.values(new, db.sealer)
+    if is_turned:
+        values += _TURNS.values(new, db.sealer)
+    values.append(pk)
+    db.execute(_UPDATES[is_moved, is_turned], values)
 
 
 INSERT_ENTRY = f"INSERT INTO entries (segment, {ENTRY}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
@@ -482,42 +304,3 @@ def write_approval(db: Connection, pk: int, owner: str, approval: Approval) -> N
             kept(db.sealer, json_text(approval), "approval", approval.approval_id),
         ),
     )  # fmt: skip
-
-
-def approvals(db: Connection, owner: str, ref: str | None, pending_only: bool, limit: int) -> list[Approval]:
-    """Approvals, oldest first."""
-    where, bindings = ["owner = ?"], [owner]
-    if ref is not None:
-        where.append("session = ?")
-        bindings.append(key_of(db, owner, ref)[0])
-    if pending_only:
-        where.append(f"state = '{ApprovalState.PENDING.value}'")
-    sql = f"SELECT body, id FROM approvals WHERE {' AND '.join(where)} ORDER BY n LIMIT ?"
-    return [_approval_of(db, row) for row in db.all(sql, (*bindings, limit))]
-
-
-def approval(db: Connection, owner: str, approval_id: str) -> Approval:
-    """One approval by its id."""
-    row = db.one("SELECT body, id FROM approvals WHERE owner = ? AND id = ?", (owner, approval_id))
-    if row is None:
-        raise ApprovalNotFound(approval_id)
-    return _approval_of(db, row)
-
-
-def due_approvals(db: Connection, owner: str, at: int, limit: int) -> list[Approval]:
-    """Pending ones whose time has run out."""
-    sql = (
-        "SELECT body, id FROM approvals WHERE owner = ? AND state = 'pending' AND expires_at IS NOT NULL "
-        "AND expires_at <= ? ORDER BY expires_at LIMIT ?"
-    )
-    return [_approval_of(db, row) for row in db.all(sql, (owner, at, limit))]
-
-
-def _approval_of(db: Connection, row: Row) -> Approval:
-    """An approval from its body and id; SessionCorrupt if they make none."""
-    try:
-        return approval_of(row, db.opener)
-    except ValueError as error:  # it is not JSON, or does not open
-        sql = "SELECT s.id FROM approvals a CROSS JOIN sessions s ON s.pk = a.session WHERE a.body = ? AND a.id = ?"
-        found = db.one(sql, row) or ("?",)
-        raise SessionCorrupt(found[0], f"approval {row[1]}: {error}") from error

@@ -2,26 +2,24 @@
 
 from __future__ import annotations
 
-from moorage.core.entry import Entry, Kind, Message
+from moorage.core.entry import Entry, Message
 from moorage.core.errors import HoldLost, KeyReused, SessionClosed, SessionCorrupt
 from moorage.core.event import Event, deletion_event, event_of
-from moorage.core.session import FINAL_STATES, HOLD_FOR, Session, Stamp, State, message_entries
-from moorage.ports import Tail
+from moorage.core.session import FINAL_STATES, HOLD_FOR, Stamp, State, message_entries
 from moorage.stores.rows import (
     ENTRY,
     ENTRY_OF_E,
-    RARE,
     TOMBSTONE_OF_T,
     Row,
-    entries_of,
     entry_of,
     micros,
-    stored_kinds,
     tombstone_of,
 )
+from moorage.stores.sql import lookup
 from moorage.stores.sqlite import heads
 from moorage.stores.sqlite.connection import Connection
 from moorage.stores.sqlite.cursors import feed_base, feed_end_id
+from moorage.stores.sqlite.driven import Driven, drive
 
 _APPEND_HEAD = "SELECT pk, id, task, state, last_entry, hold_token FROM sessions WHERE owner = ? AND id = ?"
 _RENEW = "UPDATE sessions SET hold_until = ? WHERE pk = ? AND live_turn IS NULL"  # a live turn's ends with its lease
@@ -38,13 +36,13 @@ def append(
     expected: int | None = None,
 ) -> list[Entry]:
     """Add messages; those whose client key was seen come back as the entries they became."""
-    row = db.one(_APPEND_HEAD, (owner, ref)) if heads.may_be_ref(ref) else None
+    row = db.one(_APPEND_HEAD, (owner, ref)) if lookup.may_be_ref(ref) else None
     if row is None:
         row = db.one(_APPEND_HEAD, (owner, heads.key_of(db, owner, ref)[1]))
         assert row is not None
     pk, session_id, task, state, last, hold_token = row
     if expected is not None:
-        heads.check_version(db, pk, expected)
+        drive(lookup.check_version(Driven(db), owner, pk, expected))
     if state in FINAL_STATES:
         raise SessionClosed(session_id, state)
     if token is not None and token != hold_token:
@@ -85,122 +83,6 @@ def _same(entry: Entry, message: Message) -> Entry:
 def _in_order(messages: list[Message], seen: dict[str | None, Entry], fresh: list[Entry]) -> list[Entry]:
     rest = iter(fresh)
     return [seen[message.client_key] if message.client_key in seen else next(rest) for message in messages]
-
-
-# Reading ----------------------------------------------------------------------------------------
-
-
-Segment = tuple[int, int, int]  # a segment, and the numbers of it that count: after, upto
-_NO_END = (1 << 32) - 1
-
-
-def log(
-    db: Connection,
-    owner: str,
-    ref: str,
-    after: int,
-    before: int | None,
-    limit: int,
-    kinds: tuple[str, ...] | None,
-    newest_first: bool,
-) -> list[Entry]:
-    """Entries between two numbers, from one end."""
-    pk, session_id, task, shared_upto, _ = heads.key_of(db, owner, ref)
-    upto = _NO_END if before is None else min(before - 1, _NO_END)  # beyond it other sessions' entries begin
-    segments = _segments(db, pk, shared_upto, after, upto) if after < upto else []
-    rows = _read(db, segments, limit, None if kinds is None else stored_kinds(kinds), newest_first)
-    return entries_of(rows, session_id, task, db.opener)
-
-
-def _segments(db: Connection, pk: int, shared_upto: int, after: int, upto: int) -> list[Segment]:
-    """Where the entries between two numbers are, oldest first."""
-    if after >= shared_upto:
-        return [(pk, after, upto)]
-    return [
-        (segment, max(start, after), end) for segment, start, end in heads.shared_segments(db, pk, upto) if end > after
-    ]
-
-
-def _read(
-    db: Connection, segments: list[Segment], limit: int, kinds: tuple[str, ...] | None, newest_first: bool
-) -> list[Row]:
-    rows: list[Row] = []
-    for segment, after, upto in reversed(segments) if newest_first else segments:
-        if len(rows) < limit:
-            rows += _range(db, segment, after, upto, limit - len(rows), kinds, newest_first)
-    return rows
-
-
-def _range(
-    db: Connection,
-    segment: int,
-    after: int,
-    upto: int,
-    limit: int,
-    kinds: tuple[str, ...] | None,
-    newest_first: bool,
-) -> list[Row]:
-    order = "DESC" if newest_first else "ASC"
-    between = f"SELECT {ENTRY} FROM entries WHERE segment = ? AND number > ? AND number <= ?"
-    if kinds is None:
-        return db.all(f"{between} ORDER BY number {order} LIMIT ?", (segment, after, upto, limit))
-    if Kind.MESSAGE.value in kinds:
-        marks = ", ".join("?" * len(kinds))
-        sql = f"{between} AND kind IN ({marks}) ORDER BY number {order} LIMIT ?"
-        return db.all(sql, (segment, after, upto, *kinds, limit))
-    rows: list[Row] = []
-    for kind in kinds:
-        source = f"{between} AND number = 1" if kind == Kind.CREATED else f"{_by_kind(between)} AND {RARE}"
-        sql = f"{source} AND kind = ? ORDER BY number {order} LIMIT ?"
-        rows += db.all(sql, (segment, after, upto, kind, limit))
-    return sorted(rows, key=lambda row: int(row[0]), reverse=newest_first)[:limit]
-
-
-def _by_kind(select: str) -> str:
-    """The same by the index of rare kinds: SQLite itself would rather read all messages in between."""
-    return select.replace("FROM entries", "FROM entries INDEXED BY entries_by_kind")
-
-
-# One statement, so that it is of one instant without the price of a transaction.
-_PINNED = f"SELECT {ENTRY}, 0 FROM entries WHERE segment = ?1 AND {RARE}"
-_TAIL = f"""
-SELECT * FROM ({_PINNED} AND kind = 'summary' ORDER BY number DESC LIMIT 1)
-UNION ALL
-SELECT * FROM ({_PINNED} AND kind = 'system' ORDER BY number DESC LIMIT ?2)
-UNION ALL
-SELECT * FROM (
-    SELECT {ENTRY}, 1 FROM entries WHERE segment = ?1 AND kind IN ('message', 'system') ORDER BY number DESC LIMIT ?3
-)
-"""
-_NEWEST = f"SELECT {ENTRY} FROM entries WHERE segment = ? AND kind = 'message' ORDER BY number DESC LIMIT ?"
-
-
-def tail(db: Connection, owner: str, ref: str, limit: int, pins: int, with_session: bool) -> Tail:
-    """What a window is made of."""
-    session: Session | None = None
-    if with_session:
-        session, pk, shared_upto, has_pins = heads.load_to_read(db, owner, ref)
-        session_id, task = session.session_id, session.task_id
-    else:
-        pk, session_id, task, shared_upto, has_pins = heads.key_of(db, owner, ref)
-    if not has_pins:
-        return Tail([], entries_of(db.all(_NEWEST, (pk, limit)), session_id, task, db.opener), session)
-    rows = _tail_of_fork(db, pk, shared_upto, limit, pins) if shared_upto else db.all(_TAIL, (pk, pins, limit))
-    split = next((place for place, row in enumerate(rows) if row[-1]), len(rows))
-    entries = entries_of([row[:-1] for row in rows], session_id, task, db.opener)
-    pinned, messages = entries[:split], entries[split:]
-    if pinned:
-        pinned.sort(key=lambda entry: entry.number)
-        upto = max((entry.data["upto"] for entry in pinned if entry.data), default=0)
-        messages = [entry for entry in messages if entry.number > upto]
-    return Tail(pinned, messages, session)
-
-
-def _tail_of_fork(db: Connection, pk: int, shared_upto: int, limit: int, pins: int) -> list[Row]:
-    segments = _segments(db, pk, shared_upto, 0, _NO_END)
-    kept = _read(db, segments, 1, (Kind.SUMMARY.value,), True) + _read(db, segments, pins, ("system",), True)
-    messages = _read(db, segments, limit, stored_kinds((Kind.MESSAGE.value,)), True)
-    return [(*row, 0) for row in kept] + [(*row, 1) for row in messages]
 
 
 # The feed ---------------------------------------------------------------------------------------

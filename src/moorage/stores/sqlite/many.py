@@ -10,19 +10,11 @@ from moorage.core.errors import NotFound, SessionCorrupt
 from moorage.core.query import Page, SessionQuery
 from moorage.core.session import Session
 from moorage.ports import Tail
-from moorage.stores.sqlite import find, heads, log
+from moorage.stores.sql import approvals, history
+from moorage.stores.sqlite import find
 from moorage.stores.sqlite.access import T
 from moorage.stores.sqlite.connection import Connection
-
-
-def get_many(db: Connection, owner: str, session_ids: list[str]) -> list[Session | None]:
-    """The sessions with these ids."""
-
-    def one(session_id: str) -> Session | None:
-        found = heads.by_id(db, owner, session_id) if heads.may_be_ref(session_id) else None
-        return None if found is None else found[1]
-
-    return [_or_else(None, one, session_id) for session_id in session_ids]
+from moorage.stores.sqlite.driven import Driven, drive
 
 
 def find_many(db: Connection, owner: str, queries: list[SessionQuery]) -> list[Page[Session]]:
@@ -35,8 +27,10 @@ def tails(db: Connection, owner: str, session_ids: list[str], limit: int, pins: 
 
     def one(session_id: str) -> Tail:
         if before is None:
-            return log.tail(db, owner, session_id, limit, pins, False)
-        return Tail([], log.log(db, owner, session_id, 0, before, limit, (Kind.MESSAGE.value,), True))
+            return drive(history.tail(Driven(db), owner, session_id, limit, pins, False))
+        return Tail(
+            [], drive(history.log(Driven(db), owner, session_id, 0, before, limit, (Kind.MESSAGE.value,), True))
+        )
 
     return [_or_else(Tail([], []), one, session_id) for session_id in session_ids]
 
@@ -47,7 +41,7 @@ def approvals_of(
     """The approvals of each, oldest first."""
 
     def one(session_id: str) -> list[Approval]:
-        return heads.approvals(db, owner, session_id, pending_only, limit)
+        return drive(approvals.approvals(Driven(db), owner, session_id, pending_only, limit))
 
     return [_or_else([], one, session_id) for session_id in session_ids]
 

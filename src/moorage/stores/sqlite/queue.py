@@ -7,17 +7,18 @@ from contextlib import suppress
 import msgspec
 
 from moorage.core.document import DocumentKind
-from moorage.core.errors import SessionCorrupt, TurnNotFound
-from moorage.core.fact import Backlog
+from moorage.core.errors import SessionCorrupt
 from moorage.core.session import Stamp
-from moorage.core.turn import Turn, TurnState
+from moorage.core.turn import TurnState
 from moorage.core.work import Claim, claim
 from moorage.ports import Claimed
-from moorage.stores.rows import HEAD_WITH_PK, json_text, micros, session_of
-from moorage.stores.sqlite import documents, heads
+from moorage.stores.rows import json_text, micros
+from moorage.stores.session_rows import HEAD_WITH_PK, session_of
+from moorage.stores.sql import documents, lookup
+from moorage.stores.sqlite import heads
 from moorage.stores.sqlite.connection import BrokenText, Connection
+from moorage.stores.sqlite.driven import Driven, drive
 from moorage.stores.sqlite.work import view_with_whole_items
-from moorage.stores.work_rows import turn_of
 
 MOST_LOOKED_AT = 50  # queued turns that nobody can take now, in one transaction
 
@@ -56,13 +57,13 @@ WHERE s.owner IN (SELECT value FROM json_each(?1)) AND s.id = ?5 AND t.n > ?3 AN
 
 def next_due(db: Connection, wanted: Wanted, at: int, after: int = 0) -> int | None:
     """The key of the oldest queued turn that is due and wanted, behind another."""
-    if documents.find(db, DocumentKind.DRAINED_LAUNCHER, wanted.launcher_id) is not None:
+    if drive(documents.find(Driven(db), DocumentKind.DRAINED_LAUNCHER, wanted.launcher_id)) is not None:
         return None
     bindings = (json_text(wanted.owners), json_text(wanted.agents), after, at)
     if wanted.root is None:
         row = db.one(_NEXT, bindings)
     else:
-        row = db.one(_NEXT_OF_FAMILY, (*bindings, wanted.root)) if heads.may_be_ref(wanted.root) else None
+        row = db.one(_NEXT_OF_FAMILY, (*bindings, wanted.root)) if lookup.may_be_ref(wanted.root) else None
     return None if row is None else row[0]
 
 
@@ -92,75 +93,3 @@ def _claim(db: Connection, n: int, wish: Claim, stamp: Stamp) -> Claimed | None:
     if not (change.turns and change.turns[0].state is TurnState.RUNNING):
         return None
     return Claimed(session.owner, change.session, change.turns[0], change.items, change.runs)
-
-
-_SILENT = """
-SELECT s.owner, s.id FROM turns t CROSS JOIN sessions s ON s.pk = t.session
-WHERE t.state = 'running' AND t.due_at <= ? ORDER BY t.due_at LIMIT ?
-"""
-_UNTAKEN = """
-SELECT s.owner, s.id FROM runs r CROSS JOIN sessions s ON s.pk = r.session
-WHERE r.expires_at IS NOT NULL AND r.expires_at <= ? ORDER BY r.expires_at LIMIT ?
-"""
-
-
-def overdue(db: Connection, at: int, limit: int) -> list[tuple[str, str]]:
-    """Sessions with a turn whose launcher was silent for too long, or a run that nobody took in time."""
-    found = [(row[0], row[1]) for sql in (_SILENT, _UNTAKEN) for row in db.all(sql, (at, limit))]
-    return list(dict.fromkeys(found))[:limit]
-
-
-_WAITING = """
-SELECT t.id FROM turns t CROSS JOIN sessions s ON s.pk = t.session
-WHERE t.state = 'running' AND t.launcher = ? AND EXISTS (
-    SELECT 1 FROM runs r
-    WHERE r.owner = s.owner AND r.parent = s.id AND r.state IN ('queued', 'running') AND r.mode = 'sync'
-) ORDER BY t.n
-"""
-
-
-def waiting_turns(db: Connection, launcher_id: str) -> list[str]:
-    """Live turns of a launcher whose session waits for a sync child."""
-    return [row[0] for row in db.all(_WAITING, (launcher_id,))]
-
-
-_ONE = "SELECT t.body, t.id, s.id FROM turns t CROSS JOIN sessions s ON s.pk = t.session"
-_QUEUED = "SELECT count(*), min(n) FROM turns WHERE state = 'queued'"
-_RUNNING = "SELECT count(*) FROM turns WHERE state = 'running'"
-_ITEMS = """
-SELECT coalesce(sum(state <> 'set_aside' AND kind = 'callback'), 0), coalesce(sum(state = 'set_aside'), 0)
-FROM inbox INDEXED BY inbox_by_state WHERE state <> 'consumed'
-"""
-
-
-def backlog(db: Connection) -> Backlog:
-    """What waits, of all owners. Walks what waits, nothing else."""
-    [(queued, first)], [(running,)], [(callbacks, set_aside)] = (db.all(sql) for sql in (_QUEUED, _RUNNING, _ITEMS))
-    oldest = None
-    if first is not None:
-        [row] = db.all(f"{_ONE} WHERE t.n = ?", (first,))
-        oldest = turn_of(db, row).queued_at
-    return Backlog(queued=queued, running=running, oldest_queued_at=oldest, callbacks=callbacks, set_aside=set_aside)
-
-
-_CLAIMED = """
-SELECT t.owner, t.body, t.id, s.id FROM turns t CROSS JOIN sessions s ON s.pk = t.session
-WHERE t.state = 'running' AND t.launcher = ? ORDER BY t.n
-"""
-
-
-def unstarted_turns(db: Connection, launcher_id: str) -> list[tuple[str, Turn]]:
-    """What a launcher has claimed and not started yet; turns that do not read back whole are passed by."""
-    found = []
-    for owner, *columns in db.all(_CLAIMED, (launcher_id,)):
-        with suppress(SessionCorrupt):
-            found.append((owner, turn_of(db, columns)))
-    return [(owner, turn) for owner, turn in found if turn.started_at is None]
-
-
-def find_turn(db: Connection, owner: str, turn_id: str) -> Turn:
-    """One turn by its id."""
-    row = db.one(f"{_ONE} WHERE t.owner = ? AND t.id = ?", (owner, turn_id)) if heads.may_be_ref(turn_id) else None
-    if row is None:
-        raise TurnNotFound(turn_id)
-    return turn_of(db, row)

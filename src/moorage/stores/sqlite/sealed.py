@@ -37,8 +37,9 @@ from moorage.stores.bodies import (
 )
 from moorage.stores.rows import Row, json_text
 from moorage.stores.sealing import Sealer
-from moorage.stores.sqlite import documents
+from moorage.stores.sql import documents
 from moorage.stores.sqlite.connection import REFUSED_PLAIN, Connection, translating
+from moorage.stores.sqlite.driven import Driven, drive
 
 CHUNK = 200  # rows sealed in one transaction: the write lock is held for milliseconds
 Progress = Callable[[int], None]  # how many bodies were looked at
@@ -67,7 +68,7 @@ def prepare(db: Connection) -> None:
 
 
 def _mark(db: Connection) -> Mark | None:
-    return mark_of(documents.note(db, PURPOSE), db.path)
+    return mark_of(drive(documents.note(Driven(db), PURPOSE)), db.path)
 
 
 def _checked(db: Connection, sealer: Sealer) -> Mark | None:
@@ -77,7 +78,7 @@ def _checked(db: Connection, sealer: Sealer) -> Mark | None:
 
 
 def _write_mark(db: Connection, known: Mark | None, sealer: Sealer) -> None:
-    documents.set_note(db, PURPOSE, json_text(wanted(known, sealer)))
+    drive(documents.set_note(Driven(db), PURPOSE, json_text(wanted(known, sealer))))
     for name, statement in _triggers():
         db.execute(f"DROP TRIGGER IF EXISTS {name}")
         if sealer.seals:

@@ -13,12 +13,7 @@ from moorage.core.entry import Kind, searchable_text, text_of
 from moorage.core.errors import SessionCorrupt
 from moorage.core.event import Hit, snippet_of
 from moorage.stores import SEALED
-from moorage.stores.rows import (
-    ENTRY,
-    ENTRY_OF_E,
-    Row,
-    entry_of,
-)
+from moorage.stores.rows import ENTRY, ENTRY_OF_E, Row, entry_of
 from moorage.stores.sqlite.connection import Connection
 from moorage.stores.sqlite.cursors import feed_base, feed_end_id
 

@@ -8,15 +8,13 @@ whose writes are committed in groups.
 from __future__ import annotations
 
 import os
-from datetime import datetime, timedelta
+from datetime import datetime
 from functools import partial
 
 from moorage.core.approval import Approval
-from moorage.core.context import ContextChange, ContextItem
-from moorage.core.delegation import Delegation, Span
+from moorage.core.context import ContextChange
 from moorage.core.entry import Entry, Message
 from moorage.core.event import Event, Hit, search_words
-from moorage.core.family import EVERY_TOMBSTONE, Deletion, Tombstone, TombstoneQuery
 from moorage.core.query import Page, SessionQuery
 from moorage.core.session import Asker, Change, Session, Stamp
 from moorage.ports import (
@@ -25,36 +23,31 @@ from moorage.ports import (
     CommitWatcher,
     ContextDecision,
     Decision,
-    DeletionDecision,
-    DocumentDecision,
     ForkDecision,
-    Sweep,
-    SweepDecision,
     Tail,
 )
-from moorage.stores.rows import micros, micros_or_none
-from moorage.stores.sqlite import context, counts, family, find, heads, log
+from moorage.stores.rows import micros
+from moorage.stores.sql import db as sql_db
+from moorage.stores.sql.store import SqlStore
+from moorage.stores.sqlite import context, find, heads, log
 from moorage.stores.sqlite.access import Access, Inline, Job, T
 from moorage.stores.sqlite.connection import Connection
+from moorage.stores.sqlite.driven import Driven, driven
 from moorage.stores.sqlite.migrate import migrate
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from moorage.core.bundle import Bundle
-    from moorage.core.document import Document
-    from moorage.core.fact import Backlog, Fate, SessionFact, Size
-    from moorage.core.inbox import Item
-    from moorage.core.once import Once
+    from moorage.core.fact import Size
     from moorage.core.record import Record
-    from moorage.core.run import Run, RunQuery
-    from moorage.core.turn import Turn
     from moorage.core.work import Claim
     from moorage.ports import Claimed
     from moorage.stores.sealing import Sealer
+    from moorage.stores.sql.family import Doomed
     from moorage.stores.sqlite.queue import Wanted
 
 
-class SqliteStore:
+class SqliteStore(SqlStore):
     """Keeps sessions in one SQLite file."""
 
     capabilities = frozenset({Capability.SEARCH, Capability.PUSH})
@@ -82,6 +75,22 @@ class SqliteStore:
         db = prepared(path, sealer=sealer)
         return cls(Threaded(db), is_sealed=db.sealer is not None)
 
+    async def _read(self, job: sql_db.Job[T]) -> T:
+        return await self._access.read(driven(job))
+
+    async def _snapshot(self, job: sql_db.Job[T]) -> T:
+        return await self._see(driven(job))
+
+    async def _write(self, job: sql_db.Job[T]) -> T:
+        return await self._access.write(driven(job))
+
+    _transact = _write
+
+    async def _delete(self, db: Driven, owner: str, doomed: list[Doomed], stamp: Stamp) -> None:
+        from moorage.stores.sqlite import deletion  # few who open a store delete something
+
+        deletion.delete(db.connection, owner, doomed, stamp)
+
     # Sessions -----------------------------------------------------------------------------------
 
     async def create(
@@ -99,9 +108,6 @@ class SqliteStore:
             return heads.load(db, owner, ref)[1]
 
         return self._read_now(job) if self._read_now is not None else await self._access.read(job)
-
-    async def match(self, owner: str, prefix: str, limit: int) -> list[str]:
-        return await self._access.read(lambda db: heads.match(db, owner, prefix, limit))
 
     async def find(self, owner: str, query: SessionQuery) -> Page[Session]:
         return await self._access.read(lambda db: find.find(db, owner, query))
@@ -123,16 +129,6 @@ class SqliteStore:
             lambda db: heads.apply(db, owner, ref, decide, expected, approval, turn, item, run, asker)
         )
 
-    async def once(self, owner: str, operation: str, key: str, at: datetime) -> Once | None:
-        from moorage.stores.sqlite import once  # few requests come under a key
-
-        return await self._access.read(lambda db: once.find(db, owner, operation, key, micros(at)))
-
-    async def purge(self, at: datetime, limit: int) -> int:
-        from moorage.stores.sqlite import once
-
-        return await self._access.write(lambda db: once.purge(db, micros(at), limit))
-
     # The log ------------------------------------------------------------------------------------
 
     async def append(
@@ -148,121 +144,34 @@ class SqliteStore:
         weight = sum([message.size for message in messages])
         return await self._access.write(lambda db: log.append(db, owner, ref, messages, stamp, token, expected), weight)
 
-    async def log(
-        self,
-        owner: str,
-        ref: str,
-        *,
-        after: int = 0,
-        before: int | None = None,
-        limit: int = 100,
-        kinds: tuple[str, ...] | None = None,
-        newest_first: bool = False,
-    ) -> list[Entry]:
-        return await self._snapshot(lambda db: log.log(db, owner, ref, after, before, limit, kinds, newest_first))
-
-    async def tail(self, owner: str, ref: str, limit: int, pins: int = 100, *, with_session: bool = False) -> Tail:
-        return await self._access.read(lambda db: log.tail(db, owner, ref, limit, pins, with_session))
-
     async def feed(self, owner: str, after: int, limit: int) -> list[Event]:
-        return await self._snapshot(lambda db: log.feed(db, owner, after, limit))
+        return await self._see(lambda db: log.feed(db, owner, after, limit))
 
     async def feed_end(self, owner: str) -> int:
         return await self._access.read(lambda db: log.feed_end(db, owner))
 
     # Of many sessions at once --------------------------------------------------------------------
 
-    async def get_many(self, owner: str, session_ids: list[str]) -> list[Session | None]:
-        from moorage.stores.sqlite import many  # only servers ask for that
-
-        return await self._snapshot(lambda db: many.get_many(db, owner, session_ids))
-
     async def find_many(self, owner: str, queries: list[SessionQuery]) -> list[Page[Session]]:
         from moorage.stores.sqlite import many
 
-        return await self._snapshot(lambda db: many.find_many(db, owner, queries))
+        return await self._see(lambda db: many.find_many(db, owner, queries))
 
     async def tails(
         self, owner: str, session_ids: list[str], limit: int, pins: int = 100, *, before: int | None = None
     ) -> list[Tail]:
         from moorage.stores.sqlite import many
 
-        return await self._snapshot(lambda db: many.tails(db, owner, session_ids, limit, pins, before))
+        return await self._see(lambda db: many.tails(db, owner, session_ids, limit, pins, before))
 
     async def approvals_of(
         self, owner: str, session_ids: list[str], *, pending_only: bool = True, limit: int = 100
     ) -> list[list[Approval]]:
         from moorage.stores.sqlite import many
 
-        return await self._snapshot(lambda db: many.approvals_of(db, owner, session_ids, pending_only, limit))
-
-    # Families -----------------------------------------------------------------------------------
-
-    async def ancestors(self, owner: str, ref: str) -> list[Session]:
-        return await self._snapshot(lambda db: family.ancestors(db, owner, ref))
-
-    async def tree(self, owner: str, ref: str, limit: int) -> list[Session]:
-        return await self._snapshot(lambda db: family.tree(db, owner, ref, limit))
-
-    async def count_children(self, owner: str, ref: str) -> int:
-        return await self._snapshot(lambda db: family.count_children(db, owner, ref))
-
-    async def delete_tree(
-        self,
-        owner: str,
-        ref: str,
-        decide: DeletionDecision,
-        stamp: Stamp,
-        *,
-        reason: str,
-        dry_run: bool = False,
-        expected: int | None = None,
-    ) -> Deletion:
-        job = partial(
-            family.delete_tree,
-            owner=owner,
-            ref=ref,
-            decide=decide,
-            stamp=stamp,
-            reason=reason,
-            dry_run=dry_run,
-            expected=expected,
-        )
-        return await (self._snapshot(job) if dry_run else self._access.write(job))
-
-    async def sweep(
-        self,
-        owner: str,
-        decide: SweepDecision,
-        stamp: Stamp,
-        *,
-        before: datetime | None,
-        position: int = 0,
-        limit: int = 50,
-        dry_run: bool = False,
-    ) -> Sweep:
-        """Candidates are looked for without the write lock; the decision is made with it, on what is there then."""
-        idle_since, at = micros_or_none(before), micros(stamp.at)
-        found = await self._access.read(lambda db: family.candidates(db, owner, idle_since, at, position, limit))
-
-        def job(db: Connection) -> list[Tombstone]:
-            return family.sweep(db, owner, found, decide, stamp, dry_run)
-
-        gone = await (self._snapshot(job) if dry_run else self._access.write(job)) if found else []
-        return Sweep(gone, found[-1] if len(found) == limit else None)
-
-    async def next_expiry(self, owner: str) -> datetime | None:
-        return await self._access.read(lambda db: family.next_expiry(db, owner))
-
-    async def tombstones(
-        self, owner: str, limit: int, cursor: str | None = None, query: TombstoneQuery = EVERY_TOMBSTONE
-    ) -> Page[Tombstone]:
-        return await self._access.read(lambda db: family.tombstones(db, owner, limit, cursor, query))
+        return await self._see(lambda db: many.approvals_of(db, owner, session_ids, pending_only, limit))
 
     # Context and approvals ----------------------------------------------------------------------
-
-    async def context(self, owner: str, ref: str, at: datetime, key: str | None = None) -> dict[str, ContextItem]:
-        return await self._snapshot(lambda db: context.items(db, heads.key_of(db, owner, ref)[0], micros(at), key))
 
     async def write_context(
         self,
@@ -276,50 +185,7 @@ class SqliteStore:
     ) -> ContextChange:
         return await self._access.write(lambda db: context.write(db, owner, ref, decide, micros(at), key, expected))
 
-    async def approval(self, owner: str, approval_id: str) -> Approval:
-        return await self._access.read(lambda db: heads.approval(db, owner, approval_id))
-
-    async def approvals(
-        self, owner: str, *, ref: str | None = None, pending_only: bool = True, limit: int = 100
-    ) -> list[Approval]:
-        return await self._snapshot(lambda db: heads.approvals(db, owner, ref, pending_only, limit))
-
-    async def due_approvals(self, owner: str, at: datetime, limit: int = 100) -> list[Approval]:
-        return await self._access.read(lambda db: heads.due_approvals(db, owner, micros(at), limit))
-
     # Runs, turns, inboxes -----------------------------------------------------------------------
-
-    async def run(self, owner: str, run_id: str) -> Run:
-        from moorage.stores.sqlite import runs  # most who open a store start no agents
-
-        return await self._access.read(lambda db: runs.run(db, owner, run_id))
-
-    async def run_by_key(self, owner: str, key: str) -> Run | None:
-        from moorage.stores.sqlite import runs
-
-        return await self._access.read(lambda db: runs.run_by_key(db, owner, key))
-
-    async def runs(self, owner: str, query: RunQuery) -> Page[Run]:
-        from moorage.stores.sqlite import runs
-
-        return await self._snapshot(lambda db: runs.runs(db, owner, query))
-
-    async def inbox(
-        self, owner: str, *, ref: str | None = None, states: tuple[str, ...], limit: int, cursor: str | None = None
-    ) -> Page[Item]:
-        from moorage.stores.sqlite import runs
-
-        return await self._snapshot(lambda db: runs.inbox(db, owner, ref, states, limit, cursor))
-
-    async def item(self, owner: str, item_id: str) -> Item:
-        from moorage.stores.sqlite import runs
-
-        return await self._snapshot(lambda db: runs.item(db, owner, item_id))
-
-    async def find_turn(self, owner: str, turn_id: str) -> Turn:
-        from moorage.stores.sqlite import queue
-
-        return await self._access.read(lambda db: queue.find_turn(db, owner, turn_id))
 
     async def claim(
         self,
@@ -344,77 +210,12 @@ class SqliteStore:
         self._queued = None if found is None else wanted
         return found
 
-    async def overdue(self, at: datetime, limit: int) -> list[tuple[str, str]]:
-        from moorage.stores.sqlite import queue
-
-        return await self._snapshot(lambda db: queue.overdue(db, micros(at), limit))
-
-    async def waiting_turns(self, launcher_id: str) -> list[str]:
-        from moorage.stores.sqlite import queue
-
-        return await self._access.read(lambda db: queue.waiting_turns(db, launcher_id))
-
-    async def unstarted_turns(self, launcher_id: str) -> list[tuple[str, Turn]]:
-        from moorage.stores.sqlite import queue
-
-        return await self._access.read(lambda db: queue.unstarted_turns(db, launcher_id))
-
-    # Servers ------------------------------------------------------------------------------------
-
-    async def owners(self) -> list[str]:
-        from moorage.stores.sqlite import servers  # only those need them
-
-        return await self._access.read(servers.owners)
-
-    async def extend_leases(self, at: datetime, by: timedelta) -> int:
-        from moorage.stores.sqlite import servers
-
-        return await self._access.write(lambda db: servers.extend_leases(db, at, at + by))
-
-    # Documents ----------------------------------------------------------------------------------
-
-    async def document(self, kind: str, key: str) -> Document | None:
-        from moorage.stores.sqlite import documents  # hooks need none
-
-        return await self._access.read(lambda db: documents.find(db, kind, key))
-
-    async def documents(self, kind: str, *, after: str = "", limit: int = 1000) -> list[Document]:
-        from moorage.stores.sqlite import documents
-
-        return await self._access.read(lambda db: documents.some(db, kind, after, limit))
-
-    async def put_document(self, kind: str, key: str, decide: DocumentDecision) -> Document | None:
-        from moorage.stores.sqlite import documents
-
-        return await self._access.write(lambda db: documents.put(db, kind, key, decide))
-
     # What is counted ----------------------------------------------------------------------------
 
-    async def record_delegation(self, owner: str, delegation: Delegation) -> bool:
-        return await self._access.write(lambda db: counts.record_delegation(db, owner, delegation))
-
-    async def delegations(self, owner: str, span: Span, limit: int, cursor: str | None = None) -> Page[Delegation]:
-        return await self._access.read(lambda db: counts.delegations(db, owner, span, limit, cursor))
-
-    async def facts(self, owner: str, span: Span, limit: int, cursor: str | None = None) -> Page[SessionFact]:
-        from moorage.stores.sqlite import facts  # most who open a store count nothing
-
-        return await self._access.read(lambda db: facts.facts(db, owner, span, limit, cursor))
-
-    async def fates(self, owner: str, session_ids: list[str]) -> list[Fate]:
-        from moorage.stores.sqlite import facts
-
-        return await self._access.read(lambda db: facts.fates(db, owner, session_ids))
-
     async def size(self) -> Size | None:
-        from moorage.stores.sqlite import facts
+        from moorage.stores.sqlite.size import size
 
-        return await self._snapshot(facts.size)
-
-    async def backlog(self) -> Backlog:
-        from moorage.stores.sqlite import queue
-
-        return await self._snapshot(queue.backlog)
+        return await self._see(size)
 
     def on_commit(self, watcher: CommitWatcher) -> None:
         self._access.on_commit(watcher)
@@ -433,32 +234,22 @@ class SqliteStore:
         )  # later writes must not keep us from answering
         while await self._access.read(lambda db: search.is_behind(db, owner, upto)):
             await self._access.write(lambda db: search.catch_up(db, owner))
-        return await self._snapshot(lambda db: search.search(db, owner, search_words(text), limit))
+        return await self._see(lambda db: search.search(db, owner, search_words(text), limit))
 
     async def restore(self, owner: str, bundle: Bundle) -> bool:
         from moorage.stores.sqlite import transfer
 
         return await self._access.write(lambda db: transfer.restore(db, owner, bundle))
 
-    async def dump(self, kind: str, limit: int, cursor: str | None = None) -> Page[Record]:
-        from moorage.stores.sqlite import records  # who moves everything has the time
-
-        return await self._snapshot(lambda db: records.dump(db, kind, limit, cursor))
-
     async def load(self, records: list[Record], mark: str | None) -> None:
         from moorage.stores.sqlite import records as taking_in
 
         await self._access.write(lambda db: taking_in.load(db, records, mark))
 
-    async def load_mark(self) -> str | None:
-        from moorage.stores.sqlite import records
-
-        return await self._access.read(records.mark)
-
     async def check(self) -> list[str]:
         from moorage.stores.sqlite import transfer
 
-        return await self._snapshot(transfer.check)
+        return await self._see(transfer.check)
 
     def pulse(self) -> int:
         return self._access.pulse()
@@ -469,7 +260,7 @@ class SqliteStore:
     async def close(self) -> None:
         await self._access.close()
 
-    async def _snapshot(self, job: Job[T]) -> T:
+    async def _see(self, job: Job[T]) -> T:
         def at_one_instant(db: Connection) -> T:
             with db.snapshot():
                 return job(db)

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from moorage.core.bundle import Bundle, as_restored
 from moorage.core.errors import MoorageError, ParentNotFound
-from moorage.stores.rows import HEAD_WITH_PK, session_of
+from moorage.stores.session_rows import HEAD_WITH_PK, session_of
+from moorage.stores.sql import lookup
 from moorage.stores.sqlite import context, heads
 from moorage.stores.sqlite.connection import BrokenText, Connection
+from moorage.stores.sqlite.driven import Driven, drive
 from moorage.stores.sqlite.migrate import edited_migrations
 
 FEED_CHUNK = 500  # entries one row of the feed stands for, so that reading a page of it stays small
@@ -17,7 +19,7 @@ def restore(db: Connection, owner: str, bundle: Bundle) -> bool:
     new = as_restored(bundle.session, owner)
     if db.one("SELECT 1 FROM sessions WHERE owner = ? AND id = ?", (owner, new.session_id)):
         return False
-    heads.check_not_spent(db, owner, new.session_id)
+    drive(lookup.check_not_spent(Driven(db), owner, new.session_id))
     family = _family(db, owner, new.parent_session_id)
     heads.check_names(db, owner, new)
     pk = heads.insert(db, new, family=family)
@@ -41,15 +43,6 @@ def _family(db: Connection, owner: str, parent_id: str | None) -> tuple[int | No
 
 # Looking after it -------------------------------------------------------------------------------
 
-_GAPS = """
-SELECT s.id, s.last_entry - s.shared_upto, count(e.id)
-FROM sessions s LEFT JOIN entries e ON e.segment = s.pk
-GROUP BY s.pk HAVING count(e.id) <> s.last_entry - s.shared_upto
-    OR coalesce(min(e.number), s.shared_upto + 1) <> s.shared_upto + 1
-    OR coalesce(max(e.number), s.last_entry) <> s.last_entry
-"""
-
-
 # Tables of an older orchestrator are kept as they were, whatever they refer to.
 _DANGLING = r"""
 SELECT "table", rowid, parent FROM pragma_foreign_key_check WHERE "table" NOT LIKE 'legacy\_%' ESCAPE '\'
@@ -57,55 +50,14 @@ SELECT "table", rowid, parent FROM pragma_foreign_key_check WHERE "table" NOT LI
 
 
 def check(db: Connection) -> list[str]:
-    """What is wrong, in words."""
+    """Return what is wrong, in words."""
+    from moorage.stores.sql.check import contradictions  # who looks at everything has the time
+
     problems = [f"integrity: {row[0]}" for row in db.all("PRAGMA integrity_check(20)") if row[0] != "ok"]
     problems += [f"{table} row {row} refers to a missing row of {target}" for table, row, target in db.all(_DANGLING)]
     problems += [f"migration {name} was edited after it was applied" for name in edited_migrations(db)]
-    problems += [
-        f"session {session_id} should have {expected} entries of its own, numbered without gaps, and has {found}"
-        for session_id, expected, found in db.all(_GAPS)
-    ]
-    problems += [f"entry {number} of session {session_id} is not JSON" for session_id, number in db.all(_NOT_JSON)]
-    problems += [text.format(*row) for text, sql in _CONTRADICTIONS.items() for row in db.all(sql)]
+    problems += drive(contradictions(Driven(db)))
     return problems + _unreadable(db) + _unreadable_work(db) + _unopened(db)
-
-
-_NOT_JSON = """
-SELECT coalesce(s.id, e.segment), e.number FROM entries e LEFT JOIN sessions s ON s.pk = e.segment
-WHERE e.data IS NOT NULL AND NOT json_valid(e.data) AND substr(e.data, 1, 1) <> '~' LIMIT 20
-"""
-
-
-_RUNNING = "(SELECT id FROM turns t WHERE t.session = s.pk AND t.state = 'running')"
-# What is said twice, so that it is found quickly, must be said alike; and what is over must be over.
-_CONTRADICTIONS = {
-    "session {} says its live turn is {}, and {} is": (
-        f"SELECT s.id, coalesce(s.live_turn, 'none'), coalesce({_RUNNING}, 'none') FROM sessions s "
-        f"WHERE s.live_turn IS NOT {_RUNNING} LIMIT 20"
-    ),
-    "session {} says wrongly whether something waits for a turn of it": (
-        "SELECT s.id FROM sessions s WHERE s.waits <> (s.launched AND EXISTS (SELECT 1 FROM inbox i "
-        "WHERE i.session = s.pk AND i.state = 'waiting' AND i.state <> 'consumed')) LIMIT 20"
-    ),
-    "turn {} has an epoch that its session has not reached": (
-        "SELECT t.id FROM turns t JOIN sessions s ON s.pk = t.session "
-        "WHERE CASE WHEN json_valid(t.body) THEN t.body ->> 'epoch' > s.epoch END LIMIT 20"
-    ),
-    "run {} is {} in a list, and says otherwise itself": (
-        "SELECT id, state FROM runs WHERE CASE WHEN json_valid(body) THEN state <> body ->> 'state' END LIMIT 20"
-    ),
-    "turn {} is {} in a list, and says otherwise itself": (
-        "SELECT id, state FROM turns WHERE CASE WHEN json_valid(body) THEN state <> body ->> 'state' END LIMIT 20"
-    ),
-    "run {} is open in session {}, which is closed": (
-        "SELECT r.id, s.id FROM runs r JOIN sessions s ON s.pk = r.session "
-        "WHERE r.state IN ('queued', 'running') AND s.finalized_at IS NOT NULL LIMIT 20"
-    ),
-    "item {} of session {} is given to a turn that does not run": (
-        "SELECT i.id, s.id FROM inbox i JOIN sessions s ON s.pk = i.session "
-        "WHERE i.state = 'given' AND i.turn IS NOT s.live_turn LIMIT 20"
-    ),
-}
 
 
 def _unreadable(db: Connection) -> list[str]:

@@ -11,22 +11,18 @@ from collections.abc import Callable, Iterable
 
 from msgspec.structs import replace
 
-from moorage.core.errors import ItemNotFound, KeyReused, MoorageError, RunNotFound, SessionCorrupt, TurnNotFound
+from moorage.core.errors import KeyReused, MoorageError, SessionCorrupt
 from moorage.core.inbox import Item
 from moorage.core.run import Join, Run, RunState
 from moorage.core.session import Asker, AskerView, Callback, Change, Session, Stamp, View, Work
 from moorage.core.turn import Turn, TurnState
 from moorage.core.work import DELIVERED, callbacks_of_deleted, deliver, fate_with
 from moorage.stores import SEALED
-from moorage.stores.rows import (
-    Row,
-    json_text,
-    kept,
-    micros,
-    micros_or_none,
-)
+from moorage.stores.rows import Row, json_text, kept, micros, micros_or_none
+from moorage.stores.sql import lookup
 from moorage.stores.sqlite import heads
 from moorage.stores.sqlite.connection import Connection
+from moorage.stores.sqlite.driven import Driven, drive
 from moorage.stores.work_rows import ITEM, OPEN, PARENT_CORRUPT, due_at, item_of, run_of, turn_of
 
 # Loading ----------------------------------------------------------------------------------------
@@ -66,17 +62,6 @@ def work_of(db: Connection, owner: str, pk: int, session_id: str, items: str = _
     )
 
 
-def turn_named(db: Connection, pk: int, session_id: str, turn_id: str, work: Work) -> Turn:
-    """A turn of this session, whatever became of it; a live one is at hand."""
-    if work.running is not None and work.running.turn_id == turn_id:
-        return work.running
-    known = heads.may_be_ref(turn_id)
-    row = db.one("SELECT body, id FROM turns WHERE session = ? AND id = ?", (pk, turn_id)) if known else None
-    if row is None:
-        raise TurnNotFound(turn_id)
-    return turn_of(db, (*row, session_id))
-
-
 _ASKING_RUN = """
 SELECT r.body, r.id, s.id, s.pk FROM runs r CROSS JOIN sessions s ON s.pk = r.session WHERE r.owner = ? AND r.id = ?
 """
@@ -85,42 +70,14 @@ SELECT r.body, r.id, s.id, s.pk FROM runs r CROSS JOIN sessions s ON s.pk = r.se
 def asker_of(db: Connection, owner: str, asker: Asker, pk: int | None) -> AskerView:
     """Who asks for something new; `pk` is the session whose turn it is if nothing else is named."""
     run = None
-    if asker.run_id is not None and heads.may_be_ref(asker.run_id):
+    if asker.run_id is not None and lookup.may_be_ref(asker.run_id):
         row = db.one(_ASKING_RUN, (owner, asker.run_id))
         run, pk = (None, pk) if row is None else (run_of(db, row[:3]), row[3])
     if run is None and asker.session_id is not None:
         found = db.one("SELECT pk FROM sessions WHERE owner = ? AND id = ?", (owner, asker.session_id))
         pk = None if found is None else found[0]
     row = db.one("SELECT body, id FROM turns WHERE session = ? AND state = 'running'", (pk,))
-    return AskerView(run, None if row is None else turn_of(db, (*row, heads.id_of(db, pk or 0))))
-
-
-def item_named(db: Connection, pk: int, session_id: str, item_id: str) -> Item:
-    """An item of this session, whatever became of it."""
-    known = heads.may_be_ref(item_id)
-    row = db.one(f"SELECT {ITEM}, body FROM inbox WHERE session = ? AND id = ?", (pk, item_id)) if known else None
-    if row is None:
-        raise ItemNotFound(item_id)
-    return item_of(db, row, session_id)
-
-
-def run_named(db: Connection, pk: int, session_id: str, run_id: str) -> Run:
-    """A run of this session, whatever became of it."""
-    known = heads.may_be_ref(run_id)
-    row = db.one("SELECT body, id FROM runs WHERE session = ? AND id = ?", (pk, run_id)) if known else None
-    if row is None:
-        raise RunNotFound(run_id)
-    return run_of(db, (*row, session_id))
-
-
-_DEAD_LETTERS = f"""
-SELECT {ITEM} FROM inbox WHERE session = ? AND state = 'set_aside' AND state <> 'consumed' AND run = ? ORDER BY n
-"""
-
-
-def dead_letters(db: Connection, pk: int, session_id: str, run_id: str) -> tuple[Item, ...]:
-    """The items of a run that were set aside, oldest first."""
-    return tuple(item_of(db, row, session_id) for row in db.all(_DEAD_LETTERS, (pk, run_id)))
+    return AskerView(run, None if row is None else turn_of(db, (*row, drive(lookup.id_of(Driven(db), owner, pk or 0)))))
 
 
 # Writing ----------------------------------------------------------------------------------------

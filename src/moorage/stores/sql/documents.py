@@ -8,25 +8,20 @@ from __future__ import annotations
 
 from moorage.core.document import Document, DocumentKind
 from moorage.ports import DocumentDecision
-from moorage.stores.postgres.connection import Connection, Stale
 from moorage.stores.rows import Row, instant_or_none, micros_or_none
+from moorage.stores.sql.db import Db, Stale
 
-_FIND = "SELECT body, expires_at FROM moor.documents WHERE kind = ? AND key = ?"
+_FIND = "SELECT kind, key, body, expires_at FROM moor.documents WHERE kind = ? AND key = ?"
 _LIST = "SELECT kind, key, body, expires_at FROM moor.documents WHERE kind = ? AND key > ? ORDER BY key LIMIT ?"
-_INSERT = """
-INSERT INTO moor.documents (kind, key, body, expires_at) VALUES (?, ?, ?, ?) ON CONFLICT DO NOTHING RETURNING 1
-"""
+_INSERT = "INSERT INTO moor.documents (kind, key, body, expires_at) VALUES (?, ?, ?, ?)"
+_REPLACE = f"{_INSERT} ON CONFLICT (kind, key) DO UPDATE SET body = excluded.body, expires_at = excluded.expires_at"
 _AS_READ = "kind = ?1 AND key = ?2 AND body = ?3 AND expires_at IS NOT DISTINCT FROM ?4"
-_UPDATE = f"UPDATE moor.documents SET body = ?5, expires_at = ?6 WHERE {_AS_READ} RETURNING 1"
-_DELETE = f"DELETE FROM moor.documents WHERE {_AS_READ} RETURNING 1"
-_PURGE = """
-DELETE FROM moor.documents WHERE (kind, key) IN (
-    SELECT kind, key FROM moor.documents WHERE expires_at <= ? ORDER BY expires_at LIMIT ? FOR UPDATE SKIP LOCKED
+_UPDATE = f"UPDATE moor.documents SET body = ?5, expires_at = ?6 WHERE {_AS_READ}"
+_DELETE = f"DELETE FROM moor.documents WHERE {_AS_READ}"
+_EXPIRED = (
+    "SELECT kind, key FROM moor.documents WHERE expires_at IS NOT NULL AND expires_at <= ? ORDER BY expires_at "
+    "LIMIT ? FOR UPDATE SKIP LOCKED"
 )
-"""
-_SET_NOTE = """
-INSERT INTO moor.documents (kind, key, body) VALUES (?, ?, ?) ON CONFLICT (kind, key) DO UPDATE SET body = excluded.body
-"""
 
 
 def document_of(row: Row) -> Document:
@@ -34,18 +29,18 @@ def document_of(row: Row) -> Document:
     return Document(row[0], row[1], row[2], instant_or_none(row[3]))
 
 
-async def find(db: Connection, kind: str, key: str) -> Document | None:
+async def find(db: Db, kind: str, key: str) -> Document | None:
     """Return one document, or None."""
-    row = await db.one(f"{_FIND} FOR UPDATE" if db.is_locking else _FIND, (kind, key))
-    return None if row is None else Document(kind, key, row[0], instant_or_none(row[1]))
+    row = await db.one(f"{_FIND}{db.lock()}", (kind, key))
+    return None if row is None else document_of(row)
 
 
-async def some(db: Connection, kind: str, after: str, limit: int) -> list[Document]:
+async def some(db: Db, kind: str, after: str, limit: int) -> list[Document]:
     """Return documents of a kind behind a key, in the order of their keys."""
     return [document_of(row) for row in await db.all(_LIST, (kind, after, limit))]
 
 
-async def put(db: Connection, kind: str, key: str, decide: DocumentDecision) -> Document | None:
+async def put(db: Db, kind: str, key: str, decide: DocumentDecision) -> Document | None:
     """Write or delete what `decide` makes of a document. Raises Stale if somebody else was faster."""
     known = await find(db, kind, key)
     new = decide(known)
@@ -53,37 +48,42 @@ async def put(db: Connection, kind: str, key: str, decide: DocumentDecision) -> 
         return new
     if known is None:
         assert new is not None
-        done = await db.commit_one(_INSERT, _values(new))
+        done = await db.run(f"{_INSERT} ON CONFLICT DO NOTHING", _values(new))
     elif new is None:
-        done = await db.commit_one(_DELETE, _values(known))
+        done = await db.run(_DELETE, _values(known))
     else:
-        done = await db.commit_one(_UPDATE, (*_values(known), *_values(new)[2:]))
+        done = await db.run(_UPDATE, (*_values(known), *_values(new)[2:]))
     if not done:
         raise Stale("the document has changed")
     return new
+
+
+async def write(db: Db, new: list[Document]) -> None:
+    """Write documents as they are."""
+    await db.many(_REPLACE, [_values(one) for one in new])
 
 
 def _values(document: Document) -> tuple[str, str, str, int | None]:
     return document.kind, document.key, document.body, micros_or_none(document.expires_at)
 
 
-async def purge(db: Connection, at: int, limit: int) -> int:
+async def purge(db: Db, at: int, limit: int) -> int:
     """Delete some that have expired, the oldest first; return how many."""
-    return await db.run(_PURGE, (at, limit))
+    return await db.run(f"DELETE FROM moor.documents WHERE (kind, key) IN ({_EXPIRED})", (at, limit))
 
 
 # What the store notes of itself -----------------------------------------------------------------
 
 
-async def note(db: Connection, name: str) -> str | None:
+async def note(db: Db, name: str) -> str | None:
     """Return the body of a note."""
     row = await db.one(_FIND, (DocumentKind.STORE, name))
-    return None if row is None else row[0]
+    return None if row is None else row[2]
 
 
-async def set_note(db: Connection, name: str, body: str | None) -> None:
+async def set_note(db: Db, name: str, body: str | None) -> None:
     """Write a note, or delete it."""
     if body is None:
         await db.run("DELETE FROM moor.documents WHERE kind = ? AND key = ?", (DocumentKind.STORE, name))
     else:
-        await db.run(_SET_NOTE, (DocumentKind.STORE, name, body))
+        await write(db, [Document(DocumentKind.STORE, name, body)])

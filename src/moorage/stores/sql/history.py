@@ -1,0 +1,145 @@
+"""Reading a session's log. Its entries are in segments: its own, and those that it shares as a fork."""
+
+from __future__ import annotations
+
+from moorage.core.entry import Entry, Kind
+from moorage.core.session import Session
+from moorage.ports import Tail
+from moorage.stores.rows import ENTRY, RARE, Row, entries_of, stored_kinds
+from moorage.stores.sql.db import Db
+from moorage.stores.sql.lookup import Key, key_of, load_to_read
+from moorage.stores.sql.query import Query
+
+Segment = tuple[int, int, int, int]  # root, segment, and the numbers of it that count: after, upto
+NO_END = (1 << 32) - 1
+
+# By whether it is PostgreSQL, whose keys lead with the owner and the root. The values are the same.
+_LINEAGE = {
+    False: "SELECT 0, segment, upto FROM moor.lineage WHERE session = ?2 ORDER BY upto",
+    True: "SELECT segment_root, segment, upto FROM moor.lineage WHERE owner = ?1 AND session = ?2 ORDER BY upto",
+}
+_OF_SEGMENT = {False: "segment = ?3", True: "owner = ?1 AND root = ?2 AND segment = ?3"}
+
+
+async def shared_segments(db: Db, owner: str, key: Key, upto: int) -> list[Segment]:
+    """Return where a session's entries up to a number are, oldest first."""
+    segments, after = list[Segment](), 0
+    for root, segment, end in await db.all(_LINEAGE[db.is_postgres], (owner, key.pk)) if key.shared_upto else ():
+        if after >= upto:
+            break
+        segments.append((root, segment, after, min(end, upto)))
+        after = end
+    if after < upto:
+        segments.append((key.root, key.pk, after, upto))
+    return segments
+
+
+async def newest_checkpoint(db: Db, owner: str, segments: list[Segment]) -> int | None:
+    """Return the number of the newest checkpoint in these."""
+    of_segment = f"{_OF_SEGMENT[db.is_postgres]} AND number > ?4 AND number <= ?5"
+    sql = f"SELECT max(number) FROM moor.entries WHERE {of_segment} AND kind = 'checkpoint' AND {RARE}"
+    for segment in reversed(segments):
+        row = await db.one(sql, (owner, *segment))
+        if row is not None and row[0] is not None:
+            return int(row[0])
+    return None
+
+
+async def log(
+    db: Db,
+    owner: str,
+    ref: str,
+    after: int,
+    before: int | None,
+    limit: int,
+    kinds: tuple[str, ...] | None,
+    newest_first: bool,
+) -> list[Entry]:
+    """Return entries between two numbers, from one end."""
+    key = await key_of(db, owner, ref)
+    upto = NO_END if before is None else min(before - 1, NO_END)  # beyond it other sessions' entries begin
+    segments = await _segments(db, owner, key, after, upto) if after < upto else []
+    rows = await _read(db, owner, segments, limit, None if kinds is None else stored_kinds(kinds), newest_first)
+    return entries_of(rows, key.session_id, key.task_id, db.opener)
+
+
+async def _segments(db: Db, owner: str, key: Key, after: int, upto: int) -> list[Segment]:
+    """Return where the entries between two numbers are, oldest first."""
+    if after >= key.shared_upto:
+        return [(key.root, key.pk, after, upto)]
+    return [
+        (root, segment, max(start, after), end)
+        for root, segment, start, end in await shared_segments(db, owner, key, upto)
+        if end > after
+    ]
+
+
+async def _read(
+    db: Db, owner: str, segments: list[Segment], limit: int, kinds: tuple[str, ...] | None, newest_first: bool
+) -> list[Row]:
+    rows: list[Row] = []
+    for segment in reversed(segments) if newest_first else segments:
+        if len(rows) < limit:
+            rows += await _range(db, owner, segment, limit - len(rows), kinds, newest_first)
+    return rows
+
+
+async def _range(
+    db: Db, owner: str, segment: Segment, limit: int, kinds: tuple[str, ...] | None, newest_first: bool
+) -> list[Row]:
+    select = f"SELECT {ENTRY} FROM moor.entries"
+    between = f"{_OF_SEGMENT[db.is_postgres]} AND number > ?4 AND number <= ?5"
+    ending = f"ORDER BY number {'DESC' if newest_first else 'ASC'} LIMIT ?6"
+    if kinds is None:
+        return await db.all(f"{select} WHERE {between} {ending}", (owner, *segment, limit))
+    if Kind.MESSAGE.value in kinds:
+        sql = f"{select} WHERE {between} AND kind IN LIST(?7::text) {ending}"
+        return await db.all(sql, (owner, *segment, limit, db.listed(kinds)))
+    rows: list[Row] = []
+    for kind in kinds:  # rare ones by their index: SQLite itself would rather read all messages in between
+        where = f"WHERE number = 1 AND {between}" if kind == Kind.CREATED else f"{_BY_KIND} AND {between}"
+        rows += await db.all(f"{select} {where} AND kind = ?7 {ending}", (owner, *segment, limit, kind))
+    return sorted(rows, key=lambda row: int(row[0]), reverse=newest_first)[:limit]
+
+
+_BY_KIND = f"INDEXED BY entries_by_kind WHERE {RARE}"
+_TAIL = {
+    is_postgres: Query("tail", entry=ENTRY, rare=RARE, of_segment=where) for is_postgres, where in _OF_SEGMENT.items()
+}
+_NEWEST = {
+    is_postgres: f"SELECT {ENTRY} FROM moor.entries WHERE {where} AND kind = 'message' ORDER BY number DESC LIMIT ?4"
+    for is_postgres, where in _OF_SEGMENT.items()
+}
+
+
+async def tail(db: Db, owner: str, ref: str, limit: int, pins: int, with_session: bool) -> Tail:
+    """Return what a window is made of."""
+    session: Session | None = None
+    if with_session:
+        session, key = await load_to_read(db, owner, ref)
+    else:
+        key = await key_of(db, owner, ref)
+    if not key.has_pins:
+        rows = await db.all(_NEWEST[db.is_postgres], (owner, key.root, key.pk, limit))
+        return Tail([], entries_of(rows, key.session_id, key.task_id, db.opener), session)
+    if key.shared_upto:
+        rows = await _tail_of_fork(db, owner, key, limit, pins)
+    else:
+        rows = await db.all(_TAIL[db.is_postgres](db), (owner, key.root, key.pk, limit, pins))
+    rows = sorted(rows, key=lambda row: (row[-1], -row[0]))
+    split = next((place for place, row in enumerate(rows) if row[-1]), len(rows))
+    entries = entries_of([row[:-1] for row in rows], key.session_id, key.task_id, db.opener)
+    pinned, messages = entries[:split], entries[split:]
+    if pinned:
+        pinned.sort(key=lambda entry: entry.number)
+        upto = max((entry.data["upto"] for entry in pinned if entry.data), default=0)
+        messages = [entry for entry in messages if entry.number > upto]
+    return Tail(pinned, messages, session)
+
+
+async def _tail_of_fork(db: Db, owner: str, key: Key, limit: int, pins: int) -> list[Row]:
+    segments = await _segments(db, owner, key, 0, NO_END)
+    kept = await _read(db, owner, segments, 1, (Kind.SUMMARY.value,), True)
+    kept += await _read(db, owner, segments, pins, ("system",), True)
+    messages = await _read(db, owner, segments, limit, stored_kinds((Kind.MESSAGE.value,)), True)
+    return [(*row, 0) for row in kept] + [(*row, 1) for row in messages]

@@ -1,0 +1,55 @@
+"""Requests that are done once, and what is forgotten after a while."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+from moorage.core.once import KEPT_FOR, Once
+from moorage.stores.rows import instant, micros
+from moorage.stores.sql import documents
+from moorage.stores.sql.db import Db
+
+_MICROSECOND = timedelta(microseconds=1)
+_FIND = "SELECT digest, ref, at FROM moor.once WHERE owner = ? AND operation = ? AND key = ?"
+_NOTE = (
+    "INSERT INTO moor.once (owner, operation, key, digest, ref, at) VALUES (?, ?, ?, ?, ?, ?) ON CONFLICT "
+    "(owner, operation, key) DO UPDATE SET digest = excluded.digest, ref = excluded.ref, at = excluded.at"
+)
+_OLD = (
+    "SELECT owner, operation, key FROM moor.once INDEXED BY once_by_time WHERE at <= ? ORDER BY at LIMIT ? "
+    "FOR UPDATE SKIP LOCKED"
+)
+
+
+async def find(db: Db, owner: str, operation: str, key: str, at: int) -> Once | None:
+    """Return the request that was made under a key and still counts."""
+    row = await db.one(_FIND, (owner, operation, key))
+    if row is None:
+        return None
+    kept = Once(operation, key, row[0], row[1], instant(row[2]))
+    return kept if kept.lives(instant(at)) else None
+
+
+async def check(db: Db, owner: str, once: Once) -> None:
+    """Raise AlreadyDone or KeyReused if a request was made under this key. Nothing is written before this."""
+    kept = await find(db, owner, once.operation, once.key, micros(once.at))
+    if kept is not None:
+        kept.check_repeats(once)
+
+
+async def note(db: Db, owner: str, once: Once) -> None:
+    """Write what a request became, in the place of one that no longer counts."""
+    await write(db, [(owner, once)])
+
+
+async def write(db: Db, new: list[tuple[str, Once]]) -> None:
+    """Write requests with their owners."""
+    rows = [(owner, one.operation, one.key, one.digest, one.ref, micros(one.at)) for owner, one in new]
+    await db.many(_NOTE, rows)
+
+
+async def purge(db: Db, at: int, limit: int) -> int:
+    """Delete some old requests and expired documents; return how many."""
+    sql = f"DELETE FROM moor.once WHERE (owner, operation, key) IN ({_OLD})"
+    gone = await db.run(sql, (at - KEPT_FOR // _MICROSECOND, limit))
+    return gone + await documents.purge(db, at, limit)

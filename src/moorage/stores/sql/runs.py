@@ -1,0 +1,139 @@
+"""Lists of runs and of what waits. For each state asked for they walk an index that ends in the order of creation."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from moorage.core.errors import ItemNotFound, RunNotFound, SessionCorrupt
+from moorage.core.inbox import Item, ItemState, inbox_fingerprint
+from moorage.core.query import MAX_POSITION, Page, make_cursor, read_cursor
+from moorage.core.run import SETTLED, Run, RunQuery, RunState
+from moorage.stores.rows import Row
+from moorage.stores.sql.db import Db
+from moorage.stores.sql.lookup import OF_SESSION, key_of, may_be_ref
+from moorage.stores.work_rows import ITEM, item_of, run_of
+
+_ONE = f"SELECT t.body, t.id, s.id FROM moor.runs t {OF_SESSION} WHERE t.owner = ?"
+
+
+async def run(db: Db, owner: str, run_id: str) -> Run:
+    """Return one run by its id."""
+    row = await db.one(f"{_ONE} AND t.id = ?", (owner, run_id)) if may_be_ref(run_id) else None
+    if row is None:
+        raise RunNotFound(run_id)
+    return run_of(db, row)
+
+
+async def run_by_key(db: Db, owner: str, key: str) -> Run | None:
+    """Return the run that was asked for with an idempotency key."""
+    row = await db.one(f"{_ONE} AND t.key = ?", (owner, key))
+    return None if row is None else run_of(db, row)
+
+
+async def runs(db: Db, owner: str, query: RunQuery) -> Page[Run]:
+    """Return one page of runs, newest first."""
+    mark = query.fingerprint()
+    below = MAX_POSITION if query.cursor is None else read_cursor(query.cursor, mark)
+    rows = await _runs(db, owner, query, below)
+    page = rows[: query.limit]
+    found = [run for row in page if (run := _run_or_none(db, row)) is not None]
+    return Page(found, make_cursor(page[-1][-1], mark) if len(rows) > query.limit else None)
+
+
+def _run_or_none(db: Db, row: Row) -> Run | None:
+    """Return None for one that does not read back whole: it must not hide the others, and `check` names it."""
+    try:
+        return run_of(db, (*row[:2], ""))
+    except SessionCorrupt:
+        return None
+
+
+async def _runs(db: Db, owner: str, query: RunQuery, below: int) -> list[Row]:
+    states = [
+        f"state = '{state}'"
+        for state in RunState
+        if query.state in (None, state.value) and not (query.open_only and state in SETTLED)
+    ]
+    filters: dict[str, Any] = {"owner = ?": owner, "n < ?": below}
+    if query.agent is not None:
+        filters["agent = ?"] = query.agent
+    if query.parent_session_id is not None:
+        filters["parent = ?"] = query.parent_session_id
+    index = "runs_by_state"
+    if query.session_id is not None:
+        index, filters["session = ?"] = "runs_by_session", await _key(db, owner, query.session_id)
+    elif by_other := _index_without_states(query):
+        index, states = by_other, [f"({' OR '.join(states)})"] if states else []
+    select = f"SELECT body, id, n FROM moor.runs INDEXED BY {index}"
+    return await _walked(db, select, filters, states, "DESC", query.limit + 1)
+
+
+def _index_without_states(query: RunQuery) -> str | None:
+    """Return an index that finds fewer than that of the owner's runs by state does."""
+    if query.parent_session_id is not None:
+        return "runs_by_parent"
+    is_open = query.open_only or query.state in (RunState.QUEUED, RunState.RUNNING)  # those are few, whoever's they are
+    return None if query.agent is None or is_open else "runs_by_agent"
+
+
+async def _key(db: Db, owner: str, session_id: str) -> int:
+    row = await db.one("SELECT pk FROM moor.sessions WHERE owner = ? AND id = ?", (owner, session_id))
+    return row[0] if row else -1
+
+
+async def _walked(db: Db, select: str, filters: dict[str, Any], states: list[str], order: str, limit: int) -> list[Row]:
+    """Return what fits the filters and one of the states: a short walk for each of those, put together."""
+    if not states:
+        return []
+    ending = f"ORDER BY n {order} LIMIT {limit}"
+    walks = [f"SELECT * FROM ({select} WHERE {' AND '.join([*filters, state])} {ending}) walk" for state in states]
+    return await db.all(f"{' UNION ALL '.join(walks)} {ending}", [*filters.values()] * len(walks))
+
+
+# The inbox --------------------------------------------------------------------------------------
+
+_WITH_IDS = (
+    f"SELECT {ITEM}, body, (SELECT s.id FROM moor.sessions s WHERE s.owner = i.owner AND s.pk = i.session), n "
+    "FROM moor.inbox i"
+)
+# What is not consumed is little of all that ever was in an inbox. Its indexes are used if they are told in their words:
+# PostgreSQL's over all sessions has others than the rest.
+_OPEN = "state <> 'consumed'"
+_OPEN_ANYWHERE = f"{_OPEN} AND ({_OPEN}) IS TRUE"
+
+
+async def inbox(
+    db: Db, owner: str, ref: str | None, states: tuple[str, ...], limit: int, cursor: str | None
+) -> Page[Item]:
+    """Return items in these states, oldest first."""
+    key = None if ref is None else await key_of(db, owner, ref)
+    mark = inbox_fingerprint(None if key is None else key.session_id, states)
+    above = 0 if cursor is None else read_cursor(cursor, mark)
+    filters: dict[str, Any] = {"n > ?": above, **({} if key is None else {"session = ?": key.pk})}
+    if key is None or db.is_postgres:  # SQLite would find an owner's items as good as a session's
+        filters["owner = ?"] = owner
+    conditions = _conditions(states, _OPEN_ANYWHERE if key is None else _OPEN)
+    rows = await _walked(db, _WITH_IDS, filters, conditions, "ASC", limit + 1)
+    items = [item for row in rows[:limit] if (item := _item_or_none(db, row)) is not None]
+    return Page(items, make_cursor(rows[limit - 1][-1], mark) if len(rows) > limit else None)
+
+
+def _conditions(states: tuple[str, ...], is_open: str) -> list[str]:
+    known = [state for state in ItemState if state.value in states]
+    return [f"state = '{state}'" + ("" if state is ItemState.CONSUMED else f" AND {is_open}") for state in known]
+
+
+async def item(db: Db, owner: str, item_id: str) -> Item:
+    """Return one item that is not consumed, by its id."""
+    sql = f"{_WITH_IDS} INDEXED BY inbox_by_state WHERE owner = ? AND {_OPEN_ANYWHERE} AND id = ? LIMIT 1"
+    row = await db.one(sql, (owner, item_id)) if may_be_ref(item_id) else None
+    if row is None:
+        raise ItemNotFound(item_id)
+    return item_of(db, row[:10], row[10])
+
+
+def _item_or_none(db: Db, row: Row) -> Item | None:
+    try:
+        return item_of(db, row[:10], row[10])
+    except SessionCorrupt:
+        return None

@@ -1,0 +1,118 @@
+"""Reads of turns, and what time does to those that nobody reports of. Claims are in each store's `queue`."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from datetime import datetime
+
+from moorage.core.errors import SessionCorrupt, TurnNotFound
+from moorage.core.fact import Backlog
+from moorage.core.turn import Turn
+from moorage.stores.rows import json_text, kept, micros
+from moorage.stores.sql.db import Db
+from moorage.stores.sql.lookup import OF_SESSION, may_be_ref
+from moorage.stores.sql.query import Query
+from moorage.stores.work_rows import due_at, turn_of
+
+_SILENT = (
+    f"SELECT s.owner, s.id FROM moor.turns t {OF_SESSION} "
+    "WHERE t.state = 'running' AND t.due_at <= ? ORDER BY t.due_at LIMIT ?"
+)
+_UNTAKEN = (
+    f"SELECT s.owner, s.id FROM moor.runs t {OF_SESSION} "
+    "WHERE t.expires_at IS NOT NULL AND t.expires_at <= ? ORDER BY t.expires_at LIMIT ?"
+)
+
+
+async def overdue(db: Db, at: int, limit: int) -> list[tuple[str, str]]:
+    """Return sessions with a turn whose launcher was silent for too long, or a run that nobody took in time."""
+    found = [(row[0], row[1]) for sql in (_SILENT, _UNTAKEN) for row in await db.all(sql, (at, limit))]
+    return list(dict.fromkeys(found))[:limit]
+
+
+_WAITING = Query("waiting_turns", of_session=OF_SESSION)
+
+
+async def waiting_turns(db: Db, launcher_id: str) -> list[str]:
+    """Return live turns of a launcher whose session waits for a sync child."""
+    return [row[0] for row in await db.all(_WAITING(db), (launcher_id,))]
+
+
+_CLAIMED = (
+    f"SELECT t.owner, t.body, t.id, s.id FROM moor.turns t {OF_SESSION} "
+    "WHERE t.state = 'running' AND t.launcher = ? ORDER BY t.n"
+)
+
+
+async def unstarted_turns(db: Db, launcher_id: str) -> list[tuple[str, Turn]]:
+    """Return what a launcher has claimed and not started yet, without turns that do not read back whole."""
+    found = []
+    for owner, *columns in await db.all(_CLAIMED, (launcher_id,)):
+        with suppress(SessionCorrupt):
+            found.append((owner, turn_of(db, columns)))
+    return [(owner, turn) for owner, turn in found if turn.started_at is None]
+
+
+_ONE = f"SELECT t.body, t.id, s.id FROM moor.turns t {OF_SESSION}"
+
+
+async def find_turn(db: Db, owner: str, turn_id: str) -> Turn:
+    """Return one turn by its id."""
+    sql = f"{_ONE} WHERE t.owner = ? AND t.id = ?"
+    row = await db.one(sql, (owner, turn_id)) if may_be_ref(turn_id) else None
+    if row is None:
+        raise TurnNotFound(turn_id)
+    return turn_of(db, tuple(row))
+
+
+_QUEUED = "SELECT count(*), min(n) FROM moor.turns WHERE state = 'queued'"
+_RUNNING = "SELECT count(*) FROM moor.turns WHERE state = 'running'"
+_ITEMS = (
+    "SELECT count(*) FILTER (WHERE state <> 'set_aside' AND kind = 'callback'), "
+    "count(*) FILTER (WHERE state = 'set_aside') FROM moor.inbox INDEXED BY inbox_by_state "
+    "WHERE state <> 'consumed' AND (state <> 'consumed') IS TRUE"
+)
+
+
+async def backlog(db: Db) -> Backlog:
+    """Count what waits, of all owners. This walks what waits, nothing else."""
+    [(queued, first)], [(running,)], [(callbacks, set_aside)] = [
+        await db.all(sql) for sql in (_QUEUED, _RUNNING, _ITEMS)
+    ]
+    row = None if first is None else await db.one(f"{_ONE} WHERE t.state = 'queued' AND t.n = ?", (first,))
+    oldest = None if row is None else turn_of(db, tuple(row)).queued_at
+    return Backlog(queued=queued, running=running, oldest_queued_at=oldest, callbacks=callbacks, set_aside=set_aside)
+
+
+# What servers need ------------------------------------------------------------------------------
+
+_OWNERS = Query("owners")
+
+
+async def owners(db: Db) -> list[str]:
+    """Return owners that have sessions."""
+    return [row[0] for row in await db.all(_OWNERS(db))]
+
+
+_LOCK = Query("lock_running")  # on PostgreSQL alone
+_RUNNING_TURNS = (
+    f"SELECT t.owner, t.n, t.session, t.body, t.id, s.id FROM moor.turns t {OF_SESSION} WHERE t.state = 'running'"
+)
+_EXTEND = "UPDATE moor.turns SET due_at = ?, body = ? WHERE owner = ? AND n = ?"
+_HOLD = Query("extend_hold")
+
+
+async def extend_leases(db: Db, at: datetime, until: datetime) -> int:
+    """Let every running turn have until then; return how many it helped. One that is damaged is passed by."""
+    helped = 0
+    if db.is_postgres:
+        await db.all(_LOCK(db))
+    for owner, n, pk, *columns in await db.all(_RUNNING_TURNS):
+        with suppress(SessionCorrupt):
+            turn = turn_of(db, columns)
+            if (extended := turn.extended(at, until)) != turn:
+                body = kept(db.sealer, json_text(extended), "turn", turn.turn_id)
+                await db.run(_EXTEND, (due_at(extended), body, owner, n))
+                helped += 1
+            await db.run(_HOLD(db), (micros(extended.lease_until or until), owner, pk))
+    return helped
