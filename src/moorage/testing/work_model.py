@@ -133,10 +133,15 @@ class WorkRules(RecoveryRules):
             self.fresh("run"),
             created_at=now,
             expires_at=None if lifetime is None else now + lifetime,
-            parent_session_id=None if parent is None else parent[0][1],
+            parent_session_id=None if parent is None else self._session_id_of(*parent),
             parent_run_id=None if parent is None else parent[1],
             **fields,
         )
+
+    def _session_id_of(self, place: Place, run_id: str) -> str:
+        """Return the id of a run's session: a place may hold its name, which no run keeps."""
+        done, run = self.both(lambda store: store.run(place[0], run_id))
+        return str(run["session_id"]) if done else place[1]
 
     def _launched(self, place: Place, run: Run, parent: str | None, agent: str) -> Any:
         owner, session_id = place[0], self.fresh("s")
