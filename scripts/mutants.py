@@ -316,17 +316,24 @@ MUTANTS = (
     ),
     Mutant(
         "turns that looks alone would extend for ever",
-        "moorage/service/overdue.py",
-        "is_over or turn.is_extended else",
-        "is_over else",
+        STEPS,
+        " or (before is None and is_extended)",
+        "",
         (f"{SERVICE}/test_overdue.py::test_turn_of_a_boot_before_is_given_up_by_looks_alone",),
     ),
     Mutant(
         "clock steps before a look",
         "moorage/service/overdue.py",
-        "await trusted_now(deps, turn.lost_after)",
+        "await trusted_now(deps, turn.lost_after, is_extended=turn.is_extended)",
         "deps.clock.now()",
         (f"{SERVICE}/test_overdue.py::test_step_of_the_clock_makes_no_turn_overdue",),
+    ),
+    Mutant(
+        "a second step of the clock before a look",
+        STEPS,
+        "(before is None and is_extended)",
+        "is_extended",
+        (f"{SERVICE}/test_overdue.py::test_second_step_of_the_clock_right_after_the_first_makes_no_turn_overdue",),
     ),
     Mutant(
         "a live turn's hold and its lease",
@@ -1534,7 +1541,7 @@ MUTANTS = (
     Mutant(
         "leases after a step of the clock",
         STEPS,
-        "    if not (is_steady or is_served):\n",
+        "    if not (is_steady or is_served or (before is None and is_extended)):\n",
         "    if False:\n",
         (f"{CLOCK}::test_step_loses_no_turn_and_silence_after_it_does",),
     ),

@@ -155,6 +155,12 @@ def test_step_of_the_clock_makes_no_turn_overdue(working: Timed) -> None:
     assert drive(working.store.find_turn(OWNER, "s-1:t1")).lost_at == working.clock.now() + LOST_AFTER
 
 
+def test_second_step_of_the_clock_right_after_the_first_makes_no_turn_overdue(working: Timed) -> None:
+    for step in (timedelta(minutes=20), timedelta(hours=2)):
+        working.clock.step(step)
+        assert get(working).status == "running"
+
+
 def test_turn_of_a_boot_before_is_given_up_by_looks_alone(timed: Timed) -> None:
     """No launcher of this boot vouches for the clock, so the first look extends the lease; the next one judges."""
     drive(launch(timed.store, "s-1", "run-1"))

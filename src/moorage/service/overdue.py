@@ -33,8 +33,7 @@ async def settle(deps: Deps, head: Session) -> Change | None:
         turn = await deps.store.find_turn(head.owner, head.live_turn)
         if not (is_over or _is_due(turn, deps)):
             return None
-        # After an extension nobody could mistake a step of the clock for silence: it was silent all that time, too.
-        now = deps.clock.now() if is_over or turn.is_extended else await trusted_now(deps, turn.lost_after)
+        now = deps.clock.now() if is_over else await trusted_now(deps, turn.lost_after, is_extended=turn.is_extended)
         judge = partial(expired, stamp=Stamp(now, "moorage", "launcher"), living=deps.launchers, gone=Gone())
         change = await deps.store.apply(head.owner, head.session_id, judge)
     except NotFound:

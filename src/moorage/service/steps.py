@@ -19,8 +19,11 @@ from moorage.service.servers import count_live, heartbeats
 STEP = timedelta(seconds=5)  # the clock and the monotonic one may run apart by less between two looks
 
 
-async def trusted_now(deps: Deps, lost_after: timedelta) -> datetime:
-    """Return the time by which leases may be judged; after a step of the clock they are extended first."""
+async def trusted_now(deps: Deps, lost_after: timedelta, *, is_extended: bool = False) -> datetime:
+    """Return the time by which leases may be judged; after a step of the clock they are extended first.
+
+    With `is_extended` they were extended before: where nobody can tell of a step, that is done once.
+    """
     if deps.zero_at is None:
         before = await _noted(deps)
         beats = await heartbeats(deps.store) if before is None else []
@@ -30,7 +33,7 @@ async def trusted_now(deps: Deps, lost_after: timedelta) -> datetime:
     zero_at = now - timedelta(seconds=deps.clock.monotonic())
     is_steady = before is not None and abs(zero_at - before) <= STEP
     is_served = count_live(beats, now) > 0
-    if not (is_steady or is_served):
+    if not (is_steady or is_served or (before is None and is_extended)):
         await deps.store.extend_leases(now, lost_after)
     deps.zero_at = zero_at
     return now
