@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from datetime import datetime
 from typing import Any, NamedTuple
 
 from moorage.core.errors import SessionCorrupt, StoreCorrupt
@@ -11,7 +10,7 @@ from moorage.core.family import Deletion, Member, Tombstone, TombstoneQuery
 from moorage.core.query import MAX_POSITION, Page, make_cursor, read_cursor
 from moorage.core.session import Session, Stamp
 from moorage.ports import DeletionDecision, SweepDecision
-from moorage.stores.rows import TOMBSTONE, Row, instant_or_none, micros_or_none, stone_of, tombstone_of
+from moorage.stores.rows import TOMBSTONE, Row, micros_or_none, stone_of, tombstone_of
 from moorage.stores.session_rows import session_of
 from moorage.stores.sql.db import Db
 from moorage.stores.sql.lookup import HEAD_OF_S, check_version, key_of
@@ -127,22 +126,6 @@ async def candidates(db: Db, owner: str, before: int | None, at: int, position: 
     sql = f"SELECT pk FROM {_PAST_TTL if before is None else _STALE} ORDER BY pk LIMIT ?4"
     values = (owner, at, position, limit) if before is None else (owner, at, position, limit, before)
     return [row[0] for row in await db.all(sql, values)]
-
-
-# Not in a file: every hook asks for it.
-_NEXT_EXPIRY = """
-SELECT min(at) FROM (
-    SELECT min(expires_at) AS at FROM moor.sessions WHERE owner = ?1 AND expires_at IS NOT NULL
-    UNION ALL
-    SELECT min(expires_at) FROM moor.approvals WHERE owner = ?1 AND state = 'pending' AND expires_at IS NOT NULL
-) ends
-"""
-
-
-async def next_expiry(db: Db, owner: str) -> datetime | None:
-    """Return when the next TTL or pending approval ends, or ended."""
-    row = await db.one(_NEXT_EXPIRY, (owner,))
-    return None if row is None else instant_or_none(row[0])
 
 
 async def sweep(

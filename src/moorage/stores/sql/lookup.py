@@ -1,13 +1,14 @@
-"""Finding sessions: by id, else by open name, else the newest that had the name."""
+"""Finding sessions: by id, else by open name, else the newest that had the name; and which of them is due next."""
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import NamedTuple
 
 from moorage.core.errors import SessionCorrupt, SessionGone, SessionNotFound, StoreCorrupt, VersionConflict
 from moorage.core.ids import looks_like_ref
 from moorage.core.session import Session
-from moorage.stores.rows import Row, instant
+from moorage.stores.rows import Row, instant, instant_or_none
 from moorage.stores.session_rows import head_columns, session_of
 from moorage.stores.sql.db import Db
 
@@ -95,3 +96,19 @@ async def match(db: Db, owner: str, prefix: str, limit: int) -> list[str]:
     """Return ids that begin with a prefix."""
     sql = "SELECT id FROM moor.sessions WHERE owner = ? AND id >= ? AND id < ? ORDER BY id LIMIT ?"
     return [row[0] for row in await db.all(sql, (owner, prefix, prefix + "\x7f", limit))]
+
+
+# Here and not in a file: every hook asks for it, and loads this module anyway.
+_NEXT_EXPIRY = """
+SELECT min(at) FROM (
+    SELECT min(expires_at) AS at FROM moor.sessions WHERE owner = ?1 AND expires_at IS NOT NULL
+    UNION ALL
+    SELECT min(expires_at) FROM moor.approvals WHERE owner = ?1 AND state = 'pending' AND expires_at IS NOT NULL
+) ends
+"""
+
+
+async def next_expiry(db: Db, owner: str) -> datetime | None:
+    """Return when the next TTL or pending approval ends, or ended."""
+    row = await db.one(_NEXT_EXPIRY, (owner,))
+    return None if row is None else instant_or_none(row[0])

@@ -136,7 +136,7 @@ class SqlStore:
         return Sweep(gone, found[-1] if len(found) == limit else None)
 
     async def next_expiry(self, owner: str) -> datetime | None:
-        return await self._read(lambda db: sql.family.next_expiry(db, owner))
+        return await self._read(lambda db: sql.lookup.next_expiry(db, owner))
 
     async def tombstones(
         self, owner: str, limit: int, cursor: str | None = None, query: TombstoneQuery = EVERY_TOMBSTONE
