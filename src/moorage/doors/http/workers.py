@@ -57,6 +57,7 @@ async def _keep(
             *arguments,
             pass_fds=(listening.fileno(), lock),
             stdin=asyncio.subprocess.PIPE,
+            start_new_session=True,  # Ctrl-C at a terminal is for this process, which then tells its workers
             env={**os.environ, FOLDER: folder},
         )
         code = await _ended(worker, stop)
