@@ -132,7 +132,9 @@ def _serve_many(options: Options, workers: int, log_format: str | None, log_leve
         if (value := getattr(options, option)) is not None:
             told += [f"--{option.replace('_', '-')}", value]
     listening = listen(options.host, options.port)
-    if options.greets:
-        listening.listen()  # requests wait for the first worker instead of being refused
-        greet(options, listening, None if place is None else place.getsockname()[1])
-    return uvloop.run(serve_many(listening, workers, told))
+
+    def say_hello() -> None:
+        if options.greets:
+            greet(options, listening, None if place is None else place.getsockname()[1])
+
+    return uvloop.run(serve_many(listening, workers, told, say_hello))

@@ -12,7 +12,7 @@ import os
 import signal
 import socket
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from prometheus_client.multiprocess import mark_process_dead
 
@@ -25,15 +25,19 @@ START_AGAIN_AFTER = 1.0  # seconds, so that one that cannot start does not try w
 STAYS = 5.0  # seconds after which a worker counts as well started
 
 
-async def serve_many(listening: socket.socket, workers: int, arguments: Sequence[str]) -> int:
+async def serve_many(
+    listening: socket.socket, workers: int, arguments: Sequence[str], greet: Callable[[], None]
+) -> int:
     """Run `moorage serve` so many times on the socket until told to stop; the exit code.
 
-    `arguments` are those of a worker besides the socket. Only the first has a launcher.
+    `arguments` are those of a worker besides the socket. Only the first has a launcher. `greet` is called once signals
+    are heard: whoever answers the greeting with Ctrl-C ends the server in good order.
     """
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
-    listening.listen(4096)
+    listening.listen(4096)  # requests wait for the first worker instead of being refused
+    greet()
     os.set_inheritable(listening.fileno(), True)
     own = [[*arguments] if number == 0 else [*arguments, "--no-launcher"] for number in range(workers)]
     with counting_folder() as counts:
