@@ -64,6 +64,14 @@ def test_several_workers_greet_once(tmp_path: Path) -> None:
         assert talk.shown.count("Moorage is ready") == 1
 
 
+def test_ctrl_c_while_workers_still_start_ends_the_server_in_good_order(tmp_path: Path) -> None:
+    for _ in range(4):  # at another moment of their start each time
+        with a_talk(*SERVE[:-1], f"sqlite:///{tmp_path}/x.db", "--workers", "2") as talk:
+            talk.wait_for("Ctrl-C ends the server")
+            talk.type(CTRL_C)
+            assert talk.end() == 0
+
+
 def test_json_asked_for_at_a_terminal_is_all_there_is() -> None:
     with a_talk(*SERVE, "--log-format", "json") as talk:
         talk.wait_for("Started server process")
