@@ -1,0 +1,131 @@
+"""The base of the store: its servers, its side of the seam, and the retry of changes that lose to a concurrent one.
+
+One script reads the data for a decision, another commits it. The commit is refused if any of that data has changed.
+Writers of one session queue inside a process, because a collision costs a round trip. A writer that loses too often
+against other processes takes a short lock that keeps them away once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from typing import TypeVar
+
+from moorage.core.errors import MoorageError
+from moorage.core.run import Run
+from moorage.core.turn import Turn, TurnState
+from moorage.ports import CommitWatcher
+from moorage.stores import Stale, seam
+from moorage.stores.redis import heads, writes
+from moorage.stores.redis.bus import RedisBus
+from moorage.stores.redis.db import CommitGuard, Plan, RedisDb
+from moorage.stores.redis.queue import Ready
+from moorage.stores.redis.values import RUNS
+from moorage.stores.seam import Loaded, Unit
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from moorage.stores.sealing import Sealer
+
+T = TypeVar("T")
+
+PATIENT_TRIES = 4  # lost against other processes; then a lock keeps them away
+LOCKED_FOR = 500  # milliseconds at most
+
+
+class Base:
+    """The servers of a store, and how changes are committed to them."""
+
+    def __init__(self, url: str, sealer: Sealer | None = None, *, patience: float | None = None) -> None:
+        """The store that a URL names. With `patience`, callers wait so many seconds for it and no longer."""
+        self.db = RedisDb(url, sealer, patience)
+        self.db.committed = self._committed
+        self.bus = RedisBus(self.db)
+        self.ready = Ready(self.db)
+        self.tokens: dict[tuple[str, str], str] = {}  # of the locks this process has, by owner and session
+        self._watcher: CommitWatcher | None = None
+        self._locks: dict[tuple[str, str | None], asyncio.Lock] = {}
+
+    def on_commit(self, watcher: CommitWatcher) -> None:
+        """Call `watcher` after every commit of this process."""
+        self._watcher = watcher
+
+    def _committed(self, seconds: float) -> None:
+        self.bus.beat()
+        if self._watcher is not None:
+            self._watcher(1, seconds)
+
+    async def known_owners(self) -> list[str]:
+        """Return owners that ever had anything."""
+        return [owner.decode() for owner in await self.db.one("SMEMBERS", self.db.shared("owners"))]
+
+    # The seam -----------------------------------------------------------------------------------
+
+    async def load_session(self, owner: str, session_id: str) -> Loaded | None:
+        """Return the session with this very id, and all its open work."""
+        return await heads.load(self.db, owner, session_id)
+
+    async def settled_run(self, owner: str, run_id: str) -> Run | None:
+        """Return a run, if it is over."""
+        found = await heads.row(self.db, owner, "runs", RUNS, run_id)
+        return found[1] if found is not None and found[1].is_settled else None
+
+    async def commit(self, unit: Unit) -> None:
+        """Write a unit, all of it or nothing."""
+        await writes.commit(self.db, unit, self.tokens)
+        is_queued = any(
+            isinstance(value, Turn) and value.state is TurnState.QUEUED
+            for loaded in unit.sessions.values()
+            for value in loaded.now.values()
+        )
+        if is_queued:
+            await self.ready.note(unit.owner)
+
+    async def settle(self, owner: str) -> None:
+        """Wait until what an owner's earlier commits wrote is as durable as asked for."""
+        await self.db.settle(self.db.keys(owner)("settled"))
+
+    async def told(self, owner: str, story: Callable[[], Awaitable[T]], ref: str | None = None) -> T:
+        """Run a story until it loses to no concurrent change; stories about one session run one after the other."""
+        locked: set[str] = set()
+
+        async def wait(tries: int, error: Stale) -> None:
+            if tries >= PATIENT_TRIES:
+                if error.session_id is not None and await self._lock(owner, error.session_id):
+                    locked.add(error.session_id)
+                else:
+                    await asyncio.sleep(random.uniform(0, 0.002 * min(tries, 10)))
+
+        place = owner, ref
+        turn = self._locks.setdefault(place, asyncio.Lock()) if ref is not None else asyncio.Lock()
+        try:
+            async with turn:
+                return await seam.told_again(story, wait)
+        finally:
+            if not turn.locked() and self._locks.get(place) is turn:
+                del self._locks[place]
+            for session_id in locked:
+                await self._unlock(owner, session_id)
+
+    async def _lock(self, owner: str, session_id: str) -> bool:
+        """Lock out other writers of a session briefly; return False if another writer has the lock."""
+        key = self.db.keys(owner).of("t", session_id)
+        token = self.tokens.get((owner, session_id)) or os.urandom(8).hex()
+        holder = await self.db.one("SET", key, token, "NX", "GET", "PX", LOCKED_FOR)
+        if holder is not None and holder.decode() != token:
+            self.tokens.pop((owner, session_id), None)
+            return False
+        self.tokens[owner, session_id] = token
+        return True
+
+    async def _unlock(self, owner: str, session_id: str) -> None:
+        token = self.tokens.pop((owner, session_id), None)
+        key, plan = self.db.keys(owner).of("t", session_id), Plan()
+        if token is not None:
+            plan.guards.append(CommitGuard("GET", key, None, token, writes.stale("the lock is another's")))
+            plan.writes.append(("DEL", key))
+            with suppress(Stale, MoorageError):  # it ends by itself
+                await self.db.commit(plan)

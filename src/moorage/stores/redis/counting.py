@@ -1,0 +1,170 @@
+"""Counting: facts of sessions, outcomes, delegations, the backlog."""
+
+from __future__ import annotations
+
+from asyncio import gather
+
+from msgspec.json import Decoder
+
+from moorage.core.codec import encode_text
+from moorage.core.delegation import Delegation, Span
+from moorage.core.entry import Kind
+from moorage.core.fact import Backlog, Fate, SessionFact, Size, callback_counts, tokens_of
+from moorage.core.inbox import ItemKind, ItemState
+from moorage.core.query import Page
+from moorage.core.session import Session, State
+from moorage.stores import Stale
+from moorage.stores.places import cursor_at, start
+from moorage.stores.redis import heads
+from moorage.stores.redis.base import Base
+from moorage.stores.redis.db import CommitGuard, Op, Plan, RedisDb
+from moorage.stores.redis.keys import Keys
+from moorage.stores.redis.lists import items_of
+from moorage.stores.redis.places import padded
+from moorage.stores.rows import instant, micros
+
+PART = 500
+read_delegation = Decoder(Delegation).decode
+
+
+class RedisCounting(Base):
+    """Keeps delegations, and counts what is there."""
+
+    async def record_delegation(self, owner: str, delegation: Delegation) -> bool:
+        keys, db = self.db.keys(owner), self.db
+        number = await db.numbers(1, ("SADD", db.shared("owners"), owner))
+        plan, known = Plan(), Stale("it is known already")
+        plan.guards.append(CommitGuard("HGET", keys("delegations"), delegation.delegation_id, None, lambda _: known))
+        plan.writes += delegation_ops(keys, delegation, number)
+        try:
+            await db.commit(plan)
+        except Stale:
+            await self.settle(owner)
+            return False
+        return True
+
+    async def delegations(self, owner: str, span: Span, limit: int, cursor: str | None = None) -> Page[Delegation]:
+        mark, keys = span.fingerprint("delegations"), self.db.keys(owner)
+        found, place = list[tuple[tuple[int, int], Delegation]](), cursor
+        while len(found) <= limit:
+            part = await _timed(self.db, keys.list("delegated"), span, place, mark)
+            if not part:
+                break
+            rows = await self.db.one("HMGET", keys("delegations"), *(id_ for _, _, id_ in part))
+            known = [(each[:2], read_delegation(row)) for each, row in zip(part, rows, strict=True) if row is not None]
+            found += [(at, one) for at, one in known if span.has(one.at, one.agent_name, one.task_id)]
+            place = cursor_at(part[-1][:2], mark)
+        page = found[:limit]
+        return Page([one for _, one in page], cursor_at(page[-1][0], mark) if len(found) > limit else None)
+
+    async def facts(self, owner: str, span: Span, limit: int, cursor: str | None = None) -> Page[SessionFact]:
+        """In order of creation times."""
+        mark, keys = span.fingerprint("facts"), self.db.keys(owner)
+        found, place = list[tuple[tuple[int, int], SessionFact]](), cursor
+        while len(found) <= limit:
+            part = await _timed(self.db, keys.list("born"), span, place, mark)
+            if not part:
+                break
+            sessions = await heads.many(self.db, owner, [id_ for _, _, id_ in part])
+            wanted = [(each, s) for each, s in zip(part, sessions, strict=True) if s is not None and _has(span, s)]
+            facts = await gather(*(_fact_of(self.db, keys, owner, session) for _, session in wanted[: limit + 1]))
+            found += [((each[0], each[1]), fact) for (each, _), fact in zip(wanted, facts, strict=False)]
+            place = cursor_at(part[-1][:2], mark)
+        page = found[:limit]
+        more = cursor_at(page[-1][0], mark) if len(found) > limit else None
+        return Page([fact for _, fact in page], more)
+
+    async def fates(self, owner: str, session_ids: list[str]) -> list[Fate]:
+        keys, found, names = self.db.keys(owner), list[Fate](), list(dict.fromkeys(session_ids))
+        for begin in range(0, len(names), PART):
+            part = names[begin : begin + PART]
+            *states, graves = await self.db.read(
+                [*(("HGET", keys.of("h", id_), "state") for id_ in part), ("HMGET", keys("dead"), *part)]
+            )
+            for id_, state, grave in zip(part, states, graves, strict=True):
+                if state is not None:
+                    found.append(Fate(id_, State(state.decode())))
+                elif grave is not None:
+                    found.append(Fate(id_, State(heads.read_tombstone(grave).state), is_deleted=True))
+        return found
+
+    async def size(self) -> Size | None:
+        """Return the memory that all clients of the servers use, and the number of sessions."""
+        db, owners = self.db, await self.known_owners()
+        sessions = sum(await gather(*(db.one("ZCARD", db.keys(owner).list("sessions")) for owner in owners)))
+        used = await db.used_memory()
+        return Size(bytes=used, used_bytes=used, sessions=sessions)
+
+    async def backlog(self) -> Backlog:
+        found = await gather(*(_backlog_of(self.db, owner) for owner in await self.known_owners()))
+        queued, running, callbacks, dead_letters = (sum(each[place] for each in found) for place in range(4))
+        times = [each[4] for each in found if each[4]]
+        return Backlog(
+            queued=queued,
+            running=running,
+            oldest_queued_at=instant(min(times)) if times else None,
+            callbacks=callbacks,
+            dead_letters=dead_letters,
+        )
+
+
+async def _timed(db: RedisDb, key: str, span: Span, cursor: str | None, mark: int) -> list[tuple[int, int, str]]:
+    """Return a part of a list along times, after a cursor: time, number and id."""
+    at, number = start(span, cursor, mark)
+    most = "+inf" if span.before is None else f"({micros(span.before)}"
+    least, found, offset = max(at, 0), list[tuple[int, int, str]](), 0
+    while not found:
+        part = await db.one("ZRANGEBYSCORE", key, least, most, "WITHSCORES", "LIMIT", offset, PART)
+        for place in range(0, len(part), 2):
+            padded_number, _, id_ = part[place].decode().partition(":")
+            found.append((int(float(part[place + 1])), int(padded_number), id_))
+        found = [each for each in found if (each[0], each[1]) > (at, number)]
+        offset += PART
+        if len(part) < 2 * PART:
+            break
+    return found
+
+
+def _has(span: Span, session: Session) -> bool:
+    return span.has(session.created_at, session.agent_name, session.task_id)
+
+
+async def _fact_of(db: RedisDb, keys: Keys, owner: str, head: Session) -> SessionFact:
+    id_ = head.session_id
+    states = [state.value for state in ItemState]
+    ops: list[Op] = [("ZLEXCOUNT", keys.of("e", id_), f"[{Kind.ERROR}:", f"({Kind.ERROR};")]
+    ops += [("ZRANGE", keys.list(f"inbox_{state}", id_), 0, -1) for state in states]
+    errors, *inboxes = await db.read(ops)
+    callbacks = []
+    for state, ids in zip(states, inboxes, strict=True):
+        items = await items_of(db, owner, [(id_, each.decode()) for each in ids]) if ids else []
+        callbacks += [(state, 1) for item in items if item is not None and item.kind is ItemKind.CALLBACK]
+    return SessionFact(
+        id_,
+        head.agent_name,
+        head.task_id,
+        head.created_at,
+        head.state,
+        head.duration_seconds,
+        errors > 0,
+        *tokens_of(head.metadata.get("usage")),
+        callback_counts(callbacks) if callbacks else None,
+    )
+
+
+def delegation_ops(keys: Keys, delegation: Delegation, number: int) -> list[Op]:
+    """Return the writes of a delegation."""
+    id_ = delegation.delegation_id
+    return [
+        ("HSET", keys("delegations"), id_, encode_text(delegation)),
+        ("ZADD", keys.list("delegated"), str(micros(delegation.at)), f"{padded(number)}:{id_}"),
+        ("ZADD", keys.list("delegations"), str(number), id_),
+    ]
+
+
+async def _backlog_of(db: RedisDb, owner: str) -> list[int]:
+    keys = db.keys(owner)
+    lists = [keys.list("queued"), keys.list("leases"), keys.list("callbacks"),
+             keys.list("inbox", ItemState.DEAD_LETTER.value)]  # fmt: skip
+    *counts, oldest = await db.read([*(("ZCARD", key) for key in lists), ("ZRANGE", lists[0], 0, 0, "WITHSCORES")])
+    return [*counts, int(float(oldest[1])) if oldest else 0]

@@ -1,0 +1,293 @@
+"""The scripts, and what the rest of the store says through them: reads of one instant, and commits."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Sequence
+from functools import cache, lru_cache, partial
+from hashlib import sha1
+from importlib.resources import files
+from typing import Any, NamedTuple
+
+from msgspec.msgpack import Decoder, Encoder
+from redis.exceptions import NoScriptError, ResponseError
+
+from moorage.core.errors import OutcomeUnknown, StoreUnavailable
+from moorage.stores.redis.connection import Servers
+from moorage.stores.redis.keys import Keys, global_key
+from moorage.stores.redis.options import RedisOptions, read_url
+from moorage.stores.redis.server_facts import ServerFacts, read_facts
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from moorage.stores.sealing import Sealer
+
+_encode = Encoder().encode
+_decode = Decoder(list[Any]).decode
+VALUES = 5  # where RECORDS says whether values are wanted
+BODIES_FROM = 4  # the place of the first body among the arguments of `commit`
+SETTINGS = ("appendfsync", "save")
+KNOWN_OWNERS = 1000  # whose keys need not be spelt anew
+
+Op = tuple[Any, ...]  # a command, its key, its arguments
+
+
+class Script(NamedTuple):
+    """A script, and the hash by which a server knows it."""
+
+    text: str
+    sha: str
+
+
+@cache
+def script(name: str) -> Script:
+    """Return a script of the folder `scripts`."""
+    folder = files("moorage.stores.redis") / "scripts"
+    shared = "" if name == "read" else (folder / "entries.lua").read_text(encoding="utf-8")
+    text = shared + (folder / f"{name}.lua").read_text(encoding="utf-8")
+    return Script(text, sha1(text.encode(), usedforsecurity=False).hexdigest())
+
+
+class CommitGuard(NamedTuple):
+    """A condition of the commit, and a function that returns the error for another value."""
+
+    command: str
+    key: str
+    argument: str | None
+    wanted: str | int | None
+    refusal: Callable[[str | None], Exception]
+
+
+class Plan:
+    """All that one commit checks and writes."""
+
+    def __init__(self) -> None:
+        self.guards: list[CommitGuard] = []
+        self.writes: list[Op] = []
+        self.entries: list[tuple[Any, ...]] = []  # five keys, the session, the first number, labels and bodies
+        self.after: list[Op] = []  # what is written after the entries
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing would be written."""
+        return not self.writes and not self.entries
+
+
+class RedisDb:
+    """The servers of a store, as its jobs see them."""
+
+    def __init__(self, url: str, sealer: Sealer | None = None, patience: float | None = None) -> None:
+        options = read_url(url)
+        if patience is not None:
+            from msgspec.structs import replace
+
+            options = replace(options, patience=patience)
+        self.options: RedisOptions = options
+        self.servers = Servers(options)
+        self.opener = sealer  # opens what is sealed, whether or not new bodies are
+        self.sealer = sealer if sealer is not None and sealer.seals else None
+        self.name = os.urandom(6).hex()  # by which a process knows what it told itself
+        self.committed: Callable[[float], None] = lambda _: None  # hears of every commit: how many seconds it took
+        self._is_prepared = False
+        self.keys: Callable[[str], Keys] = lru_cache(KNOWN_OWNERS)(partial(Keys, self.options.prefix))  # of an owner
+
+    def shared(self, name: str) -> str:
+        """Return a key that belongs to no owner."""
+        return global_key(self.options.prefix, name)
+
+    # Reading ------------------------------------------------------------------------------------
+
+    async def one(self, command: str, key: str, *arguments: Any) -> Any:
+        """Return the answer of a command that reads."""
+        await self._prepare()
+        [answer] = await self.servers.ask(key, (command, key, *arguments))
+        if isinstance(answer, ResponseError):
+            raise self.servers.translated(answer) from answer
+        return answer
+
+    async def facts(self) -> list[ServerFacts]:
+        """Return what every server says of itself."""
+        found = []
+        for info, settings in await self.servers.ask_all(("INFO",), ("CONFIG", "GET", *SETTINGS)):
+            if isinstance(info, ResponseError):
+                raise self.servers.translated(info) from info
+            told = [] if isinstance(settings, ResponseError) else [part.decode() for part in settings]
+            found.append(read_facts(info, dict(zip(told[::2], told[1::2], strict=True))))
+        return found
+
+    async def used_memory(self) -> int:
+        """Return how many bytes all servers use, for all their clients."""
+        found = 0
+        for (info,) in await self.servers.ask_all(("INFO", "memory")):
+            if isinstance(info, ResponseError):
+                raise self.servers.translated(info) from info
+            found += int(info.partition(b"used_memory:")[2].split()[0])
+        return found
+
+    async def read(self, ops: Sequence[Op]) -> list[Any]:
+        """Return the answers of several commands that read keys of one slot, all of one instant."""
+        if not ops:
+            return []
+        keys = _Keys()
+        plan = [
+            (op[0], *map(keys.place, op[1:4]), *op[4:]) if op[0] == "RECORDS" else (op[0], keys.place(op[1]), *op[2:])
+            for op in ops
+        ]
+        form = "bytes" if any(op[0] == "RECORDS" and op[VALUES] for op in ops) else "text"
+        answers, _ = await self._run(script("read"), keys.names, (_encode(plan), form), writes=False)
+        if form == "text":
+            try:
+                return [_as_answer(each) for each in _decode(answers)]
+            except ValueError:  # damage: bytes that are no text
+                answers, _ = await self._run(script("read"), keys.names, (_encode(plan), "bytes"), writes=False)
+        return list(answers)
+
+    async def numbers(self, count: int, *more: Op) -> int:
+        """Reserve numbers that no owner was given; return the first. `more` are commands on shared keys."""
+        await self._prepare()
+        key = self.shared("numbers")
+        answers = await self.servers.ask(key, ("INCRBY", key, count), *more)
+        for answer in answers:
+            if isinstance(answer, ResponseError):
+                raise self.servers.translated(answer) from answer
+        return int(answers[0]) - count + 1
+
+    # Writing ------------------------------------------------------------------------------------
+
+    async def commit(self, plan: Plan) -> None:
+        """Write all of a plan or nothing. Raises the refusal of the first guard that does not hold."""
+        began = time.monotonic()
+        refused, held = await self._run(*self.call_of(plan), writes=True)
+        if refused:
+            found = refused[1] if len(refused) > 1 else None
+            raise plan.guards[refused[0] - 1].refusal(None if found is None else found.decode())
+        self._committed(began, held)
+
+    def call_of(self, plan: Plan) -> tuple[Script, list[str], tuple[Any, ...]]:
+        """Return the script call that writes a plan: the script, its keys and its arguments."""
+        keys, bodies = _Keys(), list[bytes]()
+        guards = [
+            (guard.command, keys.place(guard.key), guard.argument is not None and guard.argument,
+             guard.wanted is not None and guard.wanted)
+            for guard in plan.guards
+        ]  # fmt: skip
+        writes = [_placed(op, keys, bodies) for op in plan.writes]
+        entries = [(*map(keys.place, put[:5]), *put[5:]) for put in plan.entries]
+        after = [_placed(op, keys, bodies) for op in plan.after]
+        return script("commit"), keys.names, (_encode((guards, writes, entries, after)), *self._tells(), *bodies)
+
+    async def append(self, keys: list[str], arguments: list[Any]) -> tuple[int, str] | None:
+        """Run the script of the hot path: the first number, and the task; None if the rules must decide."""
+        began = time.monotonic()
+        done, held = await self._run(script("append"), keys, (*self._tells(), *arguments), writes=True)
+        if done is None:
+            return None
+        self._committed(began, held)
+        return int(done[0]), done[1].decode()
+
+    def _committed(self, began: float, held: Any) -> None:
+        self.committed(time.monotonic() - began)
+        if held is not None:
+            self._check_held(held)
+
+    def _tells(self) -> tuple[str, str]:
+        return self.options.channel, self.name
+
+    async def _run(
+        self, which: Script, keys: list[str], arguments: tuple[Any, ...], *, writes: bool
+    ) -> tuple[Any, Any]:
+        """Return the answer of a script, and that of waiting until its change is durable."""
+        await self._prepare()
+        rest = (len(keys), *keys, *arguments)
+        answer, held = await self._sent(("EVALSHA", which.sha, *rest), writes=writes, key=keys[0])
+        if isinstance(answer, NoScriptError):  # the server was started anew, or is another one by now
+            answer, held = await self._sent(("EVAL", which.text, *rest), writes=writes, key=keys[0])
+        if isinstance(answer, ResponseError):
+            raise self.servers.translated(answer) from answer
+        return answer, held
+
+    async def _sent(self, command: Op, *, writes: bool, key: str) -> tuple[Any, Any]:
+        """Return the answer and, if a change has to be durable, the answer of waiting for that."""
+        wait = self._wait_command() if writes else None
+        commands = (command,) if wait is None else (command, wait)
+        answers = await self.servers.ask(key, *commands, writes=writes)
+        return answers[0], answers[1] if wait is not None else None
+
+    # Durability ---------------------------------------------------------------------------------
+
+    def _wait_command(self) -> Op | None:
+        milliseconds = int(self.options.timeout * 500)
+        if self.options.durability == "fsync":
+            return ("WAITAOF", 1, 0, milliseconds)
+        return ("WAIT", 1, milliseconds) if self.options.durability == "replica" else None
+
+    def _check_held(self, held: Any) -> None:
+        """Raise OutcomeUnknown unless what was asked for held: an answer is given only then."""
+        if isinstance(held, ResponseError):
+            raise OutcomeUnknown(self.options.shown, f"{self.options.durability}: {held}") from held
+        reached = held[0] if isinstance(held, list) else held
+        if reached < 1:
+            what = "its append-only file" if self.options.durability == "fsync" else "a replica"
+            raise OutcomeUnknown(self.options.shown, f"the change has not reached {what} in time")
+
+    async def settle(self, key: str) -> None:
+        """Wait until all that was committed in the slot of a key is as durable as asked for.
+
+        A request that is repeated because its outcome was unknown finds its change and writes nothing: the answer
+        must not say more than the first one could. Replicas and files take changes in order, so that a later one
+        stands for all before it.
+        """
+        wait = self._wait_command()
+        if wait is not None:
+            _, held = await self.servers.ask(key, ("SET", key, "1"), wait, writes=True)
+            self._check_held(held)
+
+    # Opening ------------------------------------------------------------------------------------
+
+    async def _prepare(self) -> None:
+        """Check once that the servers can do what is asked of them."""
+        if self._is_prepared:
+            return
+        for facts in await self.facts():
+            if (refusal := facts.refusal(self.options.durability)) is not None:
+                raise StoreUnavailable(f"{self.options.shown} {refusal}", store=self.options.shown)
+        self._is_prepared = True
+
+    async def close(self) -> None:
+        """Close every connection."""
+        await self.servers.close()
+
+
+def _as_answer(value: Any) -> Any:
+    if isinstance(value, str):
+        return value.encode()
+    if isinstance(value, list):
+        return [each.encode() if isinstance(each, str) else _as_answer(each) for each in value]
+    return None if value is False else value
+
+
+def _placed(op: Op, keys: _Keys, bodies: list[bytes]) -> Op:
+    """Return a write with the places of its keys and of its body."""
+    if op[0] == "PUT":
+        bodies.append(op[3])
+        return ("PUT", keys.place(op[1]), op[2], BODIES_FROM + len(bodies) - 1)
+    if op[0] in ("COPY", "RENAME"):
+        return (op[0], keys.place(op[1]), keys.place(op[2]))
+    return (op[0], keys.place(op[1]), *op[2:])
+
+
+class _Keys:
+    """The keys of one script call, each with its place."""
+
+    def __init__(self) -> None:
+        self.names: list[str] = []
+        self._places: dict[str, int] = {}
+
+    def place(self, key: str) -> int:
+        """Return the place of a key, from 1."""
+        known = self._places.get(key)
+        if known is None:
+            self.names.append(key)
+            known = self._places[key] = len(self.names)
+        return known

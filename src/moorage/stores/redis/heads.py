@@ -1,0 +1,200 @@
+"""Finding and loading sessions: by id, by name, many at once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from msgspec.json import Decoder
+
+from moorage.core.approval import Approval
+from moorage.core.errors import NotFound, SessionCorrupt, SessionGone, SessionNotFound
+from moorage.core.family import Tombstone
+from moorage.core.ids import looks_like_ref
+from moorage.core.inbox import Item
+from moorage.core.run import Run
+from moorage.core.session import Session
+from moorage.core.turn import Turn
+from moorage.stores import Stale
+from moorage.stores.redis.db import Op, RedisDb
+from moorage.stores.redis.keys import Keys
+from moorage.stores.redis.values import APPROVALS, HEAD, ITEMS, RUNS, TURNS, Head, Lineage, Rows, head_of
+from moorage.stores.seam import Loaded, Out
+
+OUT: Rows[Out] = Rows(Out, "out")
+_KINDS: dict[bytes, tuple[type, Rows[Any]]] = {
+    b"a": (Approval, APPROVALS), b"c": (Out, OUT), b"r": (Run, RUNS), b"t": (Turn, TURNS), b"i": (Item, ITEMS),
+}  # fmt: skip
+PART = 200  # sessions read at once
+read_tombstone = Decoder(Tombstone).decode
+
+
+class HeadGuard:
+    """The revision and the row numbers of a loaded session, which its commit checks."""
+
+    def __init__(self, head: Head | None = None, lineage: Lineage | None = None) -> None:
+        self.revision = 0 if head is None else head.revision
+        self.serial = 0 if head is None else head.serial
+        self.lineage: Lineage = lineage or ([] if head is None else head.lineage)
+        self.numbers: dict[tuple[type, str], int] = {}
+
+
+# Loading ----------------------------------------------------------------------------------------
+
+
+def head_ops(keys: Keys, session_id: str) -> list[Op]:
+    """Reads of a head and what it waits for."""
+    return [("HMGET", keys.of("h", session_id), *HEAD), ("HGETALL", keys.of("o", session_id))]
+
+
+def view_ops(keys: Keys, session_id: str) -> list[Op]:
+    """Reads of a session with its open work."""
+    return [*head_ops(keys, session_id), ("HGETALL", keys.of("w", session_id))]
+
+
+def loaded(db: RedisDb, session_id: str, answers: list[Any]) -> Loaded | None:
+    """Return a session from the answers of `head_ops` or `view_ops`; None if it is not there."""
+    fields, *hashes = answers
+    if fields[0] is None:
+        return None
+    head = head_of(db, session_id, fields)
+    guard = HeadGuard(head)
+    found = Loaded(head.session, guard)
+    rows = [row for each in hashes for row in _rows(db, session_id, each)]
+    for number, kind, id_, value in sorted(rows, key=lambda row: row[0]):
+        guard.numbers[kind, id_] = number
+        if isinstance(value, Out):
+            found.out[id_] = value
+        else:
+            found.add(value)
+    return found
+
+
+def _rows(db: RedisDb, session_id: str, flat: list[bytes]) -> Iterable[tuple[int, type, str, Any]]:
+    for place in range(0, len(flat), 2):
+        kind, rows = _KINDS[flat[place][:1]]
+        id_ = flat[place][1:].decode()
+        number, value = rows.value(db, id_, flat[place + 1], session_id)
+        yield number, kind, id_, value
+
+
+def add_row(found: Loaded, kind: type, id_: str, row: tuple[int, Any]) -> Any:
+    """Note a stored value that was asked for."""
+    found.guard.numbers[kind, id_] = row[0]
+    if (kind, id_) not in found.values:
+        found.add(row[1])
+    return row[1]
+
+
+Ops = Callable[[str], list[Op]]  # reads of a session, by its id
+
+
+async def load(db: RedisDb, owner: str, session_id: str) -> Loaded | None:
+    """Return the session with this very id, and its open work."""
+    if not looks_like_ref(session_id):
+        return None
+    return loaded(db, session_id, await db.read(view_ops(db.keys(owner), session_id)))
+
+
+async def found(
+    db: RedisDb, owner: str, ref: str, of_head: Callable[[Keys, str], list[Op]], beside: Ops = lambda _: []
+) -> tuple[Loaded, list[Any]]:
+    """Return a session and the answers of other reads, all of one instant: by id, else by open name, else the newest
+    that had the name. `of_head` is `head_ops` or `view_ops`.
+    """
+    keys, session_id = db.keys(owner), ref if looks_like_ref(ref) else await id_of(db, owner, ref)
+    while True:
+        ops = of_head(keys, session_id)
+        answers = await db.read([*ops, *beside(session_id)])
+        one = loaded(db, session_id, answers[: len(ops)])
+        if one is not None:
+            return one, answers[len(ops) :]
+        session_id = await id_of(db, owner, ref)  # it is a name, or it went meanwhile
+
+
+async def find(db: RedisDb, owner: str, ref: str) -> Loaded:
+    """Return a session with its open work."""
+    return (await found(db, owner, ref, view_ops))[0]
+
+
+async def head_loaded(db: RedisDb, owner: str, ref: str) -> Loaded:
+    """Return a session without its work, and what a commit has to know of it."""
+    return (await found(db, owner, ref, head_ops))[0]
+
+
+async def head(db: RedisDb, owner: str, ref: str) -> Session:
+    """Return a session without its work."""
+    return (await head_loaded(db, owner, ref)).head()
+
+
+async def id_of(db: RedisDb, owner: str, ref: str) -> str:
+    """Return the id of a session. Raises SessionNotFound, SessionGone."""
+    if not looks_like_ref(ref):
+        raise SessionNotFound(ref)
+    keys = db.keys(owner)
+    is_id, named, newest, grave = await db.read(
+        [
+            ("EXISTS", keys.of("h", ref)),
+            ("HGET", keys("names"), ref),
+            ("ZREVRANGEBYLEX", keys.list("named"), f"({ref}\x01", f"[{ref}\0", "LIMIT", 0, 1),
+            ("HGET", keys("dead"), ref),
+        ]
+    )
+    if is_id:
+        return ref
+    if named is not None:
+        return str(named.decode())
+    if newest:
+        return str(newest[0].decode().partition("\0")[2].partition(":")[2])
+    if grave is not None:
+        stone = read_tombstone(grave)
+        raise SessionGone(ref, at=stone.deleted_at, by=stone.deleted_by, why=stone.reason)
+    raise SessionNotFound(ref)
+
+
+async def many(db: RedisDb, owner: str, session_ids: list[str], *, strict: bool = False) -> list[Session | None]:
+    """Return the heads of these; None for one that is not there or, unless `strict`, corrupt."""
+    keys, found = db.keys(owner), list[Session | None]()
+    for start in range(0, len(session_ids), PART):
+        part = session_ids[start : start + PART]
+        answers = await db.read([op for id_ in part for op in head_ops(keys, id_)])
+        for place, id_ in enumerate(part):
+            try:
+                one = loaded(db, id_, answers[2 * place : 2 * place + 2])
+            except SessionCorrupt:
+                if strict:
+                    raise
+                one = None
+            found.append(None if one is None else one.head())
+    return found
+
+
+async def present(db: RedisDb, owner: str, session_ids: list[str]) -> list[Session]:
+    """Return the heads of those that are there."""
+    return [one for one in await many(db, owner, session_ids, strict=True) if one is not None]
+
+
+# Reads by id for a decision ---------------------------------------------------------------------
+
+
+async def row(db: RedisDb, owner: str, where: str, rows: Rows[Any], id_: str) -> tuple[int, Any] | None:
+    """Return the number and the value of one of an owner's rows."""
+    text = await db.one("HGET", db.keys(owner)(where), id_)
+    return None if text is None else rows.value(db, id_, text)
+
+
+async def named(
+    db: RedisDb, owner: str, found: Loaded, where: str, rows: Rows[Any], kind: type, id_: str, missing: type[NotFound]
+) -> Any:
+    """Return one value of a session, whatever became of it. Raises `missing` if it is another's, or not there."""
+    stored = await row(db, owner, where, rows, id_)
+    if stored is None or stored[1].session_id != found.session_id:
+        raise missing(id_)
+    return _same(found, kind, id_, add_row(found, kind, id_, stored), stored[1])
+
+
+def _same(found: Loaded, kind: type, id_: str, known: Any, stored: Any) -> Any:
+    """Raise Stale if something was changed between two reads."""
+    if found.values[kind, id_] != stored:
+        raise Stale(id_)
+    return known

@@ -1,0 +1,107 @@
+"""Pages of lists: a cursor names the place of the last one seen.
+
+Every list is walked from where the cursor stands, in parts. Filters that no list answers alone are asked of the values.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from typing import TypeVar
+
+from msgspec.structs import replace
+
+from moorage.core.inbox import Item, ItemState
+from moorage.core.query import Page, make_cursor
+from moorage.stores.redis.db import RedisDb
+from moorage.stores.redis.values import BODIES, ITEMS, Rows
+
+T = TypeVar("T")
+
+PlacedId = tuple[int, str]  # a score, and a member
+
+
+async def walk(
+    db: RedisDb, key: str, position: int | None, count: int, *, newest_first: bool
+) -> AsyncIterator[PlacedId]:
+    """Yield the places of a list after a position, from one end."""
+    while True:
+        start = "+inf" if newest_first else "-inf"
+        start = start if position is None else f"({position}"
+        ends = (start, "-inf") if newest_first else (start, "+inf")
+        command = "ZREVRANGEBYSCORE" if newest_first else "ZRANGEBYSCORE"
+        [found] = await db.read([(command, key, *ends, "WITHSCORES", "LIMIT", 0, count)])
+        for place in range(0, len(found), 2):
+            position = int(float(found[place + 1]))
+            yield position, found[place].decode()
+        if len(found) < 2 * count:
+            return
+
+
+async def page_of(
+    places: AsyncIterator[PlacedId],
+    read: Callable[[list[str]], Awaitable[Sequence[T | None]]],
+    admits: Callable[[T], bool],
+    limit: int,
+    fingerprint: int,
+) -> Page[T]:
+    """Return a page of what a list leads to."""
+    found: list[tuple[int, T]] = []
+    async for part in parts(places, limit + 1):
+        values = await read([member for _, member in part])
+        found += [(n, v) for (n, _), v in zip(part, values, strict=True) if v is not None and admits(v)]
+        if len(found) > limit:
+            break
+    page = found[:limit]
+    more = make_cursor(page[-1][0], fingerprint) if len(found) > limit else None
+    return Page([value for _, value in page], more)
+
+
+async def parts(places: AsyncIterator[PlacedId], size: int) -> AsyncIterator[list[PlacedId]]:
+    """Yield places, several at a time."""
+    part: list[PlacedId] = []
+    async for place in places:
+        part.append(place)
+        if len(part) == size:
+            yield part
+            part = []
+    if part:
+        yield part
+
+
+async def rows_of(db: RedisDb, key: str, rows: Rows[T], ids: list[str]) -> list[T | None]:
+    """Return values by id; None for one that is not there."""
+    if not ids:
+        return []
+    found = await db.one("HMGET", key, *ids)
+    return [None if row is None else rows.value(db, id_, row)[1] for id_, row in zip(ids, found, strict=True)]
+
+
+# Items -----------------------------------------------------------------------------------------
+
+
+async def items_of(db: RedisDb, owner: str, names: list[tuple[str, str]]) -> list[Item | None]:
+    """Return items with their bodies, by session and id."""
+    keys = db.keys(owner)
+    answers = await db.read([op for of, id_ in names for op in (
+        ("HGET", keys.of("i", of), id_), ("HGET", keys.of("b", of), id_)
+    )])  # fmt: skip
+    found: list[Item | None] = []
+    for place, (of, id_) in enumerate(names):
+        row, body = answers[2 * place : 2 * place + 2]
+        if row is None or body is None:
+            found.append(None)
+            continue
+        item = ITEMS.value(db, id_, row, of)[1]
+        found.append(replace(item, body=BODIES.value(db, f"{of} {id_}", body, of)[1]))
+    return found
+
+
+async def dead_letters(db: RedisDb, owner: str, session_id: str, run_id: str) -> list[tuple[int, Item]]:
+    """Return the dead letters of a run, oldest first, without bodies, each with its number."""
+    keys = db.keys(owner)
+    ids = await db.one("ZRANGE", keys.list(f"inbox_{ItemState.DEAD_LETTER.value}", session_id), 0, -1)
+    if not ids:
+        return []
+    rows = await db.one("HMGET", keys.of("i", session_id), *ids)
+    every = [ITEMS.value(db, id_.decode(), row, session_id) for id_, row in zip(ids, rows, strict=True) if row]
+    return [one for one in every if one[1].run_id == run_id and one[1].state is ItemState.DEAD_LETTER]

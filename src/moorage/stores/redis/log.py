@@ -1,0 +1,376 @@
+"""The log: adding to it, reading it from either end, and the feed over all of an owner's sessions.
+
+Entries are read in parts of as many as were asked for, from the end that was asked for. Rare entries (all but plain
+messages) are
+found through an index, so that no call reads a whole history.
+"""
+
+from __future__ import annotations
+
+from asyncio import gather
+from collections.abc import AsyncIterator, Iterable, Sequence
+from itertools import chain
+from typing import Any, NamedTuple
+
+from moorage.core.entry import Entry, Kind, Message
+from moorage.core.errors import KeyReused, NotFound, SessionCorrupt
+from moorage.core.event import Event, deletion_event, event_of
+from moorage.core.ids import looks_like_ref
+from moorage.core.query import OLDEST, LogQuery
+from moorage.core.session import HOLD_FOR, Change, Stamp, View, message_entries
+from moorage.ports import Tail
+from moorage.stores import seam
+from moorage.stores.redis import heads
+from moorage.stores.redis.base import Base
+from moorage.stores.redis.db import Op, RedisDb
+from moorage.stores.redis.keys import Keys
+from moorage.stores.redis.values import Lineage, entry_body, entry_of, label_of
+from moorage.stores.redis.writes import entry_keys
+from moorage.stores.rows import micros
+from moorage.stores.seam import Loaded, Unit
+
+SPARE = 8  # entries read besides: what a history has between its messages
+MOST = 500  # entries read at once
+LAST = 1 << 40  # no entry has a higher number
+_SYSTEM = "system"
+
+StreamItem = tuple[bytes, list[bytes]]
+
+
+class RedisLog(Base):
+    """Adds entries, and reads them from either end."""
+
+    async def append(
+        self,
+        owner: str,
+        ref: str,
+        messages: list[Message],
+        stamp: Stamp,
+        *,
+        token: str | None = None,
+        expected: int | None = None,
+    ) -> list[Entry]:
+        if messages and self.db.sealer is None and looks_like_ref(ref):
+            said = messages, stamp, token, expected
+            if (done := await _append_quickly(self.db, owner, ref, *said)) is not None:
+                return done
+
+        async def story() -> list[Entry]:
+            unit = Unit(self, owner)
+            found = unit.add(await heads.find(self.db, owner, ref))
+            found.session.check_version(expected)
+            named = [message.client_key for message in messages if message.client_key is not None]
+            known = await seen(self.db, owner, found, named)
+            appending = AppendDecision(messages, stamp, token, known)
+            await seam.change_session(unit, found, appending)
+            if not found.is_touched:
+                await self.settle(owner)
+            return appending.entries
+
+        return await self.told(owner, story, ref)
+
+    async def log(self, owner: str, ref: str, query: LogQuery = OLDEST) -> list[Entry]:
+        loaded = await heads.head_loaded(self.db, owner, ref)
+        kinds, limit, newest_first = query.kinds, query.limit, query.newest_first
+        low, high = max(query.after, 0) + 1, loaded.session.last_entry
+        high = high if query.before is None else min(query.before - 1, high)
+        if kinds is not None and Kind.MESSAGE not in kinds:
+            labels = [kind for kind in kinds if kind != _SYSTEM]
+            numbers = await _rare(self.db, owner, loaded, labels, low, high, limit, newest_first=newest_first)
+            entries = await _by_number(self.db, owner, loaded, numbers)
+            return [entries[number] for number in numbers if number in entries]
+        found: list[Entry] = []
+        count = min(limit if kinds is None else limit + SPARE, MOST)
+        async for entry in _walk(self.db, owner, loaded, low, high, count, newest_first=newest_first):
+            if kinds is None or entry.kind in kinds:
+                found.append(entry)
+                if len(found) == limit:
+                    break
+        return found
+
+    async def tail(self, owner: str, ref: str, limit: int, pins: int = 100, *, with_session: bool = False) -> Tail:
+        """A session that is no fork takes one call, and another for what is pinned."""
+        loaded, newest, pinned_numbers = await _tail_parts(self.db, owner, ref, limit, pins)
+        entries = await _by_number(self.db, owner, loaded, pinned_numbers) if pinned_numbers else {}
+        pinned = sorted(entries.values(), key=lambda entry: entry.number)
+        upto = max((entry.data["upto"] for entry in pinned if entry.kind == Kind.SUMMARY and entry.data), default=0)
+        messages: list[Entry] = []
+        async for entry in _after(newest, self.db, owner, loaded, loaded.session.last_entry, limit):
+            if entry.number <= upto or len(messages) == limit:
+                break
+            if entry.is_message:
+                messages.append(entry)
+        return Tail(pinned, messages, loaded.head() if with_session else None)
+
+    async def tails(
+        self, owner: str, session_ids: list[str], limit: int, pins: int = 100, *, before: int | None = None
+    ) -> list[Tail]:
+        async def one(session_id: str) -> Tail:
+            try:
+                if before is None:
+                    return await self.tail(owner, session_id, limit, pins)
+                query = LogQuery(before=before, limit=limit, kinds=(Kind.MESSAGE.value,), newest_first=True)
+                return Tail([], await self.log(owner, session_id, query))
+            except (NotFound, SessionCorrupt):
+                return Tail([], [])
+
+        return list(await gather(*map(one, session_ids)))
+
+    async def feed(self, owner: str, after: int, limit: int) -> list[Event]:
+        key, events = self.db.keys(owner)("feed"), list[Event]()
+        while len(events) < limit:
+            items = await self.db.one("XRANGE", key, f"{max(after, 0) + 1}-0", "+", "COUNT", limit)
+            told = [told_of(item) for item in items]
+            if not told:
+                break
+            events += await _events(self.db, owner, told, after, limit - len(events))
+            after = told[-1].cursor
+            if len(items) < limit:
+                break
+        return events[:limit]
+
+    async def feed_end(self, owner: str) -> int:
+        return int(await self.db.one("HGET", self.db.keys(owner)("meta"), "feed") or 0)
+
+
+class SegmentPart(NamedTuple):
+    """Entries of one segment that are part of a session's log."""
+
+    serial: int
+    log: str  # the name of its stream
+    first: int
+    last: int
+
+
+def shared_up_to(found: Loaded, upto: int) -> Lineage:
+    """Return where the entries of a session up to a number are."""
+    shared: Lineage = []
+    for part in parts_of(found):
+        shared.append((part.serial, part.log, min(part.last, upto)))
+        if upto <= part.last:
+            break
+    return shared
+
+
+def parts_of(loaded: Loaded) -> list[SegmentPart]:
+    """Return where the entries of a session are, oldest first."""
+    parts, first = [], 1
+    for serial, log, upto in (*loaded.guard.lineage, (loaded.guard.serial, loaded.session_id, LAST)):
+        parts.append(SegmentPart(serial, log, first, upto))
+        first = upto + 1
+    return parts
+
+
+# Adding -----------------------------------------------------------------------------------------
+
+
+def _append_keys(keys: Keys, session_id: str) -> list[str]:
+    """Return the keys of the script `append`."""
+    client_keys, idle = keys.of("k", session_id), keys.list("idle")
+    states = keys.list("state", "created"), keys.list("state", "active")
+    lock = keys.of("t", session_id)
+    return [keys.of("h", session_id), *entry_keys(keys, session_id), client_keys, idle, *states, lock]
+
+
+async def _append_quickly(
+    db: RedisDb,
+    owner: str,
+    session_id: str,
+    messages: list[Message],
+    stamp: Stamp,
+    token: str | None,
+    expected: int | None,
+) -> list[Entry] | None:
+    """Append with one script call; None if the rules have to decide."""
+    drafts = message_entries(messages, stamp, 0, "", "")
+    said = [(label_of(e), entry_body(db, e, 0), e.client_key or "") for e in drafts]
+    arguments = [
+        str(micros(stamp.at)), token or "", str(micros(stamp.at + HOLD_FOR)), "" if expected is None else str(expected),
+        session_id, *chain.from_iterable(said),
+    ]  # fmt: skip
+    done = await db.append(_append_keys(db.keys(owner), session_id), arguments)
+    return None if done is None else message_entries(messages, stamp, done[0], session_id, done[1])
+
+
+class AppendDecision:
+    """An append that the rules decide: the decision, and the entries it comes to."""
+
+    def __init__(self, messages: list[Message], stamp: Stamp, token: str | None, seen: dict[str, Entry]) -> None:
+        self._messages, self._stamp, self._token, self._seen = messages, stamp, token, seen
+        self.entries: list[Entry] = []
+
+    def __call__(self, view: View) -> Change:
+        head = view.session
+        head.check_open()
+        head.driven(self._token, self._stamp.at)
+        fresh = [message for message in self._messages if self._before(message) is None]
+        change = head.append(fresh, self._stamp, token=self._token)
+        added = iter(change.entries)
+        self.entries = [self._before(message) or next(added) for message in self._messages]
+        return change if fresh else Change(session=head)
+
+    def _before(self, message: Message) -> Entry | None:
+        """Return the entry that this message became before. Raises KeyReused if that one says something else."""
+        entry = self._seen.get(message.client_key or "")
+        if entry is not None and (entry.role, entry.content) != (message.role, message.content):
+            raise KeyReused(str(message.client_key))
+        return entry
+
+
+async def seen(db: RedisDb, owner: str, loaded: Loaded, names: Sequence[str]) -> dict[str, Entry]:
+    """Return the entries that were written with these client keys."""
+    if not names:
+        return {}
+    keys = db.keys(owner)
+    numbers = await db.one("HMGET", keys.of("k", loaded.session_id), *names)
+    known = {name: int(number) for name, number in zip(names, numbers, strict=True) if number is not None}
+    entries = await _by_number(db, owner, loaded, list(known.values()))
+    return {name: entries[number] for name, number in known.items() if number in entries}
+
+
+# Reading ----------------------------------------------------------------------------------------
+
+
+def _range(keys: Keys, log: str, low: int, high: int, count: int, *, newest_first: bool) -> Op:
+    ends = (f"{high}-0", f"{low}-0") if newest_first else (f"{low}-0", f"{high}-0")
+    return ("XREVRANGE" if newest_first else "XRANGE", keys.of("l", log), *ends, "COUNT", count)
+
+
+async def _by_number(db: RedisDb, owner: str, loaded: Loaded, numbers: Iterable[int]) -> dict[int, Entry]:
+    """Return entries by their numbers."""
+    keys, parts = db.keys(owner), parts_of(loaded)
+    places = [(next(part for part in parts if number <= part.last), number) for number in numbers]
+    found = await db.read([_range(keys, part.log, n, n, 1, newest_first=False) for part, n in places])
+    return {
+        number: _entry(db, items[0], loaded, part.serial)
+        for (part, number), items in zip(places, found, strict=True)
+        if items
+    }
+
+
+def _entry(db: RedisDb, item: StreamItem, loaded: Loaded, serial: int) -> Entry:
+    return entry_of(db, item, loaded.session_id, loaded.session.task_id, serial)
+
+
+async def _walk(
+    db: RedisDb, owner: str, loaded: Loaded, low: int, high: int, count: int, *, newest_first: bool
+) -> AsyncIterator[Entry]:
+    """Yield entries from one end, read in parts of about `count`."""
+    keys, parts = db.keys(owner), parts_of(loaded)
+    for part in reversed(parts) if newest_first else parts:
+        first, last = max(low, part.first), min(high, part.last)
+        while first <= last:
+            op = _range(keys, part.log, first, last, count, newest_first=newest_first)
+            [items] = await db.read([op])
+            for item in items:
+                yield _entry(db, item, loaded, part.serial)
+            if len(items) < count:
+                break
+            end = int(items[-1][0].partition(b"-")[0])
+            first, last = (first, end - 1) if newest_first else (end + 1, last)
+
+
+async def _rare(
+    db: RedisDb,
+    owner: str,
+    loaded: Loaded,
+    labels: Iterable[str],
+    low: int,
+    high: int,
+    limit: int,
+    *,
+    newest_first: bool,
+) -> list[int]:
+    """Return the numbers of entries with these labels, from one end."""
+    keys, ops = db.keys(owner), list[Op]()
+    for part in parts_of(loaded):
+        first, last = max(low, part.first), min(high, part.last)
+        for label in labels if first <= last else ():
+            least, most = f"[{label}:{first:010d}", f"[{label}:{last:010d}"
+            if newest_first:
+                ops.append(("ZREVRANGEBYLEX", keys.of("e", part.log), most, least, "LIMIT", 0, limit))
+            else:
+                ops.append(("ZRANGEBYLEX", keys.of("e", part.log), least, most, "LIMIT", 0, limit))
+    found = [int(name.rpartition(b":")[2]) for names in await db.read(ops) for name in names]
+    return sorted(found, reverse=newest_first)[:limit]
+
+
+async def newest_checkpoint(db: RedisDb, owner: str, loaded: Loaded, upto: int) -> int | None:
+    """Return the number of the newest checkpoint up to an entry."""
+    found = await _rare(db, owner, loaded, (Kind.CHECKPOINT.value,), 1, upto, 1, newest_first=True)
+    return found[0] if found else None
+
+
+async def _tail_parts(
+    db: RedisDb, owner: str, ref: str, limit: int, pins: int
+) -> tuple[Loaded, list[StreamItem], list[int]]:
+    """Return a session, the newest items of its own log, and the numbers of what is pinned."""
+    keys, count = db.keys(owner), min(limit + SPARE, MOST)
+
+    def ops(session_id: str) -> list[Op]:
+        index = keys.of("e", session_id)
+        return [
+            _range(keys, session_id, 1, LAST, count, newest_first=True),
+            ("ZREVRANGEBYLEX", index, f"({Kind.SUMMARY};", f"[{Kind.SUMMARY}:", "LIMIT", 0, 1),
+            ("ZREVRANGEBYLEX", index, f"({_SYSTEM};", f"[{_SYSTEM}:", "LIMIT", 0, pins),
+        ]
+
+    loaded, (newest, summaries, systems) = await heads.found(db, owner, ref, heads.head_ops, ops)
+    pinned = [int(name.rpartition(b":")[2]) for name in (*summaries, *systems)]
+    if loaded.guard.lineage:
+        high = loaded.session.last_entry
+        pinned = await _rare(db, owner, loaded, (Kind.SUMMARY.value,), 1, high, 1, newest_first=True)
+        pinned += await _rare(db, owner, loaded, (_SYSTEM,), 1, high, pins, newest_first=True)
+    return loaded, newest, pinned
+
+
+async def _after(
+    newest: list[StreamItem], db: RedisDb, owner: str, loaded: Loaded, last: int, limit: int
+) -> AsyncIterator[Entry]:
+    """Yield entries newest first: those that were read already, then the rest."""
+    for item in newest:
+        entry = _entry(db, item, loaded, loaded.guard.serial)
+        last = entry.number - 1
+        yield entry
+    async for entry in _walk(db, owner, loaded, 1, last, min(limit + SPARE, MOST), newest_first=True):
+        yield entry
+
+
+# The feed ---------------------------------------------------------------------------------------
+
+
+class _Told(NamedTuple):
+    cursor: int  # of the last of these entries
+    session_id: str
+    last: int  # 0 for a deletion
+    events: int
+
+
+async def _events(db: RedisDb, owner: str, told: list[_Told], after: int, limit: int) -> list[Event]:
+    keys = db.keys(owner)
+    ops: list[Op] = [("HMGET", keys.of("h", each.session_id), "serial", "task") for each in told]
+    ops += [_told_op(keys, each, after, limit) for each in told]
+    answers = await db.read(ops)
+    found = zip(told, answers[: len(told)], answers[len(told) :], strict=True)
+    return list(chain.from_iterable(_event(db, each, head, read) for each, head, read in found))
+
+
+def _told_op(keys: Keys, each: _Told, after: int, limit: int) -> Op:
+    if not each.last:
+        return ("HGET", keys("dead"), each.session_id)
+    first = max(each.last - each.events + 1, each.last - (each.cursor - after) + 1)
+    return _range(keys, each.session_id, first, each.last, limit, newest_first=False)
+
+
+def _event(db: RedisDb, each: _Told, head: list[bytes | None], read: Any) -> list[Event]:
+    if not each.last:
+        return [] if read is None else [deletion_event(heads.read_tombstone(read), each.cursor)]
+    if head[0] is None:  # it was deleted, and the feed tells that instead
+        return []
+    entries = [entry_of(db, item, each.session_id, None, int(head[0])) for item in read]
+    return [event_of(entry, each.session_id, each.cursor - each.last + entry.number) for entry in entries]
+
+
+def told_of(item: StreamItem) -> _Told:
+    id_, (_, session_id, _, last, _, count) = item
+    return _Told(int(id_.partition(b"-")[0]), session_id.decode(), int(last), int(count))

@@ -1,0 +1,90 @@
+"""The URL of a Redis or Valkey store and its options.
+
+    redis://[user:password@]host[:port][/database]    rediss:// with TLS, unix:///path/of/the.socket
+    redis+cluster://host:port                         or ?cluster=true
+
+All that redis-py's own URLs may say is passed on (`ssl_ca_certs`, `db` …). Besides, for us alone:
+
+    prefix=moorage          how every key begins
+    pool=50                 how many connections at most, to each server
+    patience=30             seconds that a caller waits for a server that is away
+    timeout=30              seconds that one command may take
+    durability=server       when a change counts as made: once the server has it (`server`), once it is in the
+                            server's append-only file (`fsync`), once a replica has it too (`replica`)
+"""
+
+from __future__ import annotations
+
+import re
+from functools import partial
+from typing import Any
+from urllib.parse import parse_qsl, quote, urlencode, urlsplit, urlunsplit
+
+from msgspec import Struct
+
+from moorage.core.errors import InvalidField
+from moorage.stores.url_options import seconds, whole_number
+
+SCHEMES = ("redis", "rediss", "unix", "redis+cluster", "rediss+cluster")
+DURABILITIES = ("server", "fsync", "replica")
+_PREFIX = re.compile(r"[A-Za-z0-9_.:-]{1,64}")
+
+
+class RedisOptions(Struct, frozen=True, kw_only=True):
+    """How to reach a Redis store."""
+
+    url: str  # for the driver
+    shown: str  # without a password
+    cluster: bool = False
+    prefix: str = "moorage"
+    pool: int = 50
+    patience: float = 30.0
+    timeout: float = 30.0
+    durability: str = "server"
+
+    @property
+    def channel(self) -> str:
+        """On which the processes of this store tell each other to look again."""
+        return f"{self.prefix}:commits"
+
+
+def read_url(url: str) -> RedisOptions:
+    """Return what a URL says. Raises InvalidField."""
+    parts = urlsplit(url)
+    scheme, _, kind = parts.scheme.partition("+")
+    ours: dict[str, Any] = {"cluster": kind == "cluster"}
+    theirs: list[tuple[str, str]] = []
+    for name, value in parse_qsl(parts.query, keep_blank_values=True):
+        if name in _READERS:
+            ours[name] = _READERS[name](name, value)
+        else:
+            theirs.append((name, value))
+    if ours["cluster"] and parts.path not in ("", "/", "/0"):
+        raise InvalidField("url", "names a database; a cluster has only number 0")
+    rest = urlencode(theirs, quote_via=quote)
+    shown = f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
+    return RedisOptions(url=urlunsplit((scheme, parts.netloc, parts.path, rest, "")), shown=shown, **ours)
+
+
+def _flag(name: str, value: str) -> bool:
+    if value not in ("true", "false"):
+        raise InvalidField("url", f"has {name}={value!r}; write true or false")
+    return value == "true"
+
+
+def _prefix(name: str, value: str) -> str:
+    if not _PREFIX.fullmatch(value):
+        raise InvalidField("url", f"has {name}={value!r}; use up to 64 letters, digits and _ . : -")
+    return value
+
+
+def _durability(name: str, value: str) -> str:
+    if value not in DURABILITIES:
+        raise InvalidField("url", f"has {name}={value!r}; use one of {', '.join(DURABILITIES)}")
+    return value
+
+
+_READERS: dict[str, Any] = {
+    "cluster": _flag, "prefix": _prefix, "pool": partial(whole_number, most=10_000), "patience": seconds,
+    "timeout": seconds, "durability": _durability,
+}  # fmt: skip

@@ -1,0 +1,158 @@
+"""The role Records: values by namespace and key, of a session or of its owner. `books` says how they are kept."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from datetime import datetime
+
+from msgspec.structs import replace
+
+from moorage.core.errors import SessionCorrupt
+from moorage.core.ids import looks_like_ref
+from moorage.core.record import (
+    FLOOR,
+    Record,
+    RecordName,
+    RecordNeeds,
+    RecordQuery,
+    RecordWrite,
+    has_floor,
+    raised_floor,
+)
+from moorage.ports import RecordDecision
+from moorage.stores import Stale
+from moorage.stores.redis import heads
+from moorage.stores.redis.base import Base
+from moorage.stores.redis.books import MEMORY, Book, above, in_steps, load_memory, name_of, text_of, write_ops
+from moorage.stores.redis.db import CommitGuard, Op, Plan
+from moorage.stores.redis.keys import Keys
+from moorage.stores.redis.writes import stale
+from moorage.stores.rows import micros
+from moorage.stores.seam import Unit
+
+
+class RedisRecords(Base):
+    """Keeps opaque values by namespace and key, of a session or of its owner."""
+
+    async def records(self, owner: str, ref: str | None, names: list[RecordName], at: datetime) -> list[Record | None]:
+        found = await self._read(owner, ref, at, *map(text_of, names))
+        by_name = {record.name: record for record in found}
+        return [by_name.get(name) for name in names]
+
+    async def records_of(
+        self, owner: str, session_ids: list[str], name: RecordName, at: datetime
+    ) -> list[Record | None]:
+        db, keys = self.db, self.db.keys(owner)
+        asked = [each if looks_like_ref(each) else "" for each in session_ids]
+        answers = await db.read(
+            [
+                op
+                for each in asked
+                for op in (("HGET", keys.of("h", each), "serial"), Book(keys, each).op(at, text_of(name)))
+            ]
+        )
+        found: list[Record | None] = [None] * len(asked)
+        for place, (serial, flat) in enumerate(zip(answers[::2], answers[1::2], strict=True)):
+            if serial is not None:
+                with suppress(SessionCorrupt):
+                    found[place] = next(iter(Book(keys, asked[place], int(serial)).read(db, flat)), None)
+        return found
+
+    async def list_records(self, owner: str, ref: str | None, query: RecordQuery, at: datetime) -> list[Record]:
+        found: list[Record] = []
+        while True:
+            page = await self._read(owner, ref, at, *_page(query), values=query.values)
+            found += [record for record in page if query.admits(record.name)]
+            if len(page) < query.limit or len(found) >= query.limit:
+                return found[: query.limit]
+            query = replace(query, after=page[-1].name)  # of all namespaces, some names do not begin as they should
+
+    async def _read(
+        self, owner: str, ref: str | None, at: datetime, *wanted: object, values: bool = True
+    ) -> list[Record]:
+        db, keys = self.db, self.db.keys(owner)
+        if ref is None:
+            book = Book(keys)
+            [flat] = await db.read([book.op(at, *wanted, values=values)])
+            return book.read(db, flat)
+        session_id = ref if looks_like_ref(ref) else await heads.id_of(db, owner, ref)
+        while True:
+            book = Book(keys, session_id)
+            serial, flat = await db.read(
+                [("HGET", keys.of("h", session_id), "serial"), book.op(at, *wanted, values=values)]
+            )
+            if serial is not None:
+                return Book(keys, session_id, int(serial)).read(db, flat)
+            session_id = await heads.id_of(db, owner, ref)
+
+    async def write_memory(self, owner: str, needs: RecordNeeds, decide: RecordDecision) -> tuple[RecordWrite, ...]:
+        async def story() -> tuple[RecordWrite, ...]:
+            unit = Unit(self, owner)
+            view, unit.memory_revision = await load_memory(self.db, self.db.keys(owner), needs)
+            writes = decide(view)
+            unit.memory += writes
+            await (self.commit(unit) if writes else self.settle(owner))
+            return writes
+
+        return await self.told(owner, story, MEMORY)
+
+    async def purge_records(self, owner: str, when: datetime, limit: int) -> int:
+        """Delete records that have expired, the oldest first; return how many."""
+        keys, count, at = self.db.keys(owner), 0, micros(when)
+        for name in await self.db.one("ZRANGEBYSCORE", keys.list("record_ends"), "-inf", at, "LIMIT", 0, limit):
+            with suppress(Stale):  # a concurrent write: the next purge is early enough
+                count += await self._purge_book(keys, Book(keys, name.decode()), when, limit - count)
+            if count >= limit:
+                break
+        return count
+
+    async def _purge_book(self, keys: Keys, book: Book, when: datetime, limit: int) -> int:
+        at = micros(when)
+        revised = (keys("meta"), "memory") if book.id == MEMORY else (keys.of("h", book.id), "revision")
+        revision, names, left = await self.db.read(
+            [
+                ("HGET", *revised),
+                ("ZRANGEBYSCORE", book.ends, "-inf", at, "LIMIT", 0, limit),
+                ("ZRANGEBYSCORE", book.ends, f"({at}", "+inf", "WITHSCORES", "LIMIT", 0, 1),
+            ]
+        )
+        plan, gone, hint = Plan(), [name.decode() for name in names], keys.list("record_ends")
+        plan.writes += await self._floor_ops(
+            keys, book, [text for text in gone if has_floor(name_of(text.encode()))], when
+        )
+        if revision is not None:
+            seen = revision.decode()
+            plan.guards.append(CommitGuard("HGET", *revised, seen, stale("a book of records", book.id)))
+            plan.writes.append(("HSET", *revised, str(int(seen) + 1)))
+        for command, key in (("HDEL", book.rows), ("ZREM", book.names), ("ZREM", book.ends)):
+            plan.writes += in_steps(command, key, gone)
+        if len(gone) < limit:
+            plan.writes.append(("ZADD", hint, left[1].decode(), book.id) if left else ("ZREM", hint, book.id))
+        await self.db.commit(plan)
+        return len(gone)
+
+    async def _floor_ops(self, keys: Keys, book: Book, names: list[str], when: datetime) -> list[Op]:
+        """Return the writes that note the highest version of some records that go."""
+        if not names:
+            return []
+        floor = RecordName(FLOOR, FLOOR)
+        serial, flat = await self.db.read(
+            [("HGET", keys.of("h", book.id), "serial"), book.op(None, text_of(floor), *names, values=False)]
+        )
+        book = Book(keys, book.id, int(serial or 0))
+        found = {record.name: record for record in book.read(self.db, flat)}
+        old, highest = found.pop(floor, None), max((record.version for record in found.values()), default=0)
+        return await write_ops(self.db, keys, book, raised_floor(old, highest, when))
+
+
+def _page(query: RecordQuery) -> tuple[object, ...]:
+    """Return the names of a page."""
+    first = "" if query.namespace is None else text_of(RecordName(query.namespace, query.prefix))
+    least, most = f"[{first}", above(first)
+    if query.after is not None:
+        seen = text_of(query.after)
+        if query.descending:
+            most = min(f"({seen}", most, key=str.encode)
+        elif seen.encode() >= first.encode():
+            least = f"({seen}"
+    return "RANGE", least, most, query.limit, query.descending

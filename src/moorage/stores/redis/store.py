@@ -1,0 +1,69 @@
+"""The Redis or Valkey store: every role has a module of its own beside this one; `base` is what they stand on."""
+
+from __future__ import annotations
+
+import time
+
+from moorage.core.errors import Unsupported
+from moorage.core.event import Hit
+from moorage.ports import Capability
+from moorage.stores.redis.approvals import RedisApprovals
+from moorage.stores.redis.bus import ServerClock
+from moorage.stores.redis.checking import problems_of
+from moorage.stores.redis.counting import RedisCounting
+from moorage.stores.redis.families import RedisFamilies
+from moorage.stores.redis.lists import parts, walk
+from moorage.stores.redis.log import RedisLog
+from moorage.stores.redis.transfer import RedisTransfer
+from moorage.stores.redis.work import RedisWork
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from moorage.stores.sealing import Sealer
+
+PART = 100  # sessions checked at once
+NO_SEARCH = (
+    "a Redis store has no full-text search; keep the sessions in SQLite or PostgreSQL to search them "
+    "(`moorage migrate --from redis://… --to sqlite:///FILE` makes a copy)"
+)
+
+
+class RedisStore(RedisWork, RedisFamilies, RedisLog, RedisApprovals, RedisCounting, RedisTransfer):
+    """Keeps sessions on a Redis or Valkey server, or on a cluster of them."""
+
+    capabilities = frozenset({Capability.PUSH})
+
+    def __init__(self, url: str, sealer: Sealer | None = None, *, patience: float | None = None) -> None:
+        """The store that a URL names. With `patience`, callers wait so many seconds for it and no longer."""
+        super().__init__(url, sealer, patience=patience)
+        self.clock = ServerClock(self.bus)
+
+    def pulse(self) -> int:
+        return self.bus.pulse()
+
+    async def wait(self, seen: int, timeout: float) -> int:
+        return await self.bus.wait(seen, timeout)
+
+    async def search(self, owner: str, text: str, limit: int) -> list[Hit]:
+        raise Unsupported(NO_SEARCH)
+
+    async def check(self) -> list[str]:
+        """Read every session back, and compare each log with its head."""
+        problems = await self.risks()
+        for owner in await self.known_owners():
+            sessions = self.db.keys(owner).list("sessions")
+            async for part in parts(walk(self.db, sessions, None, PART, newest_first=False), PART):
+                problems += await problems_of(self.db, owner, [session_id for _, session_id in part])
+        return problems
+
+    async def risks(self) -> list[str]:
+        """Return how a server may delete what is stored by itself, in words; an empty list if none does."""
+        found = [facts.risk() for facts in await self.db.facts()]
+        return list(dict.fromkeys(risk for risk in found if risk is not None))
+
+    def hurry(self) -> None:
+        self.db.servers.hurried_at = time.monotonic()
+
+    async def close(self) -> None:
+        await self.bus.close()
+        await self.db.close()

@@ -1,0 +1,353 @@
+"""Everything as records, out of the store and into it, owner by owner."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator, Callable
+from itertools import groupby
+from typing import Any
+
+from msgspec.json import Decoder
+from msgspec.structs import replace
+
+from moorage.core import dump as dumps
+from moorage.core.bundle import Bundle, as_restored
+from moorage.core.codec import encode_text
+from moorage.core.document import LOAD_MARK, NOT_COPIED, Document, DocumentKind
+from moorage.core.dump import DumpKind, DumpRecord
+from moorage.core.errors import ParentNotFound, SessionGone
+from moorage.core.inbox import ItemState
+from moorage.core.once import Once
+from moorage.core.query import Page
+from moorage.core.record import PutRecord, Record
+from moorage.core.session import Change
+from moorage.stores import seam
+from moorage.stores.redis import documents, heads
+from moorage.stores.redis.books import Book, text_of, write_ops
+from moorage.stores.redis.counting import delegation_ops, read_delegation
+from moorage.stores.redis.db import Op, RedisDb
+from moorage.stores.redis.documents import RedisDocuments
+from moorage.stores.redis.keys import Keys
+from moorage.stores.redis.lists import items_of, walk
+from moorage.stores.redis.log import told_of
+from moorage.stores.redis.values import APPROVALS, RUNS, TURNS, entry_body, entry_of, label_of
+from moorage.stores.rows import micros
+from moorage.stores.seam import Backend, Loaded, Unit, Value
+
+PART = 500
+SOME = 20  # records, which may be large
+_read_once = Decoder(Once).decode
+
+PlacedRecords = AsyncIterator[tuple[Any, DumpRecord]]  # a place to go on from, and a record
+
+
+class RedisTransfer(RedisDocuments):
+    """Copies sessions and whole stores, as they are."""
+
+    async def restore(self, owner: str, bundle: Bundle) -> bool:
+        async def story() -> bool:
+            head, keys = as_restored(bundle.session, owner), self.db.keys(owner)
+            is_there, grave = await self.db.read(
+                [("EXISTS", keys.of("h", head.session_id)), ("HGET", keys("dead"), head.session_id)]
+            )
+            if is_there:
+                return False
+            if grave is not None:
+                stone = heads.read_tombstone(grave)
+                raise SessionGone(head.session_id, at=stone.deleted_at, by=stone.deleted_by, why=stone.reason)
+            unit, guard = Unit(self, owner), heads.HeadGuard()
+            parent = head.parent_session_id
+            if parent is not None and await unit.session(parent) is None:
+                raise ParentNotFound(parent)
+            guard.serial = await self.db.numbers(1, ("SADD", self.db.shared("owners"), owner))
+            records = tuple(PutRecord(record, 0) for record in bundle.records)
+            change = Change(
+                session=head, entries=tuple(bundle.entries), approvals=tuple(bundle.approvals), records=records
+            )
+            await seam.add_session(unit, change, guard)
+            return True
+
+        return await self.told(owner, story)
+
+    async def dump(self, kind: DumpKind, limit: int, cursor: str | None = None) -> Page[DumpRecord]:
+        return await _page(self.db, await self.known_owners(), kind, limit, cursor)
+
+    async def load(self, records: list[DumpRecord], mark: str | None) -> None:
+        """Write one commit for each owner, which notes the mark; then the mark of the whole store.
+
+        A load that was cut off is repeated with the same records, and passes over the owners that have them.
+        """
+        db = self.db
+        await documents.load(db, [each.document for each in records if isinstance(each, dumps.DumpedDocument)])
+        owned = [each for each in records if not isinstance(each, dumps.DumpedDocument)]
+        for owner, group in groupby(sorted(owned, key=_owner), key=_owner):
+            if mark is None or await db.one("HGET", db.keys(owner)("meta"), "loaded") != mark.encode():
+                await _load_owner(db, self, owner, list(group), mark)
+        noted = None if mark is None else Document(DocumentKind.STORE, LOAD_MARK, mark)
+        await self.put_document(DocumentKind.STORE, LOAD_MARK, lambda _: noted)
+
+
+# Out --------------------------------------------------------------------------------------------
+
+
+async def _page(db: RedisDb, owners: list[str], kind: DumpKind, limit: int, cursor: str | None) -> Page[DumpRecord]:
+    """Return a page of records."""
+    owner, place = (None, None) if cursor is None else json.loads(cursor)
+    found: list[tuple[str, Any, DumpRecord]] = []
+    for each in [""] if kind is DumpKind.DOCUMENT else sorted(owners):
+        if owner is not None and each < owner:
+            continue
+        async for at, record in _READERS[kind](db, each, place if each == owner else None):
+            found.append((each, at, record))
+            if len(found) > limit:
+                last = found[limit - 1]
+                return Page([one for _, _, one in found[:limit]], json.dumps(last[:2]))
+    return Page([one for _, _, one in found])
+
+
+async def _tombstones(db: RedisDb, owner: str, after: Any) -> PlacedRecords:
+    keys = db.keys(owner)
+    async for at, id_ in walk(db, keys.list("dead"), after, PART, newest_first=False):
+        yield at, dumps.DumpedTombstone(owner, heads.read_tombstone(await db.one("HGET", keys("dead"), id_)))
+
+
+async def _sessions(db: RedisDb, owner: str, after: Any) -> PlacedRecords:
+    async for at, id_ in walk(db, db.keys(owner).list("sessions"), after, PART, newest_first=False):
+        found = await heads.head_loaded(db, owner, id_)
+        lineage = tuple((serial, upto) for serial, _, upto in found.guard.lineage)
+        yield at, dumps.DumpedSession(found.guard.serial, found.session.as_kept(), lineage)
+
+
+async def _entries(db: RedisDb, owner: str, after: Any) -> PlacedRecords:
+    keys = db.keys(owner)
+    serial, number = after or (0, 0)
+    async for at, log in walk(db, keys.list("segments"), serial - 1, PART, newest_first=False):
+        first = number + 1 if at == serial else 1
+        while items := await db.one("XRANGE", keys.of("l", log), f"{first}-0", "+", "COUNT", PART):
+            for item in items:
+                entry = replace(entry_of(db, item, log, None, at), session_id=None)
+                yield (at, entry.number), dumps.DumpedEntry(owner, at, entry)
+                first = entry.number + 1
+
+
+async def _records(db: RedisDb, owner: str, after: Any) -> PlacedRecords:
+    """The owner's own (number 0), then those of sessions."""
+    keys = db.keys(owner)
+    serial, seen = after or (0, "")
+    if not serial:
+        async for name, record in _book(db, Book(keys), seen):
+            yield (0, name), dumps.DumpedRecord(owner, None, record)
+    async for at, id_ in walk(db, keys.list("sessions"), serial - 1, PART, newest_first=False):
+        async for name, record in _book(db, Book(keys, id_, at), seen if at == serial else ""):
+            yield (at, name), dumps.DumpedRecord(owner, id_, record)
+
+
+async def _book(db: RedisDb, book: Book, seen: str) -> AsyncIterator[tuple[str, Record]]:
+    while True:
+        [flat] = await db.read([book.op(None, "RANGE", f"({seen}", "+", SOME, False)])
+        for record in book.read(db, flat):
+            seen = text_of(record.name)
+            yield seen, record
+        if len(flat) < 3 * SOME:
+            return
+
+
+def _rows(
+    where: str, rows: Any, make: Callable[[str, int, Any], DumpRecord]
+) -> Callable[[RedisDb, str, Any], PlacedRecords]:
+    async def read(db: RedisDb, owner: str, after: Any) -> PlacedRecords:
+        keys = db.keys(owner)
+        async for at, id_ in walk(db, keys.list(where), after, PART, newest_first=False):
+            number, value = rows.value(db, id_, await db.one("HGET", keys(where), id_))
+            yield at, make(owner, number, value)
+
+    return read
+
+
+async def _items(db: RedisDb, owner: str, after: Any) -> PlacedRecords:
+    keys, above = db.keys(owner), after or 0
+    lists = [keys.list("inbox", state.value) for state in ItemState]
+    while True:
+        ends = f"({above}", "+inf", "WITHSCORES", "LIMIT", 0, PART
+        found = await db.read([("ZRANGEBYSCORE", key, *ends) for key in lists])
+        places = sorted((int(float(each[n + 1])), each[n].decode()) for each in found for n in range(0, len(each), 2))
+        if not places:
+            return
+        names = [(member.partition("\0")[0], member.partition("\0")[2]) for _, member in places[:PART]]
+        for (above, _), item in zip(places, await items_of(db, owner, names), strict=False):
+            if item is not None:
+                yield above, dumps.DumpedItem(owner, item)
+
+
+async def _feed(db: RedisDb, owner: str, after: Any) -> PlacedRecords:
+    keys, after = db.keys(owner), after or 0
+    while items := await db.one("XRANGE", keys("feed"), f"{after + 1}-0", "+", "COUNT", PART):
+        for told in map(told_of, items):
+            after = told.cursor
+            is_there = not told.last or await db.one("EXISTS", keys.of("h", told.session_id))
+            if is_there:
+                yield after, dumps.DumpedFeed(owner, told.cursor, told.session_id, told.last, told.events)
+
+
+async def _delegations(db: RedisDb, owner: str, after: Any) -> PlacedRecords:
+    keys = db.keys(owner)
+    async for at, id_ in walk(db, keys.list("delegations"), after, PART, newest_first=False):
+        yield at, dumps.DumpedDelegation(owner, read_delegation(await db.one("HGET", keys("delegations"), id_)))
+
+
+async def _once(db: RedisDb, owner: str, after: Any) -> PlacedRecords:
+    flat = await db.one("HGETALL", db.keys(owner)("once"))
+    for name, text in sorted((flat[n].decode(), flat[n + 1]) for n in range(0, len(flat), 2)):
+        if after is None or name > after:
+            yield name, dumps.DumpedOnce(owner, _read_once(text))
+
+
+async def _documents(db: RedisDb, _: str, after: Any) -> PlacedRecords:
+    kind, key = after or ("", "")
+    for each in sorted(set(DocumentKind) - set(NOT_COPIED)):
+        seen = key if each == kind else ""
+        while each >= kind and (part := await documents.every(db, each, seen, PART)):
+            for document in part:
+                seen = document.key
+                yield (each, seen), dumps.DumpedDocument(document)
+
+
+_READERS: dict[DumpKind, Callable[[RedisDb, str, Any], PlacedRecords]] = {
+    DumpKind.TOMBSTONE: _tombstones,
+    DumpKind.SESSION: _sessions,
+    DumpKind.ENTRY: _entries,
+    DumpKind.RECORD: _records,
+    DumpKind.APPROVAL: _rows("approvals", APPROVALS, lambda owner, _, one: dumps.DumpedApproval(owner, one)),
+    DumpKind.RUN: _rows("runs", RUNS, lambda owner, _, one: dumps.DumpedRun(owner, one)),
+    DumpKind.TURN: _rows("turns", TURNS, dumps.DumpedTurn),
+    DumpKind.ITEM: _items,
+    DumpKind.FEED: _feed,
+    DumpKind.DELEGATION: _delegations,
+    DumpKind.ONCE: _once,
+    DumpKind.DOCUMENT: _documents,
+}
+
+
+# In ---------------------------------------------------------------------------------------------
+
+
+def _owner(record: Any) -> str:
+    return str(record.session.owner if isinstance(record, dumps.DumpedSession) else record.owner)
+
+
+async def _load_owner(db: RedisDb, backend: Backend, owner: str, records: list[DumpRecord], mark: str | None) -> None:
+    unit, keys = Unit(backend, owner), db.keys(owner)
+    highest = max((_number(record) for record in records), default=0)
+    await advance_to(db, highest)
+    logs = await _logs(db, keys, records)
+    first = await db.numbers(len(records), ("SADD", db.shared("owners"), owner))
+    for number, record in enumerate(records, first):
+        if isinstance(record, dumps.DumpedSession):
+            loaded = Loaded(record.session, heads.HeadGuard(lineage=_lineage(record, logs)), is_new=True)
+            loaded.guard.serial = record.serial
+            unit.add(loaded)
+        else:
+            await _put(db, unit, keys, record, logs, number)
+    if mark is not None:
+        unit.writes.append(("HSET", keys("meta"), "loaded", mark))
+    await backend.commit(unit)
+
+
+def _number(record: DumpRecord) -> int:
+    match record:
+        case dumps.DumpedSession(serial):
+            return serial
+        case dumps.DumpedEntry(_, segment):
+            return segment
+        case dumps.DumpedTurn(_, number):
+            return number
+    return 0
+
+
+async def advance_to(db: RedisDb, number: int) -> None:
+    """Give no number up to this one again."""
+    last = int(await db.one("GET", db.shared("numbers")) or 0)
+    if last < number:
+        await db.numbers(number - last)
+
+
+def _lineage(record: dumps.DumpedSession, logs: dict[int, str]) -> list[tuple[int, str, int]]:
+    return [(serial, logs[serial], upto) for serial, upto in record.lineage]
+
+
+async def _logs(db: RedisDb, keys: Keys, records: list[DumpRecord]) -> dict[int, str]:
+    """Return the names of logs by serial number; those of sessions that are gone are called after it."""
+    logs = {record.serial: record.session.session_id for record in records if isinstance(record, dumps.DumpedSession)}
+    serials = {record.segment for record in records if isinstance(record, dumps.DumpedEntry)}
+    serials |= {serial for record in records if isinstance(record, dumps.DumpedSession) for serial, _ in record.lineage}
+    for serial in serials - logs.keys():
+        found = await db.one("ZRANGEBYSCORE", keys.list("segments"), serial, serial)
+        logs[serial] = found[0].decode() if found else f"#{serial}"
+    return logs
+
+
+async def _put(db: RedisDb, unit: Unit, keys: Keys, record: DumpRecord, logs: dict[int, str], number: int) -> None:
+    match record:
+        case dumps.DumpedTombstone(_, stone):
+            unit.writes.append(("HSET", keys("dead"), stone.session_id, encode_text(stone)))
+            unit.writes.append(("ZADD", keys.list("dead"), str(number), stone.session_id))
+        case dumps.DumpedEntry(_, segment, entry):
+            unit.writes += _entry_ops(db, keys, logs[segment], segment, entry)
+        case dumps.DumpedRecord(_, None, one):
+            unit.writes += await write_ops(db, keys, Book(keys), [PutRecord(one, 0)])
+        case dumps.DumpedRecord(_, session_id, one):
+            serial = (await _session(unit, str(session_id))).guard.serial
+            unit.writes += await write_ops(db, keys, Book(keys, str(session_id), serial), [PutRecord(one, 0)])
+        case dumps.DumpedApproval(_, approval):
+            await _save(unit, approval, approval.approval_id, number, approvals=(approval,))
+        case dumps.DumpedRun(_, run):
+            await _save(unit, run, run.run_id, number, runs=(run,))
+        case dumps.DumpedTurn(_, queued, turn):
+            await _save(unit, turn, turn.turn_id, queued, turns=(turn,))
+        case dumps.DumpedItem(_, item):
+            await _save(unit, item, item.item_id, number, items=(item,))
+        case dumps.DumpedFeed():
+            unit.writes += _feed_ops(keys, record)
+        case dumps.DumpedDelegation(_, delegation):
+            unit.writes += delegation_ops(keys, delegation, number)
+        case dumps.DumpedOnce(_, once):
+            name = f"{once.operation}\0{once.key}"
+            unit.writes.append(("HSET", keys("once"), name, encode_text(once)))
+            unit.writes.append(("ZADD", keys.list("once"), str(micros(once.at)), name))
+
+
+async def _session(unit: Unit, session_id: str) -> Loaded:
+    found = await unit.session(session_id)
+    assert found is not None, "sessions come before what hangs on them"
+    return found
+
+
+async def _save(unit: Unit, value: Value, id_: str, number: int, **parts: Any) -> None:
+    found = await _session(unit, value.session_id)
+    found.guard.numbers[type(value), id_] = number
+    await unit.save(found, Change(session=found.head(), **parts))
+
+
+def _entry_ops(db: RedisDb, keys: Keys, log: str, serial: int, entry: Any) -> list[Op]:
+    body = entry_body(db, entry, serial)
+    ops: list[Op] = [
+        ("XADD", keys.of("l", log), f"{entry.number}-0", "b", body, "c", "0"),
+        ("ZADD", keys.list("segments"), str(serial), log),
+    ]
+    if label := label_of(entry):
+        ops.append(("ZADD", keys.of("e", log), "0", f"{label}:{entry.number:010d}"))
+    if entry.client_key is not None and not log.startswith("#"):
+        ops.append(("HSET", keys.of("k", log), entry.client_key, str(entry.number)))
+    return ops
+
+
+def _feed_ops(keys: Keys, told: dumps.DumpedFeed) -> list[Op]:
+    id_, cursor = told.session_id, str(told.cursor)
+    ops: list[Op] = [
+        ("XADD", keys("feed"), f"{cursor}-0", "s", id_, "l", str(told.last), "n", str(told.count)),
+        ("HSET", keys("meta"), "feed", cursor),
+    ]
+    if told.last:
+        ops.append(("ZADD", keys.list("updated"), cursor, id_))
+        ops.append(("ZADD", keys.list("told", id_), cursor, cursor))
+    return ops
