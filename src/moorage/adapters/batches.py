@@ -1,0 +1,68 @@
+"""Lists that only grow, as records: each call that adds to one writes its items as batches, in one commit."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from itertools import chain
+from typing import Any, TypeVar
+
+from moorage.adapters.payload import form_of, packed, unpacked
+from moorage.api import Moorage
+from moorage.core.record import Append, Record
+
+BATCH = 100  # items of one record: taking the last one away writes the others again
+FIRST_PAGE, PAGE = 100, 1000  # records read at once: few are read faster
+
+T = TypeVar("T")
+Items = list[Any]
+Decode = Callable[[Record], Items]  # the items of one batch
+
+
+def in_batches(items: Sequence[T], size: int = BATCH) -> list[Sequence[T]]:
+    """Return items in pieces of at most so many."""
+    return [items[start : start + size] for start in range(0, len(items), size)]
+
+
+def appended(namespace: str, prefix: str, items: Items, where: str) -> list[Append]:
+    """Return the writes that add items at the end. Raises InvalidJson, naming the place, if one is no JSON."""
+    batches = [packed(batch, where) for batch in in_batches(items)]
+    return [Append(namespace=namespace, prefix=prefix, value=data, form=form_of(data)) for data in batches]
+
+
+def items_of(record: Record) -> Items:
+    """Return the items of a batch."""
+    items: Items = unpacked(record.value)
+    return items
+
+
+async def read_all(
+    moor: Moorage, ref: str, namespace: str, prefix: str, decode: Decode = items_of
+) -> tuple[Items, int]:
+    """Return all items, oldest first, and how many pages were read to find them."""
+    items: Items = []
+    after, pages = None, 0
+    while True:
+        limit = FIRST_PAGE if pages == 0 else PAGE
+        page = await moor.records.list(ref, namespace, prefix=prefix, after=after, limit=limit)
+        items += chain.from_iterable(decode(record) for record in page.items)
+        after, pages = page.next, pages + 1
+        if after is None:
+            return items, pages
+
+
+async def read_last(
+    moor: Moorage, ref: str, namespace: str, prefix: str, most: int, decode: Decode = items_of, *, each: int = 2
+) -> Items:
+    """Return the latest items, oldest first, at most so many. `each` is how many a batch usually has."""
+    batches: list[Items] = []
+    after, count = None, 0
+    while count < most:
+        limit = min(-(-most // each), PAGE)
+        page = await moor.records.list(ref, namespace, prefix=prefix, after=after, limit=limit, descending=True)
+        for record in page.items:
+            if count < most:
+                batches.append(decode(record))
+                count += len(batches[-1])
+        if (after := page.next) is None:
+            break
+    return list(chain.from_iterable(reversed(batches)))[-most:] if most > 0 else []

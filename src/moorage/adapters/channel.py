@@ -1,0 +1,266 @@
+"""Channels: how an adapter reaches a store or a server, from any thread and any event loop.
+
+A framework calls its session store from wherever it is: from one event loop after another (`asyncio.run`), from threads
+with a loop of their own, from threads without one. So what an adapter does is written once, as a coroutine over a
+`Connection`, and a channel runs it: `run` for those who await, `drive` for those who do not.
+
+Adapters with the same URL share a channel. It opens when it is first used and closes when the last adapter that uses it
+is closed. An adapter that is dropped without being closed leaves the channel open for the next.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import threading
+from collections.abc import Callable, Coroutine
+from typing import Any, ClassVar, NamedTuple, Protocol, TypeVar
+from weakref import WeakSet
+
+from moorage import config, sync
+from moorage.client import LocalMoorage, OpenStore
+from moorage.connecting import connect
+from moorage.connection import Connection, caller_for
+from moorage.core.errors import InvalidField, Unsupported
+from moorage.remote.background import Background
+from moorage.service.inline import drive
+
+T = TypeVar("T")
+ConnectionWork = Callable[[Connection], Coroutine[Any, Any, T]]
+ConnectTarget = str | Connection | sync.Moorage | None
+
+
+class Channel(Protocol):
+    """A way to sessions."""
+
+    async def run(self, work: ConnectionWork[T]) -> T:
+        """Return what the work comes to, on the event loop of the caller."""
+
+    def drive(self, work: ConnectionWork[T]) -> T:
+        """Return what the work comes to, without an event loop of the caller."""
+
+    def join(self, user: object) -> None:
+        """Keep it open for a user."""
+
+    def leave(self, user: object) -> None:
+        """Close it if no other user is left. A connection that was given stays open."""
+
+
+def channel_to(target: ConnectTarget, *, owner: str, interface: str, key: str | None = None) -> Channel:
+    """Return the channel to a URL, or to a connection that the caller has opened and will close."""
+    if isinstance(target, Connection):
+        return GivenLoop(target)
+    if isinstance(target, sync.Moorage):
+        return GivenThread(target)
+    if target is not None and not isinstance(target, str):
+        raise InvalidField("url", f"is {target!r}; give a URL, a connection of moorage.connect, or nothing")
+    return Shared.find(ChannelKey(config.pick_url(target), owner, interface, key))
+
+
+async def settled(work: Coroutine[Any, Any, T]) -> T:
+    """Await work to its end, even if the caller is cancelled meanwhile; only then raise the cancellation.
+
+    So the caller finds a cancelled write done or not done, and never in progress.
+    """
+    task, cancelled = asyncio.ensure_future(work), None
+    while not task.done():
+        try:
+            await asyncio.wait([task])
+        except asyncio.CancelledError as error:
+            cancelled = cancelled or error
+    if cancelled is not None:
+        task.cancelled() or task.exception()  # retrieve the exception, so that asyncio does not report it later
+        raise cancelled
+    return task.result()
+
+
+class GivenLoop:
+    """A connection for the caller's event loop."""
+
+    def __init__(self, moor: Connection) -> None:
+        self._moor = moor
+
+    async def run(self, work: ConnectionWork[T]) -> T:
+        return await work(self._moor)
+
+    def drive(self, work: ConnectionWork[T]) -> T:
+        raise Unsupported("this connection needs an event loop; pass a URL or one of moorage.sync.connect instead")
+
+    def join(self, user: object) -> None:
+        pass
+
+    leave = join
+
+
+class GivenThread:
+    """A connection of `moorage.sync`; one caller at a time uses it."""
+
+    def __init__(self, moor: sync.Moorage) -> None:
+        self._moor, self._alone = moor, threading.Lock()
+
+    async def run(self, work: ConnectionWork[T]) -> T:
+        return await asyncio.to_thread(self.drive, work)
+
+    def drive(self, work: ConnectionWork[T]) -> T:
+        with self._alone:
+            return self._moor.call(work)
+
+    def join(self, user: object) -> None:
+        pass
+
+    leave = join
+
+
+# Shared channels -------------------------------------------------------------------------------------
+
+
+class ChannelKey(NamedTuple):
+    """The store and owner of a shared channel."""
+
+    url: str
+    owner: str
+    interface: str
+    key: str | None = None
+
+
+class Shared:
+    """The channel to a URL, for all adapters of this process that use it."""
+
+    _known: ClassVar[dict[ChannelKey, Shared]] = {}
+    _guard: ClassVar[threading.Lock] = threading.Lock()
+
+    def __init__(self, place: ChannelKey) -> None:
+        self._place, self._process = place, os.getpid()
+        self._users = WeakSet[object]()
+        self._link = _link_to(place)
+
+    @classmethod
+    def find(cls, place: ChannelKey) -> Shared:
+        """Return the channel to a place. A store in memory without a name has a channel of its own."""
+        if place.url == "memory://":
+            return cls(place)
+        with cls._guard:
+            return cls._known.setdefault(place, cls(place))
+
+    def join(self, user: object) -> None:
+        with self._guard:
+            self._users.add(user)
+
+    def leave(self, user: object) -> None:
+        with self._guard:
+            self._users.discard(user)
+            if self._users:
+                return
+            if self._known.get(self._place) is self:
+                del self._known[self._place]
+            link, self._link = self._here(), _link_to(self._place)
+        link.close()
+
+    async def run(self, work: ConnectionWork[T]) -> T:
+        return await self._here().run(work)
+
+    def drive(self, work: ConnectionWork[T]) -> T:
+        return self._here().drive(work)
+
+    def _here(self) -> Link:
+        if self._process != os.getpid():  # after a fork, threads and connections are the parent's
+            self._process, self._link = os.getpid(), _link_to(self._place)
+        return self._link
+
+
+class Link(Protocol):
+    """The connections behind a shared channel, opened when they are first used."""
+
+    async def run(self, work: ConnectionWork[T]) -> T: ...
+
+    def drive(self, work: ConnectionWork[T]) -> T: ...
+
+    def close(self) -> None: ...
+
+
+def _link_to(place: ChannelKey) -> Link:
+    is_here = place.url.startswith(("sqlite:", "memory:"))
+    return AnyLoop(place) if is_here else OneLoop(place)
+
+
+class AnyLoop:
+    """A file or a store in memory. All event loops use one connection; callers without a loop take turns on another."""
+
+    def __init__(self, place: ChannelKey) -> None:
+        self._place, self._opening, self._alone = place, threading.Lock(), threading.Lock()
+        self._awaited: Connection | None = None
+        self._driven: Connection | None = None
+
+    async def run(self, work: ConnectionWork[T]) -> T:
+        if (moor := self._awaited) is None:
+            moor = await asyncio.to_thread(self._open_awaited)
+        return await work(moor)
+
+    def drive(self, work: ConnectionWork[T]) -> T:
+        with self._alone:
+            return drive(work(self._driven or self._open_driven()))
+
+    def close(self) -> None:
+        with self._alone:
+            if self._driven is not None and self._driven is not self._awaited:
+                drive(_close(self._driven))
+        if self._awaited is not None:
+            in_thread(_close(self._awaited))
+
+    def _open_awaited(self) -> Connection:
+        with self._opening:
+            if self._awaited is None:
+                self._awaited = self._opened(threaded=True)
+            return self._awaited
+
+    def _open_driven(self) -> Connection:
+        in_memory = self._place.url.startswith("memory:")  # two connections would be two stores
+        self._driven = self._open_awaited() if in_memory else self._opened(threaded=False)
+        return self._driven
+
+    def _opened(self, *, threaded: bool) -> Connection:
+        deps = config.open_deps(self._place.url, threaded=threaded)
+        caller = caller_for(owner=self._place.owner, by=None, interface=self._place.interface, holder=None)
+        return LocalMoorage(OpenStore(lambda: deps, threaded=False, url=self._place.url), caller)
+
+
+async def _close(moor: Connection) -> None:
+    async with moor:  # if nothing was asked of it, it does not know yet what it has to close
+        pass
+
+
+class OneLoop:
+    """A store or a server whose connections belong to one event loop: that of a thread of its own."""
+
+    def __init__(self, place: ChannelKey) -> None:
+        self._place, self._opening = place, threading.Lock()
+        self._opened: tuple[Connection, Background] | None = None
+
+    async def run(self, work: ConnectionWork[T]) -> T:
+        moor, background = self._opened or self._open()
+        return await asyncio.wrap_future(background.submit(work(moor)))
+
+    def drive(self, work: ConnectionWork[T]) -> T:
+        moor, background = self._opened or self._open()
+        done: T = background.run(work(moor))
+        return done
+
+    def close(self) -> None:
+        if self._opened is not None:
+            moor, background = self._opened
+            background.run(moor.close())
+            background.close()
+
+    def _open(self) -> tuple[Connection, Background]:
+        with self._opening:
+            if self._opened is None:
+                url, owner, interface, key = self._place
+                self._opened = connect(url, owner=owner, interface=interface, key=key), Background()
+            return self._opened
+
+
+def in_thread(work: Coroutine[Any, Any, None]) -> None:
+    """Run work to its end on an event loop of its own, whether or not one runs in this thread."""
+    thread = threading.Thread(target=asyncio.run, args=(work,))
+    thread.start()
+    thread.join()

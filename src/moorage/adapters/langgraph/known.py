@@ -1,0 +1,70 @@
+"""A cache of threads, so that the next checkpoint shares the values of the one before."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from threading import Lock
+from typing import NamedTuple
+
+from langgraph.checkpoint.base import ChannelVersions, Checkpoint
+
+from moorage.adapters.langgraph.layout import InlineValue, ValuePlace
+from moorage.adapters.langgraph.lists import KnownList
+
+MOST_ITEMS = 200_000  # of lists that are remembered, of all threads together
+
+Spot = tuple[str, str]  # a session id and a checkpoint namespace
+
+
+class Known(NamedTuple):
+    """A checkpoint that was read or written."""
+
+    checkpoint_id: str | None
+    epoch: int
+    versions: ChannelVersions
+    places: dict[str, ValuePlace]
+    lists: dict[str, KnownList]
+
+    @property
+    def size(self) -> int:
+        """How much it takes to remember it."""
+        return 1 + sum(len(each.items) for each in self.lists.values())
+
+    def place_of(self, channel: str, checkpoint: Checkpoint, new_versions: ChannelVersions) -> ValuePlace | None:
+        """Return where a value is stored that a checkpoint after this one did not change."""
+        version = checkpoint["channel_versions"].get(channel)
+        is_old = channel not in new_versions and version is not None and self.versions.get(channel) == version
+        place = self.places.get(channel) if is_old else None
+        return None if isinstance(place, InlineValue) else place  # an inline value is quickly written again
+
+
+class Threads:
+    """The newest checkpoints of threads, as this process knows them; the least used are forgotten first."""
+
+    def __init__(self) -> None:
+        self._known = OrderedDict[Spot, Known]()
+        self._guard = Lock()
+        self._size = 0
+
+    def find(self, spot: Spot) -> Known | None:
+        """Return what is known of a thread."""
+        with self._guard:
+            return self._known.get(spot)
+
+    def remember(self, spot: Spot, known: Known) -> None:
+        """Remember a checkpoint instead of the one before."""
+        with self._guard:
+            self._drop(spot)
+            self._known[spot] = known
+            self._size += known.size
+            while self._size > MOST_ITEMS and len(self._known) > 1:
+                self._drop(next(iter(self._known)))
+
+    def forget(self, spot: Spot) -> None:
+        """Forget a thread: others removed values."""
+        with self._guard:
+            self._drop(spot)
+
+    def _drop(self, spot: Spot) -> None:
+        if (known := self._known.pop(spot, None)) is not None:
+            self._size -= known.size

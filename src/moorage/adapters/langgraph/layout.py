@@ -1,0 +1,124 @@
+"""How a thread is kept: records of a session, in three namespaces.
+
+| namespace | key | value |
+|---|---|---|
+| `langgraph.checkpoint` | checkpoint namespace / checkpoint id | the checkpoint, and where its values are |
+| `langgraph.write` | checkpoint namespace / checkpoint id / task id / index | a pending write |
+| `langgraph.value` | made up, unique | a channel's value, or a segment of a list |
+
+A value that is stored never changes, so checkpoints share values. Two records guard that: every put writes `HEAD`, and
+a removal expects it unchanged; a removal raises `EPOCH`, and a put that shares values expects that unchanged. So no
+value goes that a checkpoint needs.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Mapping
+from functools import lru_cache
+from hashlib import sha256
+
+import msgspec
+from msgspec import Struct
+
+from moorage.adapters.foreign_ids import escaped
+from moorage.adapters.langgraph.lists import Frame, Slice
+from moorage.records import Record
+
+CHECKPOINTS, WRITES, VALUES = "langgraph.checkpoint", "langgraph.write", "langgraph.value"
+APPROVALS = "langgraph.approval"  # interrupt id to approval id
+HEAD, EPOCH = "head", "epoch"  # keys of VALUES
+LONGEST = 200  # characters of a part of a key; a longer one counts by its digest
+SMALL = 512  # bytes of a value that stays in its checkpoint
+
+
+class InlineValue(Struct, frozen=True, array_like=True, tag=0):
+    """A small value, in the checkpoint itself."""
+
+    kind: str
+    data: bytes
+
+
+class Stored(Struct, frozen=True, array_like=True, tag=1):
+    """A value with a record of its own."""
+
+    key: str
+
+
+class Listed(Struct, frozen=True, array_like=True, tag=2):
+    """A list in slices of segments."""
+
+    slices: list[Slice]
+
+
+ValuePlace = InlineValue | Stored | Listed
+
+
+class Header(Struct, frozen=True, array_like=True):
+    """A checkpoint without its values, and where they are."""
+
+    namespace: str
+    checkpoint_id: str
+    parent: str | None
+    checkpoint: Frame
+    metadata: Frame
+    values: dict[str, ValuePlace]
+
+    def needs(self) -> list[str]:
+        """Return the keys of the values it needs."""
+        return [key for place in self.values.values() for key in keys_of(place)]
+
+
+class Write(Struct, frozen=True, array_like=True):
+    """A pending write of a task."""
+
+    task_id: str
+    task_path: str
+    index: int
+    channel: str
+    value: Frame
+
+
+def keys_of(place: ValuePlace) -> list[str]:
+    """Return the keys of the records that hold a value."""
+    match place:
+        case Stored():
+            return [place.key]
+        case Listed():
+            return [each.segment for each in place.slices]
+    return []
+
+
+def new_key() -> str:
+    """Return a key for a value: unique, and later ones sort after earlier ones."""
+    return f"{time.time_ns() // 1000:014x}{os.urandom(6).hex()}"
+
+
+@lru_cache(4096)
+def part(text: str) -> str:
+    """Return any text as a part of a key."""
+    plain = escaped(text)
+    return plain if len(plain) <= LONGEST else "~" + sha256(plain.encode()).hexdigest()
+
+
+def checkpoint_key(namespace: str, checkpoint_id: str) -> str:
+    """Return the key of a checkpoint; later ones sort after earlier ones."""
+    return f"{part(namespace)}/{part(checkpoint_id)}"
+
+
+def write_key(namespace: str, checkpoint_id: str, task_id: str, index: int) -> str:
+    """Return the key of a pending write."""
+    return f"{checkpoint_key(namespace, checkpoint_id)}/{part(task_id)}/{index}"
+
+
+def version_of(found: Mapping[str, Record], key: str) -> int:
+    """Return the version of a record; 0 if it is not there."""
+    return found[key].version if key in found else 0
+
+
+pack = msgspec.msgpack.Encoder().encode
+unpack_header = msgspec.msgpack.Decoder(Header).decode
+unpack_write = msgspec.msgpack.Decoder(Write).decode
+unpack_frame = msgspec.msgpack.Decoder(Frame).decode
+unpack_segment = msgspec.msgpack.Decoder(list[Frame]).decode

@@ -1,0 +1,226 @@
+"""Lists: a long channel value is stored in segments, and a later version of it shares those of the earlier one.
+
+LangGraph hands over the whole state at every step, and most of it is what it was. A list of more than a few items is a
+sequence of slices of segments; a segment is a record with some items. Only items that were not there before are
+serialized and written. To find them quickly, the items of the newest list are remembered, each with a copy of what it
+held: a message counts as known if it holds the same, any other item if it is the same object and still holds the same.
+An item of a type that could change unseen is never known.
+
+Small segments at the end are merged, 16 at a time, so that a list of n items has some 16 × log16(n) slices.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NamedTuple
+
+from langchain_core.messages import (
+    AIMessage,
+    AIMessageChunk,
+    BaseMessage,
+    FunctionMessage,
+    HumanMessage,
+    SystemMessage,
+    ToolMessage,
+)
+
+SHORTEST = 8  # items; a shorter list is stored as one value
+FANOUT = 16  # segments of about one size that become one
+MOST_SLICES = 128  # of one list
+
+Frame = tuple[str, bytes]  # an item as the serializer writes it
+MESSAGES = frozenset({AIMessage, AIMessageChunk, FunctionMessage, HumanMessage, SystemMessage, ToolMessage})
+
+
+NOTHING: dict[type, Any] = {dict: {}, list: []}  # what empty values are compared with
+
+
+class Slice(NamedTuple):
+    """Items `start` to `stop` of a segment."""
+
+    segment: str
+    start: int
+    stop: int
+
+
+class Unseen(Exception):
+    """A value that could change unseen: it is neither plain nor a message of plain values."""
+
+
+UNKNOWN = object()  # stands for what an item holds that could change unseen
+
+
+class KnownList:
+    """The items of a list that is stored, with copies of what they held, and where they are stored."""
+
+    def __init__(self, items: list[Any], held: list[Any], slices: list[Slice]) -> None:
+        self.items, self.held, self.slices = items, held, slices
+        self._places: dict[object, int] | None = None
+
+    @classmethod
+    def of(cls, items: list[Any], slices: list[Slice], before: KnownList | None = None) -> KnownList:
+        """Remember a list as it was loaded. Slices never change: copies made of the same ones hold."""
+        held = before.held if before is not None and before.slices == slices else [held_by(item) for item in items]
+        return cls(list(items), held, slices)
+
+    def find(self, items: Sequence[Any]) -> Iterator[tuple[int, int] | int]:
+        """Yield runs of items that are known, as places (start, stop) here, and the indexes of those that are not."""
+        same = self._shared_start(items)
+        if same:
+            yield 0, same
+        is_longer = same == len(self.items)  # all that is known is there
+        yield from range(same, len(items)) if is_longer else self._find_later(items, same)
+
+    def _shared_start(self, items: Sequence[Any]) -> int:
+        index = 0
+        for item, known, held in zip(items, self.items, self.held, strict=False):
+            if not _is_same(item, known, held):
+                return index
+            index += 1
+        return index
+
+    def _find_later(self, items: Sequence[Any], first: int) -> Iterator[tuple[int, int] | int]:
+        run: tuple[int, int] | None = None
+        for index in range(first, len(items)):
+            place = self._place_of(items[index])
+            if run is not None and place == run[1]:
+                run = run[0], run[1] + 1
+                continue
+            if run is not None:
+                yield run
+            run = None if place is None else (place, place + 1)
+            if place is None:
+                yield index
+        if run is not None:
+            yield run
+
+    def _place_of(self, item: Any) -> int | None:
+        if self._places is None:
+            self._places = {_name(known): place for place, known in enumerate(self.items)}
+        place = self._places.get(_name(item))
+        return place if place is not None and _is_same(item, self.items[place], self.held[place]) else None
+
+    def slices_of(self, start: int, stop: int) -> Iterator[Slice]:
+        """Yield where the items from start to stop are stored."""
+        at = 0
+        for each in self.slices:
+            size = each.stop - each.start
+            low, high = max(start - at, 0), min(stop - at, size)
+            if low < high:
+                yield Slice(each.segment, each.start + low, each.start + high)
+            at += size
+
+
+class ListPlan:
+    """How to store a list: which slices it is made of, and which segments are new."""
+
+    def __init__(
+        self, items: list[Any], known: KnownList | None, new_key: Callable[[], str], pack: Callable[[Any], Frame]
+    ) -> None:
+        self.segments: dict[str, list[Frame]] = {}
+        self.fresh: list[int] = []  # indexes of items that were not known
+        self._items, self._new_key, self._pack = items, new_key, pack
+        self._held: list[Any] = []
+        self.slices: list[Slice] = []
+        self._take(known or KnownList([], [], []))
+        self._merge()
+
+    def known(self) -> KnownList:
+        """Return what to remember once it is stored."""
+        return KnownList(list(self._items), self._held, self.slices)
+
+    def _take(self, known: KnownList) -> None:
+        pending: list[int] = []
+        for found in known.find(self._items):
+            if isinstance(found, int):
+                pending.append(found)
+                continue
+            self._add_segment(pending)
+            pending = []
+            self.slices += known.slices_of(*found)
+            self._held += known.held[slice(*found)]
+        self._add_segment(pending)
+
+    def _add_segment(self, indexes: list[int]) -> None:
+        if not indexes:
+            return
+        self.fresh += indexes
+        self._held += [held_by(self._items[index]) for index in indexes]
+        self.slices.append(self._segment([self._items[index] for index in indexes]))
+
+    def _segment(self, items: list[Any]) -> Slice:
+        key = self._new_key()
+        self.segments[key] = [self._pack(item) for item in items]
+        return Slice(key, 0, len(items))
+
+    def _merge(self) -> None:
+        if len(self.slices) > MOST_SLICES:
+            self._merge_last(len(self.slices))
+        while len(self.slices) >= FANOUT:
+            level = max(_level(each) for each in self.slices[-FANOUT:])
+            if level != _level(self.slices[-1]):
+                return
+            self._merge_last(FANOUT)
+
+    def _merge_last(self, count: int) -> None:
+        size = sum(each.stop - each.start for each in self.slices[-count:])
+        for each in self.slices[-count:]:
+            self.segments.pop(each.segment, None)
+        self.slices[-count:] = [self._segment(self._items[len(self._items) - size :])]
+
+
+def _level(each: Slice) -> int:
+    return ((each.stop - each.start).bit_length() - 1) // (FANOUT.bit_length() - 1)
+
+
+def held_by(item: Any) -> Any:
+    """Return a copy of what an item holds, or UNKNOWN if it could change unseen."""
+    try:
+        return _copy(item)
+    except Unseen:
+        return UNKNOWN
+
+
+def _copy(item: Any) -> Any:
+    return _copy_message(item) if type(item) in MESSAGES else _copy_plain(item)
+
+
+def _copy_message(message: BaseMessage) -> dict[str, Any]:
+    if message.__pydantic_extra__:
+        raise Unseen
+    held: dict[str, Any] = message.__dict__.copy()
+    for name, value in held.items():
+        if type(value) is not str and value is not None:
+            held[name] = _copy_plain(value)
+    return held
+
+
+def _copy_container(value: Any) -> Any:
+    if not value:
+        return NOTHING[type(value)]
+    if type(value) is dict:
+        return {name: _copy_plain(each) for name, each in value.items()}
+    return [_copy_plain(each) for each in value]
+
+
+def _copy_plain(value: Any) -> Any:
+    kind = type(value)
+    if kind is dict or kind is list:
+        return _copy_container(value)
+    if kind is str or value is None or kind in (int, float, bool, bytes):
+        return value
+    raise Unseen
+
+
+def _name(item: Any) -> object:
+    """Return what an item is found by: the id of a message, else the object itself."""
+    return (type(item) in MESSAGES and item.id) or id(item)
+
+
+def _is_same(item: Any, known: Any, held: Any) -> bool:
+    if held is UNKNOWN:
+        return False
+    kind = type(item)
+    if kind in MESSAGES:
+        return kind is type(known) and bool(item.__dict__ == held) and not item.__pydantic_extra__
+    return item is known and bool(item == held)

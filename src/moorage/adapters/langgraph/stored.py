@@ -1,0 +1,76 @@
+"""Reads of what belongs to threads, and the words for them."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Sequence
+
+from langchain_core.runnables import RunnableConfig
+
+from moorage.adapters.foreign_ids import parts_of
+from moorage.adapters.langgraph.layout import VALUES
+from moorage.adapters.langgraph.messages import FRAMEWORK
+from moorage.api import Moorage
+from moorage.core.record import MAX_WRITES
+from moorage.records import Record
+
+PAGE = 500  # records or sessions read at once
+
+
+def thread_of(config: RunnableConfig) -> str:
+    """Return the id of the thread that a config is about."""
+    return str(config["configurable"]["thread_id"])
+
+
+def namespace_of(config: RunnableConfig) -> str:
+    """Return the checkpoint namespace that a config is about: that of the graph, or of a subgraph."""
+    return str(config["configurable"].get("checkpoint_ns") or "")
+
+
+def config_of(thread_id: str, namespace: str, checkpoint_id: str) -> RunnableConfig:
+    """Return the config of a checkpoint."""
+    return {"configurable": {"thread_id": thread_id, "checkpoint_ns": namespace, "checkpoint_id": checkpoint_id}}
+
+
+async def records_of(moor: Moorage, session_id: str, keys: Sequence[str]) -> dict[str, Record]:
+    """Return values by their keys, those that are there."""
+    found: dict[str, Record] = {}
+    keys = list(dict.fromkeys(keys))
+    for start in range(0, len(keys), MAX_WRITES):
+        page = await moor.records.get_many(session_id, VALUES, keys[start : start + MAX_WRITES])
+        found.update({record.key: record for record in page if record is not None})
+    return found
+
+
+async def each_record(
+    moor: Moorage,
+    session_id: str,
+    namespace: str,
+    prefix: str = "",
+    *,
+    descending: bool = False,
+    after: str | None = None,
+    page: int | None = None,
+) -> AsyncIterator[Record]:
+    """Yield all records of a namespace whose keys begin so, in the order of their keys, read so many at once."""
+    limit = min(max(page or PAGE, 1), PAGE)
+    while True:
+        found = await moor.records.list(
+            session_id, namespace, prefix=prefix, after=after, limit=limit, descending=descending
+        )
+        for record in found.items:
+            yield record
+        if (after := found.next) is None:
+            return
+
+
+async def each_thread(moor: Moorage) -> AsyncIterator[tuple[str, str]]:
+    """Yield the sessions that are threads, and the ids of the threads."""
+    cursor: str | None = None
+    while True:
+        page = await moor.list(metadata_key="framework", metadata_value=FRAMEWORK, limit=PAGE, cursor=cursor)
+        for session in page.items:
+            text = session.metadata.get("framework_id")
+            if isinstance(text, str):
+                yield session.session_id, parts_of(text)[0]
+        if (cursor := page.next) is None:
+            return

@@ -1,0 +1,229 @@
+"""Writing threads: each checkpoint is one commit, with the messages that it adds to the log."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from langchain_core.runnables import RunnableConfig
+from langgraph.checkpoint.base import (
+    WRITES_IDX_MAP,
+    ChannelVersions,
+    Checkpoint,
+    CheckpointMetadata,
+    get_checkpoint_id,
+    get_serializable_checkpoint_metadata,
+)
+
+from moorage.adapters.langgraph import interrupts, layout
+from moorage.adapters.langgraph.known import Known, Spot
+from moorage.adapters.langgraph.layout import (
+    CHECKPOINTS,
+    EPOCH,
+    HEAD,
+    VALUES,
+    WRITES,
+    Header,
+    InlineValue,
+    Listed,
+    Stored,
+    ValuePlace,
+    Write,
+    checkpoint_key,
+    new_key,
+    version_of,
+    write_key,
+)
+from moorage.adapters.langgraph.lists import SHORTEST, KnownList, ListPlan
+from moorage.adapters.langgraph.messages import said_by
+from moorage.adapters.langgraph.reading import TRIES, Saver, ThreadReader
+from moorage.adapters.langgraph.stored import config_of, namespace_of, records_of, thread_of
+from moorage.adapters.projection import ProjectedMessage
+from moorage.api import Moorage
+from moorage.core.entry import MAX_MESSAGES_PER_APPEND
+from moorage.core.errors import SessionNotFound, StoreCorrupt, VersionConflict
+from moorage.core.record import Put, RecordRequest
+
+MESSAGES_AT_ONCE = MAX_MESSAGES_PER_APPEND // 2
+TOUCHED = Put(namespace=VALUES, key=HEAD, value=b"")  # tells a removal that there is a new writer
+
+Items = list[Any]  # `list` is a method of a saver
+Messages = list[ProjectedMessage]
+Requests = list[RecordRequest]
+
+
+class CheckpointDraft:
+    """A checkpoint to be written: its records, its messages, and what to remember of it."""
+
+    def __init__(self, saver: Saver, spot: Spot, before: Known) -> None:
+        self._saver, self._spot, self._before = saver, spot, before
+        self.shares = False  # whether it needs values that are stored
+        self.writes: list[RecordRequest] = []
+        self.said: list[ProjectedMessage] = []
+        self._places: dict[str, ValuePlace] = {}
+        self._lists: dict[str, KnownList] = {}
+
+    def keep(self, channel: str, place: ValuePlace) -> None:
+        """Take a value from the checkpoint before."""
+        self.shares, self._places[channel] = True, place
+        if channel in self._before.lists:
+            self._lists[channel] = self._before.lists[channel]
+
+    def add(self, channel: str, value: Any) -> None:
+        """Take a value that may have changed."""
+        if type(value) is not list:
+            self._places[channel] = self._stored(value)
+        elif len(value) < SHORTEST:
+            self._places[channel] = self._stored(value)
+            self._say(channel, value, range(len(value)))
+        else:
+            self._add_list(channel, value)
+
+    def finish(self, checkpoint: Checkpoint, metadata: CheckpointMetadata, parent: str | None) -> Known:
+        """Add the checkpoint itself, and return what to remember."""
+        dump, namespace = self._saver.serde.dumps_typed, self._spot[1]
+        body = dump({**checkpoint, "channel_values": {}})
+        header = Header(namespace, checkpoint["id"], parent, body, dump(metadata), self._places)
+        key = checkpoint_key(namespace, checkpoint["id"])
+        self.writes.append(Put(namespace=CHECKPOINTS, key=key, value=layout.pack(header)))
+        epoch = self._before.epoch or 1
+        return Known(checkpoint["id"], epoch, checkpoint["channel_versions"], self._places, self._lists)
+
+    @property
+    def guards(self) -> list[RecordRequest]:
+        """Return what refuses it if others removed values that it shares."""
+        epoch = Put(namespace=VALUES, key=EPOCH, value=b"", keep=True)
+        if self.shares:
+            epoch = Put(namespace=VALUES, key=EPOCH, value=b"", keep=True, version=self._before.epoch)
+        return [TOUCHED, epoch]
+
+    def _add_list(self, channel: str, value: list[Any]) -> None:
+        plan = ListPlan(value, self._before.lists.get(channel), new_key, self._saver.serde.dumps_typed)
+        self.writes += [_value(key, layout.pack(frames)) for key, frames in plan.segments.items()]
+        self.shares = self.shares or len(plan.segments) < len(plan.slices)
+        self._places[channel], self._lists[channel] = Listed(plan.slices), plan.known()
+        self._say(channel, value, plan.fresh)
+
+    def _stored(self, value: Any) -> ValuePlace:
+        frame = self._saver.serde.dumps_typed(value)
+        if len(frame[1]) <= layout.SMALL:
+            return InlineValue(*frame)
+        key = new_key()
+        self.writes.append(_value(key, layout.pack(frame)))
+        return Stored(key)
+
+    def _say(self, channel: str, items: list[Any], fresh: Sequence[int]) -> None:
+        if self._saver._projection and not self._spot[1]:  # the graph above a subgraph keeps what matters of it
+            self.said += said_by(channel, ((index, items[index]) for index in fresh))
+
+
+class ThreadWriter(ThreadReader):
+    """Writes of threads."""
+
+    async def put(
+        self,
+        moor: Moorage,
+        config: RunnableConfig,
+        checkpoint: Checkpoint,
+        metadata: CheckpointMetadata,
+        new_versions: ChannelVersions,
+    ) -> RunnableConfig:
+        thread_id, namespace, parent = thread_of(config), namespace_of(config), get_checkpoint_id(config)
+        facts = get_serializable_checkpoint_metadata(config, metadata)
+
+        async def write(session_id: str) -> None:
+            spot = session_id, namespace
+            for _ in range(TRIES):
+                draft = await self._draft(moor, spot, checkpoint, parent, new_versions)
+                known = draft.finish(checkpoint, facts, parent)
+                try:
+                    await self.store(moor, session_id, thread_id, [*draft.guards, *draft.writes], draft.said)
+                except VersionConflict:  # values that it shares may be gone
+                    self.known.forget(spot)
+                else:
+                    self.known.remember(spot, known)
+                    return await self._go_on(moor, session_id, parent)
+            raise StoreCorrupt(f"thread {thread_id}", "others keep removing its checkpoints")
+
+        await self.saver._in_session((thread_id,), write)
+        return config_of(thread_id, namespace, checkpoint["id"])
+
+    async def _go_on(self, moor: Moorage, session_id: str, parent: str | None) -> None:
+        """Close questions that a new checkpoint has left behind.
+
+        It has to be a child of the one that asked: LangGraph may write that one after the interrupt.
+        """
+        if parent is not None and self.interrupted.get(session_id) == parent:
+            del self.interrupted[session_id]
+            await interrupts.settle(moor, session_id)
+
+    async def _draft(
+        self, moor: Moorage, spot: Spot, checkpoint: Checkpoint, parent: str | None, new_versions: ChannelVersions
+    ) -> CheckpointDraft:
+        before = self.known.find(spot) or Known(None, await _epoch(moor, spot[0]), {}, {}, {})
+        draft = CheckpointDraft(self.saver, spot, before)
+        for channel, value in checkpoint["channel_values"].items():
+            place = before.place_of(channel, checkpoint, new_versions) if before.checkpoint_id == parent else None
+            if place is None:
+                draft.add(channel, value)
+            else:
+                draft.keep(channel, place)
+        return draft
+
+    async def put_writes(
+        self, moor: Moorage, config: RunnableConfig, writes: Sequence[tuple[str, Any]], task_id: str, task_path: str
+    ) -> None:
+        thread_id, namespace = thread_of(config), namespace_of(config)
+        checkpoint_id = str(config["configurable"]["checkpoint_id"])
+        replaces = all(channel in WRITES_IDX_MAP for channel, _ in writes)
+        dump = self.saver.serde.dumps_typed
+        wrote = [
+            Write(task_id, task_path, WRITES_IDX_MAP.get(channel, number), channel, dump(value))
+            for number, (channel, value) in enumerate(writes)
+        ]
+        puts = writes_of(namespace, checkpoint_id, wrote, keep=not replaces)
+
+        async def write(session_id: str) -> None:
+            await self.store(moor, session_id, thread_id, [TOUCHED, *puts], [])
+            waiting = interrupts.waiting_in((task_id, channel, value) for channel, value in writes)
+            if waiting and self.asks:
+                self.interrupted[session_id] = checkpoint_id
+                await interrupts.ask(moor, session_id, waiting)
+
+        await self.saver._in_session((thread_id,), write)
+
+    async def restore_writes(
+        self, moor: Moorage, thread_id: str, namespace: str, checkpoint_id: str, writes: Sequence[Write]
+    ) -> None:
+        """Store pending writes as another saver kept them; those that are there stay as they are."""
+        puts = writes_of(namespace, checkpoint_id, writes, keep=True)
+
+        async def write(session_id: str) -> None:
+            await self.store(moor, session_id, thread_id, [TOUCHED, *puts], [])
+
+        await self.saver._in_session((thread_id,), write)
+
+    async def store(self, moor: Moorage, session_id: str, thread_id: str, writes: Requests, said: Messages) -> None:
+        """Write records and messages in one commit; messages of a long past that is new to us go ahead."""
+        said = list({message["client_key"]: message for message in said}.values())
+        while len(said) > MAX_MESSAGES_PER_APPEND:
+            await self.saver._commit_to(moor, session_id, (thread_id,), [], said[:MESSAGES_AT_ONCE])
+            said = said[MESSAGES_AT_ONCE:]
+        await self.saver._commit_to(moor, session_id, (thread_id,), writes, said)
+
+
+def writes_of(namespace: str, checkpoint_id: str, writes: Iterable[Write], *, keep: bool) -> list[Put]:
+    """Return the records of pending writes; the last one counts if two have the same task and index."""
+    found = {write_key(namespace, checkpoint_id, it.task_id, it.index): it for it in writes}
+    return [Put(namespace=WRITES, key=key, value=layout.pack(it), keep=keep) for key, it in found.items()]
+
+
+async def _epoch(moor: Moorage, session_id: str) -> int:
+    try:
+        return version_of(await records_of(moor, session_id, [EPOCH]), EPOCH)
+    except SessionNotFound:
+        return 0
+
+
+def _value(key: str, value: bytes) -> Put:
+    return Put(namespace=VALUES, key=key, value=value, version=0)

@@ -1,0 +1,215 @@
+"""OpenAI Agents SDK: `MoorageSession`, a session that several processes may share.
+
+::
+
+    session = MoorageSession("support-42", "sqlite:///moorage.db")
+    result = await Runner.run(agent, "Hello", session=session)
+
+A call of `add_items` is one commit: its items, in batches, and the same as messages of the log. Taking items away
+(`pop_item`, `clear_session`) leaves the log as it is, and moves the record `removals` on: so a reader of several pages
+sees that something was taken away meanwhile, and of two who take the same item one has to look again.
+"""
+
+from __future__ import annotations
+
+from moorage.adapters.adapter import require
+
+require("openai-agents", "openai-agents", "0.24")
+
+from typing import Any
+
+from agents import RunState
+from agents.memory.session_settings import SessionSettings, coerce_session_settings, resolve_session_limit
+
+from moorage.adapters.adapter import Adapter
+from moorage.adapters.approvals import ask_once, decided, withdraw
+from moorage.adapters.batches import appended, read_all, read_last
+from moorage.adapters.channel import ConnectTarget
+from moorage.adapters.formats import openai
+from moorage.adapters.payload import form_of, json_or_text, packed, unpacked
+from moorage.adapters.projection import with_distinct_keys
+from moorage.api import Moorage
+from moorage.core.approval import Approval
+from moorage.core.errors import SessionNotFound, VersionConflict
+from moorage.core.record import RecordRequest
+from moorage.records import Drop, Put, Record
+
+__all__ = ["MoorageSession"]
+
+ITEMS, REMOVALS = "items/", "removals"  # the prefix of batches, and the record that changes with every removal
+RUN = "run"  # an interrupted run, and the approvals that it waits for
+
+InputItem = Any  # of the SDK: a mapping of JSON values
+
+
+class MoorageSession(Adapter):
+    """The history of one conversation, as `agents.Session` asks for it."""
+
+    framework = openai.FRAMEWORK
+
+    def __init__(
+        self,
+        session_id: str,
+        url: ConnectTarget = None,
+        *,
+        session_settings: SessionSettings | dict[str, Any] | None = None,
+        **settings: Any,
+    ) -> None:
+        super().__init__(url, **settings)
+        self.session_id = session_id
+        self.session_settings = coerce_session_settings(session_settings or SessionSettings())
+
+    async def get_items(self, limit: int | None = None) -> list[InputItem]:
+        """Return the latest `limit` items, oldest first; all of them without a limit here and in the settings."""
+        most = resolve_session_limit(limit, self.session_settings)
+
+        async def read(moor: Moorage) -> list[InputItem]:
+            return await self._in_session((self.session_id,), lambda ref: self._items(moor, ref, most))
+
+        try:
+            return await self._read(read)
+        except SessionNotFound:
+            return []
+
+    async def add_items(self, items: list[InputItem]) -> None:
+        """Add items at the end, all of them or none."""
+        self._check_open()
+        if not items:
+            return
+        writes: list[RecordRequest] = [*appended(self.framework, ITEMS, items, "items")]
+        said = with_distinct_keys(map(openai.said, items)) if self._projection else []
+        answered = openai.answered_calls(items)
+
+        async def add(moor: Moorage) -> None:
+            if answered and await self._goes_on(moor, answered):
+                writes.append(Drop(namespace=self.framework, key=RUN))
+            await self._commit(moor, (self.session_id,), writes, said)
+
+        await self._write(add)
+
+    async def pop_item(self) -> InputItem | None:
+        """Remove the last item and return it; None if there is none."""
+
+        async def pop(moor: Moorage) -> InputItem | None:
+            return await self._in_session((self.session_id,), lambda ref: self._pop(moor, ref))
+
+        try:
+            return await self._write(pop)
+        except SessionNotFound:
+            return None
+
+    async def clear_session(self) -> None:
+        """Remove all items. The log of the session keeps what was said; deleting the session removes that, too."""
+        removal = Put(namespace=self.framework, key=REMOVALS, value=b"")
+        writes: list[RecordRequest] = [Drop(namespace=self.framework, key=ITEMS, prefix=True), removal]
+
+        async def clear(moor: Moorage) -> None:
+            await self._in_session((self.session_id,), lambda ref: moor.records.write(ref, writes))
+
+        try:
+            await self._write(clear)
+        except SessionNotFound:
+            return
+
+    # Calls of tools that wait for a person ----------------------------------------------------------
+
+    async def ask_approvals(self, result: Any) -> list[Approval]:
+        """Put the interruptions of a run to a person, as approvals of this session, and keep the run for `answered`."""
+        state = result.to_state()
+        waiting = [(str(item.call_id), str(item.name), json_or_text(item.arguments)) for item in result.interruptions]
+
+        async def ask(moor: Moorage) -> list[Approval]:
+            return await self._in_session((self.session_id,), lambda ref: self._ask(moor, ref, state, waiting))
+
+        return await self._write(ask)
+
+    async def answered(self, agent: Any) -> RunState[Any, Any] | None:
+        """Return the run that was interrupted, with a person's answers, to pass to the runner; None while one is open.
+
+        Raises ApprovalClosed if an approval expired or was withdrawn.
+        """
+
+        async def read(moor: Moorage) -> Any:
+            return await self._in_session((self.session_id,), lambda ref: self._answers(moor, ref))
+
+        found = await self._read(read)
+        if found is None:
+            return None
+        state = await RunState.from_json(agent, found["state"])
+        for item in state.get_interruptions():
+            approval = found["answers"][str(item.call_id)]
+            if decided(approval):
+                state.approve(item)
+            else:
+                state.reject(item, rejection_message=approval.note)
+        return state
+
+    async def _ask(
+        self, moor: Moorage, ref: str, state: RunState[Any, Any], waiting: list[tuple[str, str, Any]]
+    ) -> list[Approval]:
+        asked = [await ask_once(moor, ref, *call) for call in waiting]
+        names = {call[0]: approval.approval_id for call, approval in zip(waiting, asked, strict=True)}
+        data = packed({"state": state.to_json(), "approvals": names}, "run")
+        await moor.records.write(ref, [Put(namespace=self.framework, key=RUN, value=data, form=form_of(data))])
+        return asked
+
+    async def _answers(self, moor: Moorage, ref: str) -> dict[str, Any] | None:
+        """Return the interrupted run and the approvals of its calls; None if there is none, or one is open."""
+        record = await moor.records.get(ref, self.framework, RUN)
+        if record is None:
+            return None
+        run = unpacked(record.value)
+        answers = {call_id: await moor.approval(name) for call_id, name in run["approvals"].items()}
+        is_open = any(decided(approval) is None for approval in answers.values())
+        return None if is_open else {"state": run["state"], "answers": answers}
+
+    async def _goes_on(self, moor: Moorage, answered: set[str]) -> bool:
+        """Tell whether an interrupted run goes on with these calls; withdraw their questions if they are still open."""
+        try:
+            record = await self._in_session((self.session_id,), lambda ref: moor.records.get(ref, self.framework, RUN))
+        except SessionNotFound:
+            return False
+        asked = {} if record is None else unpacked(record.value)["approvals"]
+        for call_id in answered & asked.keys():
+            await withdraw(moor, asked[call_id])
+        return not answered.isdisjoint(asked)
+
+    # Reading ----------------------------------------------------------------------------------------
+
+    async def _items(self, moor: Moorage, ref: str, most: int | None) -> list[InputItem]:
+        if most is not None:
+            return await read_last(moor, ref, self.framework, ITEMS, most)
+        while True:
+            removals = await self._removals(moor, ref)
+            items, pages = await read_all(moor, ref, self.framework, ITEMS)
+            if pages == 1 or await self._removals(moor, ref) == removals:  # else read again what was cleared meanwhile
+                return items
+
+    async def _removals(self, moor: Moorage, ref: str) -> int:
+        record = await moor.records.get(ref, self.framework, REMOVALS)
+        return 0 if record is None else record.version
+
+    # Removing ---------------------------------------------------------------------------------------
+
+    async def _pop(self, moor: Moorage, ref: str) -> InputItem | None:
+        while True:
+            removals = await self._removals(moor, ref)
+            page = await moor.records.list(ref, self.framework, prefix=ITEMS, limit=1, descending=True)
+            if not page.items:
+                return None
+            [last] = page.items
+            *rest, item = unpacked(last.value)
+            try:
+                await moor.records.write(ref, [self._without_last(last, rest), self._removal(removals)])
+            except VersionConflict:
+                continue
+            return item
+
+    def _without_last(self, last: Record, rest: list[InputItem]) -> Put | Drop:
+        if not rest:
+            return Drop(namespace=self.framework, key=last.key, version=last.version)
+        data = packed(rest, "items")
+        return Put(namespace=self.framework, key=last.key, value=data, form=form_of(data), version=last.version)
+
+    def _removal(self, seen: int) -> Put:
+        return Put(namespace=self.framework, key=REMOVALS, value=b"", version=seen)
