@@ -83,7 +83,7 @@ def test_approver_lists_reads_and_decides_over_http(place: Place) -> None:
         assert http.get("/approvals", params={"session": "by-http"}).json()["items"] == []
 
 
-def test_approver_sees_no_list_of_what_was_decided(place: Place) -> None:
+def test_approver_cannot_list_decided_approvals(place: Place) -> None:
     place.ask("decided-before")
     with place.http() as http:
         refused = http.get("/approvals", params={"pending_only": "false"})

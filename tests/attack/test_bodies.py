@@ -1,4 +1,4 @@
-"""Bodies within the limit of bytes, but of millions of small values: they are refused, and nobody waits for that."""
+"""Bodies within the limit of bytes, but of millions of small values: they are refused, and others do not wait."""
 
 from __future__ import annotations
 
@@ -31,14 +31,16 @@ ACCEPT = {"content-type": "application/json", "accept": "application/json, text/
         pytest.param("POST", "/mcp", b'{"jsonrpc": "2.0", "id": 1, "method": "ping", "x": %b}' % MANY, id="mcp"),
     ],
 )
-async def test_body_of_millions_of_values_freezes_nobody(stage: Stage, verb: str, path: str, body: bytes) -> None:
+async def test_body_with_millions_of_values_does_not_block_others(
+    stage: Stage, verb: str, path: str, body: bytes
+) -> None:
     session = await asyncio.to_thread(stage.create)
     place = path.format(id=session)
     answer = await attacked(stage, lambda http: http.request(verb, place, content=body, headers=ACCEPT))
     assert (answer.status_code, "100,000 values" in answer.text) == (413, True), answer.text[:200]
 
 
-async def test_body_as_large_as_may_be_freezes_nobody(stage: Stage) -> None:
+async def test_largest_allowed_body_does_not_block_others(stage: Stage) -> None:
     session = await asyncio.to_thread(stage.create)
     body = b'{"checkpoint": {"a": [%b1]}}' % (b"[]," * 49_000)
     place = f"/sessions/{session}/checkpoints"

@@ -5,21 +5,21 @@ from __future__ import annotations
 from pathlib import Path
 
 from moorage.core.turn import Launcher, Retry
-from moorage.service.turns import TurnDesk
+from moorage.service.turns import TurnDispatcher
 from moorage.testing.builders import NOON
 from tests.doors.http.visitors import guarded
 
 
-async def test_token_of_a_turn_is_random_and_shown_to_nobody(tmp_path: Path) -> None:
+async def test_token_of_a_turn_is_random_and_never_shown(tmp_path: Path) -> None:
     tokens = set()
     async with guarded(f"sqlite:///{tmp_path / 'moorage.db'}") as place:
         moor = place.embedded("ann")
         reader = place.visitor(await place.key("ann", "read"))
-        desk = TurnDesk(place.door.deps)
-        await desk.register(Launcher(launcher_id="l-1", name="l", registered_at=NOON, seen_at=NOON, slots=4))
+        dispatcher = TurnDispatcher(place.door.deps)
+        await dispatcher.register(Launcher(launcher_id="l-1", name="l", registered_at=NOON, seen_at=NOON, slots=4))
         for _ in range(2):
             session = (await moor.run("echo-agent", "hello", mode="async_poll")).session.session_id
-            claimed = await desk.claim("l-1", ("ann",), {"echo-agent": Retry.RESUME})
+            claimed = await dispatcher.claim("l-1", ("ann",), {"echo-agent": Retry.RESUME})
             assert claimed is not None
             kept = await place.door.deps.store.get("ann", session)
             assert kept.hold is not None

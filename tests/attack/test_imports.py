@@ -49,7 +49,7 @@ METADATA = b'{"type": "session", "session": {"metadata": {"a": ['
         pytest.param(b'{"role": "user", "content": "hi"}\n' * 130_000, 2, {422}, id="many messages"),
     ],
 )
-async def test_imports_freeze_nobody(
+async def test_imports_do_not_block_others(
     stage: Stage, path: str, body: bytes | None, copies: int, statuses: set[int]
 ) -> None:
     plain = {"content-type": "application/x-ndjson"}
@@ -88,7 +88,7 @@ def an_export(stage: Stage, entries: int, text: str) -> bytes:
         pytest.param(80, 900_000, 422, id="too long in all"),
     ],
 )
-async def test_large_session_freezes_nobody_and_a_larger_one_is_refused(
+async def test_large_session_does_not_block_others_and_a_larger_one_is_refused(
     stage: Stage, entries: int, size: int, status: int
 ) -> None:
     lines = await asyncio.to_thread(an_export, stage, entries, "y" * size)

@@ -1,7 +1,7 @@
 """How long others wait while a server is under attack, and how much memory that takes.
 
-A process of its own measures it. What the server and that process spend waiting for a processor is the machine's doing,
-and is left out: so the limit holds on a busy machine, too.
+A process of its own measures it. Time that the server and that process spend waiting for a
+processor does not count, so the limit holds on a busy machine too.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ class Watch:
 
     @property
     def is_well(self) -> bool:
-        """Whether nobody had to wait."""
+        """Whether no caller had to wait."""
         return bool(self.told["looks"] > 0 and self.told["slowest"] < SLOWEST_ANSWER)
 
 

@@ -9,7 +9,7 @@ import pytest
 
 
 @pytest.fixture(autouse=True)
-def nobody_started_us(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def outside_any_session(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """No agent's environment, and a home of its own; workers inherit both."""
     for name in ("AGENT_SESSION_ID", "AGENT_SESSION_NAME", "MOORAGE_URL"):
         monkeypatch.delenv(name, raising=False)

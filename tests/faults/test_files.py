@@ -107,7 +107,7 @@ def page_or_none(moor: sync.Moorage, after: int) -> list[Entry] | None:
 
 
 @pytest.mark.parametrize("content", [b"hello", b"\0" * 8192, b"PK\x03\x04" * 2000, b"SQLite format 2\0" * 100])
-def test_what_is_no_database_is_refused_and_left_as_it_is(path: Path, content: bytes) -> None:
+def test_file_that_is_no_database_is_refused_and_unchanged(path: Path, content: bytes) -> None:
     path.write_bytes(content)
     with refused_by_both_doors(path, "store_corrupt"):
         pass
@@ -162,7 +162,7 @@ def test_a_copy_of_the_files_made_between_writes_opens_whole(path: Path, tmp_pat
         assert moor.check() == []
 
 
-def test_a_torn_end_of_the_log_costs_only_what_was_never_acknowledged(path: Path, tmp_path: Path) -> None:
+def test_torn_wal_loses_only_unacknowledged_writes(path: Path, tmp_path: Path) -> None:
     with sync.connect(f"sqlite:///{path}") as moor:
         moor.create("agent", session_id="s-1")
         sizes = []
@@ -251,7 +251,7 @@ def test_a_session_that_is_not_even_text_does_not_stop_cleanup(path: Path) -> No
         assert set(moor.cleanup(0).session_ids) == {"s-0", "s-2"}
 
 
-def test_an_approval_that_ran_out_in_a_corrupt_session_stops_nobody_else(path: Path) -> None:
+def test_expired_approval_of_a_corrupt_session_does_not_block_others(path: Path) -> None:
     a_database(path, sessions=3)
     with sync.connect(f"sqlite:///{path}") as moor:
         for name in ("s-1", "s-2"):
@@ -265,7 +265,7 @@ def test_an_approval_that_ran_out_in_a_corrupt_session_stops_nobody_else(path: P
         assert "s-0" in moor.cleanup(0).session_ids
 
 
-def test_a_corrupt_entry_is_said_to_be_so_and_stops_neither_streams_nor_searches_of_others(path: Path) -> None:
+def test_corrupt_entry_is_reported_and_does_not_block_streams_or_searches(path: Path) -> None:
     a_database(path, sessions=3, entries=2)
     with opened_raw(path) as db:
         db.execute(
@@ -331,15 +331,15 @@ def test_a_database_that_may_not_grow_is_full_and_goes_on_when_it_may(path: Path
 
 
 async def _grow(path: Path, door: str) -> None:
-    from moorage.stores.sqlite.access import Inline
+    from moorage.stores.sqlite.access import InlineAccess
     from moorage.stores.sqlite.store import SqliteStore
     from moorage.stores.sqlite.threads import Threaded
     from moorage.testing.builders import OWNER, a_session, a_stamp, said
 
     store = SqliteStore.open(path) if door == "sync" else SqliteStore.serve(path)
     access = store._access
-    assert isinstance(access, (Inline, Threaded))
-    raw = access._db.raw if isinstance(access, Inline) else access._writer._db.raw
+    assert isinstance(access, (InlineAccess, Threaded))
+    raw = access._db.raw if isinstance(access, InlineAccess) else access._writer._db.raw
     await store.create(OWNER, a_session("s-1"))
     pages = raw.pragma("page_count")
     raw.execute(f"PRAGMA max_page_count = {pages + 8}").fetchall()
@@ -378,8 +378,8 @@ except MoorageError as error:
 """
 
 
-def as_nobody(url: str) -> str:
-    """What a user without rights is told; skips where we cannot become one."""
+def as_user_nobody(url: str) -> str:
+    """Return the error for a user without rights; skip where we cannot become one."""
     with Worker(READER, url, NOBODY) as worker:
         try:
             worker.line()
@@ -406,7 +406,7 @@ def test_a_read_only_file_is_said_to_be_so_and_left_as_it_is(open_folder: Path) 
     path.chmod(0o444)
     open_folder.chmod(0o777)
     before = file_contents(path)
-    assert as_nobody(f"sqlite:///{path}") == "store_read_only"
+    assert as_user_nobody(f"sqlite:///{path}") == "store_read_only"
     assert file_contents(path) == before
 
 
@@ -418,13 +418,13 @@ def test_a_read_only_folder_is_said_to_be_so_and_left_as_it_is(open_folder: Path
         path.chmod(0o666)
     open_folder.chmod(0o555)
     before = sorted(each.name for each in open_folder.iterdir()), file_contents(path)
-    assert as_nobody(f"sqlite:///{path}") == "store_read_only"
+    assert as_user_nobody(f"sqlite:///{path}") == "store_read_only"
     assert (sorted(each.name for each in open_folder.iterdir()), file_contents(path)) == before
     open_folder.chmod(0o755)
 
 
-def test_a_file_nobody_may_read_is_said_to_be_so(open_folder: Path) -> None:
+def test_unreadable_database_is_reported(open_folder: Path) -> None:
     path = open_folder / "moorage.db"
     a_database(path)
     path.chmod(0o000)
-    assert as_nobody(f"sqlite:///{path}") == "store_read_only"
+    assert as_user_nobody(f"sqlite:///{path}") == "store_read_only"

@@ -9,9 +9,9 @@ import pytest
 from msgspec.structs import replace
 
 from moorage.core.entry import Entry
-from moorage.stores.memory.store import MemoryStore
 from moorage.testing.builders import OWNER
 from moorage.testing.history import problems_in
+from moorage.testing.model_store import ModelStore
 from moorage.testing.work import a_child_run, ask, carry, finish, launch, start, taken
 
 Lie = Callable[[Entry], Entry | None]
@@ -20,7 +20,7 @@ Lie = Callable[[Entry], Entry | None]
 class Tampered:
     """A store whose log tells something else."""
 
-    def __init__(self, store: MemoryStore, lie: Lie) -> None:
+    def __init__(self, store: ModelStore, lie: Lie) -> None:
         self._store, self._lie = store, lie
 
     def __getattr__(self, name: str) -> Any:
@@ -32,9 +32,9 @@ class Tampered:
 
 
 @pytest.fixture
-async def store() -> MemoryStore:
+async def store() -> ModelStore:
     """A parent, its child, the callback, and the parent's second turn."""
-    store = MemoryStore()
+    store = ModelStore()
     await launch(store, "p-1", "run-p")
     parent = await taken(store)
     await start(store, parent)
@@ -64,26 +64,27 @@ LIES: dict[str, tuple[Lie, str]] = {
     "called back twice": (instead(of("turn_ended", "p-1:t2"), "callback", run_id="run-c"), "called back 2 times"),
     "not called back": (instead(of("callback")), "run run-c has not called back"),
     "two at once": (instead(of("turn_ended", "p-1:t1")), "started p-1:t2 while p-1:t1 was running"),
+    "ended twice": (instead(of("run_settled"), "turn_ended", turn_id="c-1:t1"), "ended c-1:t1 twice"),
     "an old epoch": (instead(of("turn_started", "p-1:t2"), "turn_started", epoch=1), "went back from epoch 1 to 1"),
 }
 
 
-async def test_a_true_story_is_believed(store: MemoryStore) -> None:
+async def test_a_true_story_is_believed(store: ModelStore) -> None:
     assert await problems_in(store, OWNER, ["run-p", "run-c"]) == []
 
 
 @pytest.mark.parametrize("name", LIES)
-async def test_a_lie_is_noticed(store: MemoryStore, name: str) -> None:
+async def test_a_lie_is_noticed(store: ModelStore, name: str) -> None:
     lie, problem = LIES[name]
     found = await problems_in(Tampered(store, lie), OWNER, ["run-p", "run-c"])
     assert [each for each in found if problem in each], found
 
 
-async def test_what_was_acknowledged_has_to_be_there(store: MemoryStore) -> None:
+async def test_checker_finds_a_lost_acknowledged_write(store: ModelStore) -> None:
     assert await problems_in(store, OWNER, ["run-x"]) == ["run run-x was acknowledged and is gone"]
 
 
-async def test_what_is_left_undone_is_noticed(store: MemoryStore) -> None:
+async def test_checker_finds_unfinished_work(store: ModelStore) -> None:
     await ask(store, "c-1", "run-late")
     assert len(await problems_in(store, OWNER, [])) == 2  # a run, and the message it waits with
     await start(store, await taken(store))

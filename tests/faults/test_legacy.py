@@ -180,12 +180,12 @@ def test_a_missing_parent_is_kept_as_a_name_and_flagged(path: Path, url: str) ->
         assert found == {
             "by-name": (None, "nobody", True),
             "by-id": (None, "gone-1", True),
-            "by-both": (None, "one", True),  # the id says who it was: a namesake is somebody else
+            "by-both": (None, "one", True),  # the id says who it was: a namesake is another session
             "no-name": (None, None, True),
         }
         assert moor.get("by-both").metadata["legacy"]["parent_session_id"] == "gone-2"
         assert moor.get("no-name").metadata["legacy"]["parent_session_name"] == "no name of ours"
-        assert moor.check() == []  # the old table's dangling links are nobody's problem
+        assert moor.check() == []  # the old table's dangling links are no problem
 
 
 def test_a_name_means_the_newest_that_had_it_before(path: Path, url: str) -> None:
@@ -242,7 +242,7 @@ def test_a_file_without_any_parent_column_comes_in(path: Path, url: str) -> None
         assert session.metadata == {"legacy": {"status": "running", "created_at": "never"}}
 
 
-# What a session keeps ---------------------------------------------------------------------------
+# Migrated fields --------------------------------------------------------------------------------
 
 
 def test_nothing_is_lost(path: Path, url: str) -> None:
@@ -280,7 +280,7 @@ def test_events_become_the_log(path: Path, url: str) -> None:
         ("user", "y" * 2**21),
     ],
 )
-def test_what_is_no_message_of_ours_is_kept_as_an_event(path: Path, url: str, role: str, content: str | None) -> None:
+def test_foreign_message_is_kept_as_an_event(path: Path, url: str, role: str, content: str | None) -> None:
     said = event("a", "message", NOON.format(1), role=role, content=content)
     older(path, NAME_ONLY, [named("a", "one", 0)], [said])
     with sync.connect(url) as moor:
@@ -297,7 +297,7 @@ def test_words_that_are_no_parts_are_said_as_they_are(path: Path, url: str, cont
         assert moor.log("a").items[1].content == ("quoted" if content == '"quoted"' else content)
 
 
-def test_what_comes_in_is_what_an_import_would_accept(path: Path, url: str) -> None:
+def test_migrated_sessions_pass_the_import_rules(path: Path, url: str) -> None:
     family(path)
     with sync.connect(url) as moor:
         for session in moor.list().items:
@@ -328,7 +328,7 @@ def test_ids_and_names_that_are_none_of_ours_are_kept_in_metadata(path: Path, ur
         assert moor.get("e").name == "twice"
 
 
-def test_columns_nobody_knows_are_kept(path: Path, url: str) -> None:
+def test_unknown_columns_are_kept(path: Path, url: str) -> None:
     schema = "CREATE TABLE sessions (session_id TEXT PRIMARY KEY, agent_name TEXT, n INTEGER, x REAL, b BLOB, t TEXT);"
     row = {"session_id": "a", "agent_name": "w\0", "n": 2**62, "x": float("inf"), "b": b"\xff", "t": "l" * 70_000}
     older(path, schema, [row])
@@ -353,7 +353,7 @@ def test_times_in_many_spellings(written: object) -> None:
 @pytest.mark.parametrize(
     "written", [None, "", "soon", "-", "9999-12-31", "1969-01-01", -5, float("nan"), b"x", "1e400"]
 )
-def test_what_is_no_time_is_none(written: object) -> None:
+def test_invalid_time_becomes_none(written: object) -> None:
     assert rows.micros_of(written) is None
 
 
@@ -413,7 +413,7 @@ def test_a_rehearsal_tells_all_and_changes_nothing(path: Path, url: str) -> None
     assert "brought_in" not in json.loads(cli(url, "--json", "migrate")[1])
 
 
-def test_the_doctor_tells_of_orphans_until_somebody_says_that_it_is_well(path: Path, url: str) -> None:
+def test_doctor_lists_orphans_until_they_are_accepted(path: Path, url: str) -> None:
     family(path)
     before = file_contents(path)
     code, out, _ = cli(url, "doctor")
@@ -448,7 +448,7 @@ def test_a_file_that_only_looks_similar_is_refused_and_left_as_it_is(path: Path,
     assert file_contents(path) == before
 
 
-def test_a_schema_that_cannot_be_set_aside_is_refused_and_nothing_changes(path: Path, url: str) -> None:
+def test_schema_that_cannot_be_renamed_is_refused_and_unchanged(path: Path, url: str) -> None:
     family(path)
     with closing(sqlite3.connect(path)) as db:
         db.execute("CREATE VIEW feed AS SELECT 1")  # a name that we need
@@ -458,7 +458,7 @@ def test_a_schema_that_cannot_be_set_aside_is_refused_and_nothing_changes(path: 
     assert database.is_older_file(str(path))
 
 
-def test_a_table_called_like_one_set_aside_is_kept_too(path: Path, url: str) -> None:
+def test_table_with_the_name_of_a_renamed_one_is_kept(path: Path, url: str) -> None:
     older(path, NAME_ONLY, [named("a", "one", 0)], (), "CREATE TABLE legacy_sessions (x)", "PRAGMA user_version = 99")
     done = database.bring_in_file(str(path))
     assert done is not None
@@ -470,21 +470,21 @@ def test_a_table_called_like_one_set_aside_is_kept_too(path: Path, url: str) -> 
 DIES = """
 import os, signal, sys
 from moorage.legacy import database
-from moorage.stores.sqlite import heads
-real, left = heads.insert, int(sys.argv[2])
+from moorage.stores.sqlite import writes
+real, left = writes.insert, int(sys.argv[2])
 def insert(*args, **kwargs):
     global left
     left -= 1
     if left < 0:
         os.kill(os.getpid(), signal.SIGKILL)
     return real(*args, **kwargs)
-heads.insert = insert
+writes.insert = insert
 database.bring_in_file(sys.argv[1])
 """
 
 
 @pytest.mark.parametrize("after", [0, 1, 1500])
-def test_whoever_dies_half_way_leaves_the_file_as_it_was(path: Path, url: str, after: int) -> None:
+def test_migration_killed_half_way_leaves_the_file_unchanged(path: Path, url: str, after: int) -> None:
     older(path, NAME_ONLY, [named(f"s-{n}", f"n-{n}", n % 60, f"n-{n - 60}") for n in range(2000)])
     before = rows_of(path, "sessions")
     with pytest.raises(WorkerFailed, match="exit code -9"):

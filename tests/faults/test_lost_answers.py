@@ -1,7 +1,7 @@
-"""Ambiguity and absence: what was asked is done, though whoever asked hears of an error and asks again.
+"""Lost answers and outages: a request is done, though its caller gets an error and asks again.
 
 Each report of the turn protocol is repeated as its launcher or caller would repeat it: it is recognised,
-nothing is doubled, nothing is lost. In the end the history must tell one possible story.
+nothing is doubled, nothing is lost. In the end the history must be consistent.
 """
 
 from __future__ import annotations
@@ -19,14 +19,15 @@ import pytest
 from msgspec.structs import replace
 
 from moorage.agents.interface import Commands, Emit, Job
+from moorage.core.answer import RunAnswer
 from moorage.core.errors import RunSettled, StoreError, TurnLost
 from moorage.core.turn import Retry, Turn, TurnState
 from moorage.core.work import TurnEnd
 from moorage.ports import Claimed
 from moorage.service import runs
 from moorage.service.approvals import decide_approval, list_approvals
-from moorage.service.runs import Asked, Wish
-from moorage.service.turns import TurnDesk
+from moorage.service.runs import Wish
+from moorage.service.turns import TurnDispatcher
 from moorage.testing.faults import UnreliableStore
 from moorage.testing.history import problems_in
 from tests.launcher.stage import Stage, echo, on
@@ -66,11 +67,11 @@ async def twice(stage: Stage, report: Report, again: Report | None = None) -> An
 
 
 class Story:
-    """A child at work for a parent: one turn, from its claim on, with its launcher's desk."""
+    """A child at work for a parent: one turn, from its claim on, with its launcher's dispatcher."""
 
     def __init__(self, stage: Stage, run_id: str, claimed: Claimed) -> None:
         self.stage, self.run_id, self.claimed = stage, run_id, claimed
-        self.desk = TurnDesk(stage.deps)
+        self.dispatcher = TurnDispatcher(stage.deps)
         self.turn: Turn = claimed.turn
         self.session_id = claimed.session.session_id
 
@@ -81,7 +82,7 @@ class Story:
         return Counter(entry.kind for entry in await self.stage.log(self.session_id))
 
     async def finish(self, result: str = "done") -> None:
-        await self.desk.finish("local", self.turn, TurnEnd(result=result))
+        await self.dispatcher.finish("local", self.turn, TurnEnd(result=result))
 
 
 @pytest.fixture
@@ -92,17 +93,17 @@ async def story(stage: Stage) -> AsyncIterator[Story]:
         await stage.settled(parent.run)
     wish = {"mode": "async_callback", "parent": parent.session.session_id}
     child = await stage.ask(AGENT, "child", **wish)
-    claimed = await claim(stage, TurnDesk(stage.deps))
+    claimed = await claim(stage, TurnDispatcher(stage.deps))
     told = Story(stage, child.run.run_id, claimed)
-    await told.desk.started("local", claimed.turn)
+    await told.dispatcher.started("local", claimed.turn)
     yield told
     await ends_well(stage, [parent.run.run_id, child.run.run_id])
     callbacks = await stage.log(parent.session.session_id, "callback")
     assert [(entry.data or {})["run_id"] for entry in callbacks] == [child.run.run_id]
 
 
-async def claim(stage: Stage, desk: TurnDesk) -> Claimed:
-    claimed = await desk.claim("one", ("local",), {AGENT: Retry.RESUME})
+async def claim(stage: Stage, dispatcher: TurnDispatcher) -> Claimed:
+    claimed = await dispatcher.claim("one", ("local",), {AGENT: Retry.RESUME})
     assert claimed is not None
     return claimed
 
@@ -119,38 +120,38 @@ async def ends_well(stage: Stage, acknowledged: list[str]) -> None:
 
 async def test_a_claim_whose_answer_got_lost_is_given_out_again_when_its_lease_is_over(stage: Stage) -> None:
     asked = await stage.ask(AGENT, "hello")
-    deaf, desk = TurnDesk(stage.deps, lease=SHORT), TurnDesk(stage.deps)
+    deaf, dispatcher = TurnDispatcher(stage.deps, lease=SHORT), TurnDispatcher(stage.deps)
     answers(stage).loses = lambda name: name == "claim"
     with pytest.raises(StoreError):
         await deaf.claim("one", ("local",), {AGENT: Retry.RESUME})
     answers(stage).loses = lambda _: False
     await asyncio.sleep(0.01)
-    await desk.expire()
-    again = await claim(stage, desk)
+    await dispatcher.expire()
+    again = await claim(stage, dispatcher)
     assert (again.turn.epoch, again.turn.attempt, again.turn.cut_off) == (2, 1, False)
     assert [item.given for item in again.items] == [0]
-    await desk.release("local", again.turn)
+    await dispatcher.release("local", again.turn)
     await ends_well(stage, [asked.run.run_id])
     assert len(stage.jobs) == 1
 
 
 async def test_started_is_told_once(story: Story) -> None:
-    await story.desk.release("local", story.turn)
-    turn = (await claim(story.stage, story.desk)).turn
-    await story.twice(lambda: story.desk.started("local", turn))
+    await story.dispatcher.release("local", story.turn)
+    turn = (await claim(story.stage, story.dispatcher)).turn
+    await story.twice(lambda: story.dispatcher.started("local", turn))
     assert (await story.kinds())["turn_started"] == 2  # of two claims
-    await story.desk.finish("local", turn, TurnEnd(result="done"))
+    await story.dispatcher.finish("local", turn, TurnEnd(result="done"))
 
 
 async def test_a_lease_is_renewed_whatever_was_heard_of_it(story: Story) -> None:
-    renewed = await story.twice(lambda: story.desk.renew("local", story.turn))
+    renewed = await story.twice(lambda: story.dispatcher.renew("local", story.turn))
     assert renewed.epoch == story.turn.epoch
     await story.finish()
 
 
 async def test_words_are_said_once(story: Story) -> None:
     words = [{"role": "assistant", "content": "working", "client_key": "k-1"}]
-    await story.twice(lambda: story.desk.say("local", story.turn, words))
+    await story.twice(lambda: story.dispatcher.say("local", story.turn, words))
     said = await story.stage.log(story.session_id, "message")
     assert [entry.text for entry in said] == ["child", "working"]
     await story.finish()
@@ -165,14 +166,14 @@ async def test_words_are_said_once(story: Story) -> None:
         ("metadata", {"phase": "planning", "metadata": {"step": 1}}),
     ],
 )
-async def test_what_an_agent_says_of_itself_is_kept_once(story: Story, kind: str, report: dict[str, Any]) -> None:
-    await story.desk.update("local", story.turn, **report)
+async def test_repeated_agent_updates_are_stored_once(story: Story, kind: str, report: dict[str, Any]) -> None:
+    await story.dispatcher.update("local", story.turn, **report)
     if kind == "phase":
-        await story.desk.update("local", story.turn, phase="executing")
+        await story.dispatcher.update("local", story.turn, phase="executing")
     kept = (await story.stage.session(story.session_id)).last_entry  # the agent says the same a second time
     session = await story.twice(
-        lambda: story.desk.update("local", story.turn, **report),
-        lambda: story.desk.update("local", story.turn, **report, since=kept),
+        lambda: story.dispatcher.update("local", story.turn, **report),
+        lambda: story.dispatcher.update("local", story.turn, **report, since=kept),
     )
     entries = [entry.data for entry in await story.stage.log(story.session_id, kind)]
     assert len(entries) == (3 if kind == "phase" else 2)
@@ -183,29 +184,31 @@ async def test_what_an_agent_says_of_itself_is_kept_once(story: Story, kind: str
 async def test_a_checkpoint_is_kept_once(story: Story) -> None:
     kept = (await story.stage.session(story.session_id)).last_entry
     await story.twice(
-        lambda: story.desk.checkpoint("local", story.turn, {"step": 3}),
-        lambda: story.desk.checkpoint("local", story.turn, {"step": 3}, since=kept),
+        lambda: story.dispatcher.checkpoint("local", story.turn, {"step": 3}),
+        lambda: story.dispatcher.checkpoint("local", story.turn, {"step": 3}, since=kept),
     )
     assert (await story.kinds())["checkpoint"] == 1
     await story.finish()
 
 
-async def test_what_a_former_turn_said_does_not_count_as_told(story: Story) -> None:
-    await story.desk.update("local", story.turn, error="again")
-    await story.desk.finish("local", story.turn, TurnEnd(outcome=TurnState.FAILED))
-    turn = (await claim(story.stage, story.desk)).turn
-    await story.desk.started("local", turn)
-    await story.desk.update("local", turn, error="again", since=0)
+async def test_updates_of_a_former_turn_do_not_count_as_repeated(story: Story) -> None:
+    await story.dispatcher.update("local", story.turn, error="again")
+    await story.dispatcher.finish("local", story.turn, TurnEnd(outcome=TurnState.FAILED))
+    turn = (await claim(story.stage, story.dispatcher)).turn
+    await story.dispatcher.started("local", turn)
+    await story.dispatcher.update("local", turn, error="again", since=0)
     errors = [(entry.data or {})["error"] for entry in await story.stage.log(story.session_id, "error")]
     assert errors.count("again") == 2
-    await story.desk.finish("local", turn, TurnEnd(result="done"))
+    await story.dispatcher.finish("local", turn, TurnEnd(result="done"))
 
 
 @pytest.mark.parametrize("waits", [True, False])
 async def test_a_question_is_asked_once_and_answered_once(story: Story, waits: bool) -> None:
-    stage, desk = story.stage, story.desk
-    asked = await story.twice(lambda: desk.request_approval("local", story.turn, "Apply?", key="k-1", waits=waits))
-    other = await desk.request_approval("local", story.turn, "And this?", key="k-2", waits=waits)
+    stage, dispatcher = story.stage, story.dispatcher
+    asked = await story.twice(
+        lambda: dispatcher.request_approval("local", story.turn, "Apply?", key="k-1", waits=waits)
+    )
+    other = await dispatcher.request_approval("local", story.turn, "And this?", key="k-2", waits=waits)
     assert [each.approval_id for each in await list_approvals(stage.deps, stage.caller)] == [
         asked.approval_id,
         other.approval_id,
@@ -215,7 +218,7 @@ async def test_a_question_is_asked_once_and_answered_once(story: Story, waits: b
         assert (await story.twice(decision)).decision == "approve"
     kinds = await story.kinds()
     assert (kinds["approval_requested"], kinds["approval_decided"]) == (2, 2)
-    again = await desk.request_approval("local", story.turn, "Apply?", key="k-1", waits=waits)
+    again = await dispatcher.request_approval("local", story.turn, "Apply?", key="k-1", waits=waits)
     assert again.decision == "approve"
     await story.finish()
 
@@ -228,55 +231,65 @@ async def test_an_end_is_told_once(story: Story) -> None:
 
 @pytest.mark.parametrize("outcome", [TurnState.FAILED, TurnState.STOPPED])
 async def test_a_bad_end_counts_once(story: Story, outcome: TurnState) -> None:
-    await story.twice(lambda: story.desk.finish("local", story.turn, TurnEnd(outcome=outcome, error="no")))
+    await story.twice(lambda: story.dispatcher.finish("local", story.turn, TurnEnd(outcome=outcome, error="no")))
     run = await story.stage.deps.store.run("local", story.run_id)
     assert run.failures == (1 if outcome is TurnState.FAILED else 0)
     assert (await story.kinds())["turn_ended"] == 1
 
 
 async def test_a_turn_given_back_is_given_back_once(story: Story) -> None:
-    with pytest.raises(TurnLost):  # which is what its launcher wants to hear: it is nobody's, or another's
-        await story.twice(lambda: story.desk.release("local", story.turn))
-    again = await claim(story.stage, story.desk)
+    with pytest.raises(TurnLost):  # as its launcher expects: the turn is free, or another's
+        await story.twice(lambda: story.dispatcher.release("local", story.turn))
+    again = await claim(story.stage, story.dispatcher)
     assert (again.turn.turn_id, again.turn.cut_off) == (story.turn.turn_id, True)
     with pytest.raises(TurnLost):
-        await story.desk.release("local", story.turn)
-    await story.desk.started("local", again.turn)
-    await story.desk.finish("local", again.turn, TurnEnd(result="done"))
+        await story.dispatcher.release("local", story.turn)
+    await story.dispatcher.started("local", again.turn)
+    await story.dispatcher.finish("local", again.turn, TurnEnd(result="done"))
 
 
 async def test_a_turn_is_adopted_once(story: Story) -> None:
-    mine = await story.twice(lambda: story.desk.adopt("local", story.turn, "reborn"))
+    mine = await story.twice(lambda: story.dispatcher.adopt("local", story.turn, "reborn"))
     assert (mine.epoch, mine.launcher_id) == (story.turn.epoch + 1, "reborn")
     with pytest.raises(TurnLost):
         await story.finish("late")
     with pytest.raises(TurnLost):  # another life that knows no more than the first did
-        await story.desk.adopt("local", story.turn, "a third")
+        await story.dispatcher.adopt("local", story.turn, "a third")
     story.turn = mine
     await story.finish()
 
 
 async def test_a_life_that_died_of_its_adoption_hands_the_turn_on(story: Story) -> None:
     """It was killed between the store's commit and its own note of the new epoch: the note names who tried."""
-    await story.desk.adopt("local", story.turn, "second life")
-    mine = await story.desk.adopt("local", replace(story.turn, launcher_id="second life"), "third life")
+    await story.dispatcher.adopt("local", story.turn, "second life")
+    mine = await story.dispatcher.adopt("local", replace(story.turn, launcher_id="second life"), "third life")
     assert (mine.epoch, mine.launcher_id) == (story.turn.epoch + 2, "third life")
     story.turn = mine
     await story.finish()
 
 
+async def test_turn_that_was_given_back_and_then_stopped_ends_in_the_log(story: Story) -> None:
+    await story.dispatcher.release("local", story.turn)
+    await runs.stop_session(story.stage.deps, story.stage.caller, story.turn.session_id)
+    log = await story.stage.log(story.turn.session_id)
+    told = [
+        (entry.kind, (entry.data or {})["turn_id"]) for entry in log if entry.kind in ("turn_started", "turn_ended")
+    ]
+    assert told == [("turn_started", story.turn.turn_id), ("turn_ended", story.turn.turn_id)]
+
+
 async def test_a_late_question_is_refused(story: Story) -> None:
-    await story.desk.release("local", story.turn)
-    again = await claim(story.stage, story.desk)
+    await story.dispatcher.release("local", story.turn)
+    again = await claim(story.stage, story.dispatcher)
     for turn in (story.turn, again.turn):
-        report = story.desk.request_approval("local", turn, "Apply?", key="k-1", waits=True)
+        report = story.dispatcher.request_approval("local", turn, "Apply?", key="k-1", waits=True)
         if turn is story.turn:
             with pytest.raises(TurnLost):
                 await report
         else:
             await report
     assert len(await list_approvals(story.stage.deps, story.stage.caller)) == 1
-    await story.desk.finish("local", again.turn, TurnEnd(outcome=TurnState.FAILED))
+    await story.dispatcher.finish("local", again.turn, TurnEnd(outcome=TurnState.FAILED))
     assert await list_approvals(story.stage.deps, story.stage.caller) == []
 
 
@@ -297,12 +310,12 @@ async def test_a_stop_is_told_once(stage: Stage) -> None:
     with pytest.raises(RunSettled):  # it is over, and the run tells how
         await twice(stage, lambda: runs.stop_run(stage.deps, stage.caller, waiting.run.run_id))
     assert (await stage.settled(waiting.run)).state.value == "stopped"
-    running, desk = await stage.ask(AGENT, "running"), TurnDesk(stage.deps)
-    claimed = await claim(stage, desk)
-    await desk.started("local", claimed.turn)
+    running, dispatcher = await stage.ask(AGENT, "running"), TurnDispatcher(stage.deps)
+    claimed = await claim(stage, dispatcher)
+    await dispatcher.started("local", claimed.turn)
     await twice(stage, lambda: runs.stop_run(stage.deps, stage.caller, running.run.run_id))
-    assert (await desk.renew("local", claimed.turn)).stop_requested
-    await desk.finish("local", claimed.turn, TurnEnd(outcome=TurnState.STOPPED))
+    assert (await dispatcher.renew("local", claimed.turn)).stop_requested
+    await dispatcher.finish("local", claimed.turn, TurnEnd(outcome=TurnState.STOPPED))
     await ends_well(stage, [waiting.run.run_id, running.run.run_id])
 
 
@@ -310,7 +323,7 @@ async def test_a_stop_is_told_once(stage: Stage) -> None:
 
 
 async def test_a_launcher_that_hears_of_nothing_at_first_does_everything_once(stage: Stage) -> None:
-    """Every other answer gets lost, of whatever is written: to the launcher and to whoever asks."""
+    """Every other answer to a write gets lost: to the launcher and to the caller."""
 
     async def worker(_: Stage, __: Job, emit: Emit, commands: Commands) -> str:
         await emit({"type": "phase", "phase": "planning"})
@@ -382,8 +395,8 @@ async def decided(stage: Stage, approval_id: str) -> None:
             return
 
 
-async def test_what_happens_while_the_store_is_away_is_reported_when_it_is_back(stage: Stage) -> None:
-    """An agent begins before, talks and asks while nobody answers, and ends after; another is claimed before."""
+async def test_events_during_a_store_outage_are_reported_afterwards(stage: Stage) -> None:
+    """An agent begins before the outage, talks and asks during it, and ends after; another is claimed before."""
     begun, away, said = asyncio.Event(), asyncio.Event(), asyncio.Event()
 
     async def worker(_: Stage, __: Job, emit: Emit, commands: Commands) -> str:
@@ -485,7 +498,7 @@ async def test_a_turn_that_is_given_back_may_say_other_words_the_next_time(
     assert await problems_in(stage.deps.store, "local", [asked.run.run_id]) == []
 
 
-async def has_said(stage: Stage, asked: Asked, text: str) -> bool:
+async def has_said(stage: Stage, asked: RunAnswer, text: str) -> bool:
     return text in [entry.text for entry in await stage.log(asked.session.session_id, "message")]
 
 

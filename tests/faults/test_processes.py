@@ -1,4 +1,4 @@
-"""Several processes on one file: nothing lost, nothing doubled, nobody refused; and processes that die any time."""
+"""Several processes on one file: nothing lost, nothing doubled, none refused; and processes that die any time."""
 
 from __future__ import annotations
 
@@ -149,7 +149,7 @@ for count in range(int(sys.argv[2]), 10**9):
 """
 
 
-def test_what_was_acknowledged_survives_kill_nine_at_any_moment(url: str) -> None:
+def test_acknowledged_writes_survive_kill_9_at_any_moment(url: str) -> None:
     chance = random.Random(20260301)
     with sync.connect(url) as moor:
         moor.create("agent", session_id="s-1")
@@ -219,9 +219,7 @@ def test_trees_forks_and_deletions_are_whole_or_absent_after_kill_nine(url: str)
             moor.cleanup(0)
 
 
-def test_a_writer_that_dies_with_the_lock_holds_up_nobody(
-    url: str, path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_dead_writer_releases_its_lock(url: str, path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from moorage.testing.faults import write_lock
 
     is_waiting = threading.Event()
@@ -288,7 +286,7 @@ asyncio.run(main(sys.argv[1]))
 
 
 def test_another_program_that_opens_and_closes_the_file_takes_nothing_away(path: Path, url: str) -> None:
-    """A file closed within our process drops SQLite's locks, and whoever closes it next deletes the log."""
+    """A file closed within our process drops SQLite's locks, and the next process that closes it deletes the log."""
     with Worker(FOLLOWED_BY_OTHERS, path) as worker:
         assert worker.line() == "31"
     with sync.connect(url) as moor:

@@ -79,7 +79,7 @@ def test_a_delay_counts_for_each_direction(proxy: Proxy, client: socket.socket) 
 
 
 @pytest.mark.parametrize("direction", ["up", "down"])
-def test_what_is_swallowed_in_one_direction_never_comes(proxy: Proxy, client: socket.socket, direction: str) -> None:
+def test_proxy_drops_one_direction(proxy: Proxy, client: socket.socket, direction: str) -> None:
     proxy.swallow(direction)  # type: ignore[arg-type]
     client.sendall(b"lost")
     client.settimeout(0.2)
@@ -99,9 +99,7 @@ def test_a_reset_is_told_to_both_and_others_come_in(proxy: Proxy, client: socket
         assert other.recv(5) == b"again"
 
 
-def test_mended_it_passes_everything_on_and_keeps_no_connection_that_missed_something(
-    proxy: Proxy, client: socket.socket
-) -> None:
+def test_mended_proxy_resets_connections_that_missed_bytes(proxy: Proxy, client: socket.socket) -> None:
     proxy.swallow()
     client.sendall(b"lost")
     assert eventually(lambda: proxy.connections == 1, 5)
@@ -113,7 +111,7 @@ def test_mended_it_passes_everything_on_and_keeps_no_connection_that_missed_some
         assert other.recv(5) == b"again"
 
 
-def test_refused_nobody_comes_in(proxy: Proxy, client: socket.socket) -> None:
+def test_proxy_refuses_new_connections(proxy: Proxy, client: socket.socket) -> None:
     client.sendall(b"in")
     assert client.recv(2) == b"in"
     proxy.refuse()

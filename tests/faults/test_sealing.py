@@ -23,8 +23,8 @@ from moorage.core.errors import (
 )
 from moorage.ports import Capability
 from moorage.stores import SEALED
-from moorage.stores.bodies import COLUMNS
 from moorage.stores.sealing import SealBroken, Sealer, read_keys, written_key
+from moorage.stores.sql.sealed import COLUMNS, count_plain
 from moorage.stores.sqlite import sealed
 from moorage.stores.sqlite.store import SqliteStore, prepared
 from moorage.testing.builders import (
@@ -37,6 +37,7 @@ from moorage.testing.builders import (
     an_approval,
     asked,
     bundle_of,
+    context_of,
     drive,
     dump,
     finalized,
@@ -44,7 +45,9 @@ from moorage.testing.builders import (
     said,
     updated,
     whole_log,
+    write_context,
 )
+from moorage.testing.contract.records import put, write
 from moorage.testing.faults import Worker
 from moorage.testing.work import a_child_run, finish, launch, number_tokens_anew, start, taken
 
@@ -71,7 +74,9 @@ async def fill(store: SqliteStore) -> None:
     await store.append(OWNER, "s-1", said(f"rules {NEEDLE}", role="system"), a_stamp())
     call = {"type": "tool_call", "id": "t", "name": "f", "arguments": {"x": NEEDLE}}
     await store.append(OWNER, "s-1", said([{"type": "text", "text": NEEDLE}, call], role="assistant"), a_stamp())
-    await store.write_context(OWNER, "s-1", remembering("plan", {"deep": [NEEDLE]}), NOON)
+    await write_context(store, OWNER, "s-1", remembering("plan", {"deep": [NEEDLE]}))
+    await write(store, put("kept", NEEDLE.encode()), put("json", f'"{NEEDLE}"'.encode(), form="json"))
+    await write(store, put("kept", NEEDLE.encode()), ref=None)
     await store.apply(OWNER, "s-1", updated(error=f"error {NEEDLE}"))
     await store.apply(OWNER, "s-1", asked(an_approval("s-1", question=NEEDLE, plan=NEEDLE)))
     await store.fork(OWNER, "s-1", None, a_fork("f-1"))
@@ -129,7 +134,7 @@ class _closing:
         drive(self.store.close())
 
 
-def seal_all(path: Path, sealer: Sealer) -> sealed.Rewritten:
+def seal_all(path: Path, sealer: Sealer) -> sealed.FileRewritten:
     with closing(prepared(path, sealer=sealer)) as db:
         return sealed.rewrite(db)
 
@@ -156,7 +161,7 @@ def test_the_needle_is_found_where_nothing_is_sealed(plain: Path) -> None:
     assert on_disk(plain).count(NEEDLE.encode()) > 10, "or the test above proves nothing"
 
 
-def test_what_is_read_back_is_what_a_plain_store_reads_back(filled: Path, tmp_path: Path) -> None:
+def test_encrypted_store_reads_like_a_plain_one(filled: Path, tmp_path: Path) -> None:
     with _closing(open_with(tmp_path / "plain.db", None)) as other, _closing(open_with(filled, OLD)) as store:
         drive(fill(other))
         assert drive(everything(store)) == drive(everything(other))
@@ -164,7 +169,7 @@ def test_what_is_read_back_is_what_a_plain_store_reads_back(filled: Path, tmp_pa
 
 
 def test_every_text_column_that_is_not_sealed_is_known(filled: Path) -> None:
-    """A column that comes later is sealed, or somebody says here that it need not be."""
+    """A new column is sealed, or listed here as one that need not be."""
     with closing(apsw.Connection(str(filled))) as raw:
         found = {
             (table, column)
@@ -178,9 +183,9 @@ def test_every_text_column_that_is_not_sealed_is_known(filled: Path) -> None:
 PLAIN = {
     *(("sessions", name) for name in "owner id name task agent project_dir state phase interface".split()),
     *(("sessions", name) for name in "parent_id parent_name root_id forked_from metadata holder hold_token".split()),
-    *(("sessions", name) for name in "suspended_by phase_before live_turn last_run".split()),
+    *(("sessions", name) for name in "suspended_by phase_before live_turn last_run labels".split()),
     *(("entries", name) for name in "kind role content by interface client_key".split()),
-    ("context", "key"),
+    *(("records", name) for name in "owner namespace key form".split()),
     *(("approvals", name) for name in "owner id state".split()),
     *(("runs", name) for name in "owner id agent state mode parent parent_run key".split()),
     *(("turns", name) for name in "owner id agent state launcher".split()),
@@ -225,7 +230,7 @@ def test_without_the_key_it_opens_and_says_which_one_is_missing(filled: Path) ->
         for read in (
             lambda: store.get(OWNER, "s-2"),
             lambda: store.log(OWNER, "s-1"),
-            lambda: store.context(OWNER, "s-1", NOON),
+            lambda: context_of(store, OWNER, "s-1", NOON),
             lambda: store.approvals(OWNER),
             lambda: store.run(OWNER, "run-1"),
             lambda: store.feed(OWNER, 0, 10),
@@ -240,7 +245,7 @@ def test_without_the_key_it_opens_and_says_which_one_is_missing(filled: Path) ->
 
 
 @pytest.mark.parametrize("other", [Sealer({"k-9": ONE}), Sealer({"k-9": TWO, "k-8": ONE})], ids=["other", "others"])
-def test_another_key_opens_nothing_and_seals_what_is_new(filled: Path, other: Sealer) -> None:
+def test_other_key_reads_nothing_old_and_encrypts_new_data(filled: Path, other: Sealer) -> None:
     with _closing(open_with(filled, other)) as store:
         with pytest.raises(EncryptionKeyMissing, match="'k-1'"):
             drive(store.log(OWNER, "s-1"))
@@ -260,7 +265,7 @@ def test_a_wrong_key_under_a_known_id_is_refused_before_anything_is_written(fill
 WRITES: list[Callable[[SqliteStore], Any]] = [
     lambda store: store.create(OWNER, a_session("s-9", purpose="plain")),
     lambda store: store.append(OWNER, "open", said("plain"), a_stamp()),
-    lambda store: store.write_context(OWNER, "open", remembering("a", 1), NOON),
+    lambda store: write_context(store, OWNER, "open", remembering("a", 1)),
     lambda store: store.apply(OWNER, "open", asked(an_approval("open", "approval-9"))),
     lambda store: store.apply(OWNER, "open", finalized(summary="plain")),
     lambda store: launch(store, "s-9", "run-9"),
@@ -272,7 +277,7 @@ WRITES: list[Callable[[SqliteStore], Any]] = [
 def test_nothing_plain_is_written_into_a_sealed_store(
     path: Path, write: Callable[[SqliteStore], Any], opened_first: bool
 ) -> None:
-    """Not even by whoever had opened it before it was sealed."""
+    """Not even by a process that had opened it before it was sealed."""
     if opened_first:
         store = open_with(path, None)
         drive(store.create(OWNER, a_session("open")))
@@ -327,7 +332,7 @@ def test_turned_off_again_new_bodies_are_plain_and_old_ones_stay_readable(filled
         assert [hit.snippet for hit in drive(store.search(OWNER, "word", 10))] == ["a plain word"]
         assert drive(store.search(OWNER, NEEDLE, 10)) == [], "what is sealed stays out of the index"
         drive(store.fork(OWNER, "s-1", None, a_fork("f-2")))
-        assert NEEDLE in str(drive(store.context(OWNER, "f-2", NOON)))
+        assert NEEDLE in str(drive(context_of(store, OWNER, "f-2", NOON)))
         assert drive(store.check()) == []
     with _closing(open_with(filled, None)) as store:
         drive(store.append(OWNER, "f-2", said("plain, and without the key"), a_stamp()))
@@ -339,7 +344,7 @@ def test_turned_off_again_new_bodies_are_plain_and_old_ones_stay_readable(filled
 
 
 def change(path: Path, sql: str, *bindings: Any) -> None:
-    """As somebody would who can write to the file and has no key: sealed texts, but not these."""
+    """Change the file as a program without a key would: sealed texts, but not these."""
     with closing(apsw.Connection(str(path))) as raw:
         raw.execute(sql, bindings)
         assert raw.changes() > 0
@@ -349,7 +354,10 @@ TAMPERED: list[tuple[str, Callable[[SqliteStore], Any]]] = [
     ("UPDATE sessions SET summary = {} WHERE id = 's-2'", lambda store: store.get(OWNER, "s-2")),
     ("UPDATE sessions SET purpose = {} WHERE id = 's-1'", lambda store: store.get(OWNER, "s-1")),
     ("UPDATE entries SET data = {} WHERE number = 2 AND segment = 1", lambda store: store.log(OWNER, "s-1")),
-    ("UPDATE context SET value = {} WHERE session = 1", lambda store: store.context(OWNER, "s-1", NOON)),
+    (
+        "UPDATE records SET value = {} WHERE session = 1 AND namespace = '.context'",
+        lambda store: context_of(store, OWNER, "s-1", NOON),
+    ),
     ("UPDATE approvals SET body = {}", lambda store: store.approvals(OWNER)),
     ("UPDATE runs SET body = {} WHERE id = 'run-1'", lambda store: store.run(OWNER, "run-1")),
     ("UPDATE inbox SET body = {}", lambda store: store.inbox(OWNER, states=("waiting", "given", "held"), limit=10)),
@@ -383,13 +391,17 @@ def test_a_tampered_record_is_told_and_never_shown(
 
 
 _ENTRY = "SELECT data FROM entries WHERE segment = 1 AND number = 3"
-_CONTEXT = "SELECT value FROM context WHERE session = 1"
+_CONTEXT = "SELECT value FROM records WHERE session = 1 AND namespace = '.context'"
 SWAPS = [
     ("entry to run", "UPDATE runs SET body = (SELECT data FROM entries LIMIT 1) WHERE id = 'run-1'", "run"),
     ("run to run", "UPDATE runs SET body = (SELECT body FROM runs WHERE id = 'run-0') WHERE id = 'run-1'", "run"),
     ("purpose to error", "UPDATE sessions SET last_error = purpose WHERE id = 's-1'", "get"),
     ("entry to entry", f"UPDATE entries SET data = ({_ENTRY}) WHERE segment = 1 AND number = 2", "log"),
-    ("context to context", f"UPDATE context SET value = ({_CONTEXT}) WHERE session = 2", "context"),
+    (
+        "context to context",
+        f"UPDATE records SET value = ({_CONTEXT}) WHERE session = 2 AND namespace = '.context'",
+        "context",
+    ),
 ]
 
 
@@ -399,7 +411,7 @@ def test_a_sealed_text_opens_in_its_own_place_only(filled: Path, sql: str, read:
         "run": lambda store: store.run(OWNER, "run-1"),
         "get": lambda store: store.get(OWNER, "s-1"),
         "log": lambda store: store.log(OWNER, "s-1"),
-        "context": lambda store: store.context(OWNER, "f-1", NOON),
+        "context": lambda store: context_of(store, OWNER, "f-1", NOON),
     }
     change(filled, sql)
     with _closing(open_with(filled, OLD)) as store, pytest.raises(SessionCorrupt, match="belongs to another record"):
@@ -409,7 +421,7 @@ def test_a_sealed_text_opens_in_its_own_place_only(filled: Path, sql: str, read:
 # Turning it on ----------------------------------------------------------------------------------
 
 
-def test_what_was_plain_stays_readable_and_what_comes_is_sealed(plain: Path) -> None:
+def test_plain_data_stays_readable_and_new_data_is_encrypted(plain: Path) -> None:
     with _closing(open_with(plain, None)) as store:
         before = drive(everything(store))
     with _closing(open_with(plain, OLD)) as store:
@@ -425,7 +437,7 @@ def test_sealing_all_of_it_leaves_nothing_plain(plain: Path) -> None:
     with _closing(open_with(plain, None)) as store:
         before = drive(everything(store))
     with closing(prepared(plain, sealer=OLD)) as db:
-        assert sealed.count_plain(db) > 10
+        assert drive(count_plain(db.driven)) > 10
     done = seal_all(plain, OLD)
     assert (done.left, done.is_compact) == ([], True)
     assert done.sealed > 10
@@ -438,7 +450,7 @@ def test_sealing_all_of_it_leaves_nothing_plain(plain: Path) -> None:
     assert (again.sealed, again.looked_at) == (0, done.looked_at)
 
 
-def test_what_is_damaged_is_left_and_told(plain: Path) -> None:
+def test_damaged_data_is_kept_and_reported(plain: Path) -> None:
     seal_all(plain, OLD)
     change(plain, "UPDATE runs SET body = '~sealed1:k-1:AAAA' WHERE id = 'run-1'")
     done = seal_all(plain, NEW)
@@ -459,9 +471,10 @@ def test_sealing_with_a_key_missing_stops_and_loses_nothing(filled: Path) -> Non
 SEALING = """
 import sys
 from moorage.stores.sealing import Sealer
+from moorage.stores.sql import sealed as jobs
 from moorage.stores.sqlite import sealed
 from moorage.stores.sqlite.store import prepared
-sealed.CHUNK = 3
+jobs.CHUNK = 3
 db = prepared(sys.argv[1], sealer=Sealer({"k-1": b"1" * 32}))
 print("ready", flush=True)
 sealed.rewrite(db, lambda count: print(count, flush=True))
@@ -491,7 +504,7 @@ def test_killed_while_it_seals_and_repeated(plain: Path, steps: int) -> None:
 # Other ways in and out --------------------------------------------------------------------------
 
 
-def test_what_is_exported_from_one_is_imported_into_another(filled: Path, tmp_path: Path) -> None:
+def test_export_of_an_encrypted_store_is_importable(filled: Path, tmp_path: Path) -> None:
     with (
         _closing(open_with(filled, OLD)) as store,
         _closing(open_with(tmp_path / "other.db", Sealer({"k-7": TWO}))) as other,
@@ -550,7 +563,7 @@ def test_nothing_that_a_client_can_say_is_in_the_file(path: Path, url: str, monk
         assert moor.check() == []
     with sync.connect(f"sqlite:///{path.with_name('other.db')}") as moor:
         moor.import_(exported.splitlines())
-        assert NEEDLE in str(moor.messages("s-1"))
+        assert any(NEEDLE in (each.text or "") for each in moor.messages("s-1").items)
         assert "\n".join(moor.export("s-1")).count(NEEDLE) == exported.count(NEEDLE)
     assert NEEDLE.encode() not in on_disk(path.with_name("other.db"))
     assert NEEDLE.encode() not in on_disk(path)
@@ -620,7 +633,7 @@ def test_the_same_is_never_sealed_the_same_way() -> None:
     assert "1111" not in repr(OLD)
 
 
-def test_without_the_package_it_says_what_to_install(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_package_is_named(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "cryptography.hazmat.primitives.ciphers.aead", None)
     with _closing(open_with(path, Sealer({"k-1": ONE}))) as store:
         with pytest.raises(Unsupported, match=r"moorage\[encryption\]"):

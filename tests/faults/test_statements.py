@@ -1,4 +1,4 @@
-"""What every connection is set to, what every statement walks along, and that the log of writes stays small."""
+"""Settings of connections, query plans of statements, and the size of the write-ahead log."""
 
 from __future__ import annotations
 
@@ -19,13 +19,16 @@ import moorage
 from moorage import sync
 from moorage.core.delegation import Span
 from moorage.core.errors import StoreTooNew
-from moorage.stores.sqlite import access, find
+from moorage.stores.migration import Migration
+from moorage.stores.sql import find
+from moorage.stores.sqlite import access
 from moorage.stores.sqlite import migrate as migrating
-from moorage.stores.sqlite.connection import Connection
-from moorage.stores.sqlite.migrate import LATEST, Migration, migrations
+from moorage.stores.sqlite.connection import SqliteConnection
+from moorage.stores.sqlite.driven import Driven
+from moorage.stores.sqlite.migrate import LATEST, migrations
 from moorage.stores.sqlite.store import SqliteStore, prepared
 from moorage.stores.sqlite.threads import Threaded
-from moorage.testing.builders import OWNER, a_session, a_stamp, drive, may_delete, said
+from moorage.testing.builders import OWNER, a_session, a_stamp, drive, may_delete, remembering, said, write_context
 from moorage.testing.faults import opened_raw
 
 PRAGMAS = {"journal_mode": "wal", "synchronous": 2, "foreign_keys": 1}
@@ -41,20 +44,20 @@ def test_a_connection_is_durable_checks_references_and_waits(path: Path) -> None
 
 
 async def test_every_connection_of_a_server_is_set_alike(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    opened: list[Connection] = []
-    opening = Connection.__init__
+    opened: list[SqliteConnection] = []
+    opening = SqliteConnection.__init__
 
-    def noting(self: Connection, *args: Any, **options: Any) -> None:
+    def noting(self: SqliteConnection, *args: Any, **options: Any) -> None:
         opening(self, *args, **options)
         opened.append(self)
 
-    monkeypatch.setattr(Connection, "__init__", noting)
+    monkeypatch.setattr(SqliteConnection, "__init__", noting)
     store = SqliteStore.serve(path)
     await store.create(OWNER, a_session("s-1"))
     await asyncio.gather(*(store.get(OWNER, "s-1") for _ in range(20)))
     store.pulse()
     assert isinstance(store._access, Threaded)
-    store._access._writer._checkpointer.pages_in_wal(None, "main", 10**6)
+    store._access._writer._checkpointer.pages_in_wal(apsw.Connection(":memory:"), "main", 10**6)
     found = [{name: db.raw.pragma(name) for name in PRAGMAS} for db in opened]
     assert len(found) >= 3, "one that writes, some that read, one that watches"
     assert all(pragmas == PRAGMAS for pragmas in found)
@@ -74,20 +77,14 @@ async def test_deleting_a_session_takes_all_its_rows_along(path: Path) -> None:
     await store.create(OWNER, a_session("s-2"), parent="s-1")
     for ref in ("s-1", "s-2"):
         await store.append(OWNER, ref, said("hello"), a_stamp())
-        await store.write_context(OWNER, ref, _remember, a_stamp().at)
+        await write_context(store, OWNER, ref, remembering("k", 1))
     await store.delete_tree(OWNER, "s-1", may_delete("s-1"), a_stamp(), reason="tidying")
     await store.close()
     with opened_raw(path) as db:
-        for table in ("sessions", "context", "approvals", "lineage"):
+        for table in ("sessions", "records", "approvals", "lineage"):
             assert db.execute(f"SELECT count(*) FROM {table}").fetchall() == [(0,)], table
         left = db.execute("SELECT count(*) FROM entries WHERE segment <> 0").fetchall()
         assert left == [(0,)]
-
-
-def _remember(session: Any, present: Any) -> Any:
-    from moorage.testing.builders import remembering
-
-    return remembering("k", 1)(session, present)
 
 
 def test_a_write_takes_the_lock_before_it_reads(path: Path) -> None:
@@ -107,16 +104,16 @@ def test_a_write_takes_the_lock_before_it_reads(path: Path) -> None:
 
 
 async def test_two_that_read_and_then_write_do_not_stumble_over_each_other(path: Path) -> None:
-    """A read that turns into a write fails at once when somebody wrote in between, however long we would wait."""
+    """A read that turns into a write fails at once after a write of another connection, whatever its timeout."""
     one, other = SqliteStore.open(path), SqliteStore.open(path)
     await one.create(OWNER, a_session("s-1"))
     meddling = threading.Thread(target=lambda: drive(other.append(OWNER, "s-1", said("in between"), a_stamp())))
 
-    def read_then_write(db: Connection) -> None:
-        db.one("SELECT count(*) FROM sessions")
+    async def read_then_write(db: Driven) -> None:
+        await db.one("SELECT count(*) FROM sessions")
         meddling.start()
         meddling.join(0.5)  # it waits for the lock that we have; if we had none, it would be done by now
-        db.execute("UPDATE sessions SET summary = 'first'")
+        await db.run("UPDATE sessions SET summary = 'first'")
 
     await one._access.write(read_then_write)
     meddling.join(60)
@@ -145,7 +142,7 @@ def test_next_release_applies_only_its_new_migration(path: Path, monkeypatch: py
     monkeypatch.setattr(migrating, "migrations", lambda: [*migrations(), added])
     monkeypatch.setattr(migrating, "LATEST", LATEST + 1)
 
-    db = Connection(str(path))
+    db = SqliteConnection(str(path))
     assert (migrating.migrate(db), migrating.migrate(db)) == ([LATEST + 1], [])
     assert db.one("SELECT colour FROM sessions") == ("blue",)
     assert [name for (name,) in db.all("SELECT name FROM migrations ORDER BY number")][-1] == "colour"
@@ -167,7 +164,7 @@ def test_edited_migration_is_noticed(path: Path) -> None:
 
 
 def store_of(moor: sync.Moorage) -> SqliteStore:
-    store = drive(vars(moor)["_target"]._ready()).store
+    store = drive(vars(moor)["_target"].ready()).store
     assert isinstance(store, SqliteStore)
     return store
 
@@ -176,7 +173,7 @@ class Plans:
     """Every statement run meanwhile, and how SQLite would run it."""
 
     def __init__(self, store: SqliteStore, path: Path) -> None:
-        assert isinstance(store._access, access.Inline)
+        assert isinstance(store._access, access.InlineAccess)
         self._db = store._access._db
         self._path = path
 
@@ -214,7 +211,8 @@ def filled(moor: sync.Moorage) -> None:
     for number in range(60):
         parent = f"s-{number - 1}" if number % 10 == 1 else None
         moor.create(f"agent-{number % 3}", session_id=f"s-{number}", name=f"name-{number}", task_id=f"t-{number % 5}",
-                  project_dir=f"dir-{number % 4}", parent=parent, ttl=86400 if number % 7 == 0 else None)  # fmt: skip
+                  project_dir=f"dir-{number % 4}", parent=parent, labels=[f"label-{number % 4}"],
+                  ttl=86400 if number % 7 == 0 else None)  # fmt: skip
         moor.append(f"s-{number}", [f"message {count}" for count in range(12)])
         moor.update(f"s-{number}", phase="planning", error="oops" if number % 2 else None)
         if number % 6 == 0:
@@ -270,6 +268,9 @@ OPERATIONS: dict[str, Operation] = {
     "facts by task": lambda moor: counted(moor, task="t-1", before=FAR_AHEAD),
     "fates": lambda moor: drive(store_of(moor).fates("local", ["s-1", "s-2"])),
     "list by folder": lambda moor: moor.list(project_dir="dir-1", limit=5),
+    "list by label": lambda moor: moor.list(label="label-1", limit=5),
+    "list by label and agent": lambda moor: moor.list(label="label-1", agent="agent-1", limit=5),
+    "update of labels": lambda moor: moor.update("s-5", labels=["another"]),
     "list by parent": lambda moor: moor.list(parent="s-10", limit=5),
     "children": lambda moor: moor.children("s-10"),
     "count of children": lambda moor: moor.count_children("s-10"),

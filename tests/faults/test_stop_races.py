@@ -10,8 +10,9 @@ from pathlib import Path
 import pytest
 
 from moorage.core.errors import RunStopped
+from moorage.core.query import LogQuery
 from moorage.core.run import RunState
-from moorage.core.session import Asker, Birth, Change, View
+from moorage.core.session import Asker, Birth, Change, Needs, View
 from moorage.ports import Claimed, Store
 from moorage.stores.postgres.store import PostgresStore
 from moorage.stores.sqlite.store import SqliteStore
@@ -73,7 +74,7 @@ async def test_stop_and_a_callback(two: tuple[Store, Store]) -> None:
         await finish(two[1], parent)
 
         assert (await two[0].run(OWNER, f"run-p-{number}")).state is RunState.STOPPED
-        assert len(await two[0].log(OWNER, f"p-{number}", kinds=("callback",))) == 1
+        assert len(await two[0].log(OWNER, f"p-{number}", LogQuery(kinds=("callback",)))) == 1
         assert await take(two[0]) is None
 
 
@@ -127,7 +128,7 @@ async def test_stop_between_the_look_and_the_commit_is_seen(opened: Open, two: t
             stop_now()
             return change
 
-        await two[0].apply(OWNER, "s-1", decide, asker=Asker(run_id="run-p-0"))
+        await two[0].apply(OWNER, "s-1", decide, needs=Needs(asker=Asker(run_id="run-p-0")))
 
     with pytest.raises(RunStopped):
         await (asks() if what == "ask" else two[0].create(OWNER, born, parent="p-0", asker=Asker(run_id="run-p-0")))

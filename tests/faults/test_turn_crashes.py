@@ -1,8 +1,8 @@
 """Launchers that die, or hear nothing, before and after every commit of a turn: whatever happened, it ends once.
 
 A child at work for a parent is the whole story: its claim, its start, what it says, its end
-with the callback. Whoever looks after the crash finds the step whole or absent; then time
-passes, others go on, and in the end the parent has heard of its child exactly once.
+with the callback. After the crash the step is whole or
+absent; then time passes, others continue, and in the end the parent has got its callback exactly once.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import pytest
 from moorage.core.errors import MoorageError, StoreError
 from moorage.core.run import RunState
 from moorage.ports import Claimed
-from moorage.stores.sqlite.connection import Connection
+from moorage.stores.sqlite.connection import SqliteConnection
 from moorage.stores.sqlite.store import SqliteStore
 from moorage.testing.builders import NOON, OWNER, a_stamp, drive, said, whole_log
 from moorage.testing.faults import Worker, WorkerFailed
@@ -58,13 +58,13 @@ async def store(path: Path) -> AsyncIterator[SqliteStore]:
 
 MORTAL = """
 import asyncio, os, sys
-from moorage.stores.sqlite.connection import Connection
+from moorage.stores.sqlite.connection import SqliteConnection
 from moorage.stores.sqlite.store import SqliteStore
 from moorage.testing.builders import OWNER, a_stamp, said
 from moorage.testing.work import ask, finish, renew, start, taken, token_of
 
 path, way, fatal, moment = sys.argv[1:]
-real = Connection.commit
+real = SqliteConnection.commit
 current = None
 
 
@@ -79,7 +79,7 @@ def commit(self):
 async def live():
     global current
     store = getattr(SqliteStore, way)(path)
-    Connection.commit = commit
+    SqliteConnection.commit = commit
     current = "ask"
     await ask(store, "c-1", "run-late")
     current = "claim"
@@ -165,14 +165,14 @@ class Deaf:
     """Commits, and then says that it could not."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self._patch, self._real = monkeypatch, Connection.commit
+        self._patch, self._real = monkeypatch, SqliteConnection.commit
 
     def __enter__(self) -> None:
-        def commit(db: Connection) -> None:
+        def commit(db: SqliteConnection) -> None:
             self._real(db)
             raise apsw.IOError("the answer got lost")
 
-        self._patch.setattr(Connection, "commit", commit)
+        self._patch.setattr(SqliteConnection, "commit", commit)
 
     def __exit__(self, *_: object) -> None:
         self._patch.undo()
@@ -217,9 +217,7 @@ async def test_a_turn_whose_claim_was_never_heard_of_is_given_out_again(
     await _check_everything_ended_once(store, asked=False)
 
 
-async def test_a_run_asked_for_again_with_its_key_because_the_answer_was_lost_is_there_once(
-    store: SqliteStore, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_run_repeated_with_its_key_exists_once(store: SqliteStore, monkeypatch: pytest.MonkeyPatch) -> None:
     run = a_run("run-late", idempotency_key="k-1")
     await told(monkeypatch, ask(store, "c-1", run))
     with pytest.raises(MoorageError) as refused:
@@ -259,15 +257,15 @@ async def test_a_callback_is_never_seen_without_its_childs_end(store: SqliteStor
     await start(store, child)
     other = SqliteStore.open(path)
     seen: list[tuple[bool, bool]] = []
-    real = Connection.commit
+    real = SqliteConnection.commit
 
-    def commit(db: Connection) -> None:
+    def commit(db: SqliteConnection) -> None:
         seen.append(_both(other))
         real(db)
         seen.append(_both(other))
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Connection, "commit", commit)
+        patch.setattr(SqliteConnection, "commit", commit)
         await finish(store, child)
     assert seen == [(False, False), (True, True)], "one commit, and both come with it"
     await other.close()

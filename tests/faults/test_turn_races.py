@@ -62,6 +62,7 @@ import sys
 from datetime import UTC, datetime, timedelta
 from msgspec.structs import replace
 from moorage.core.errors import MoorageError
+from moorage.core.session import Needs
 from moorage.core.turn import LEASE, LOST_AFTER
 from moorage.stores.sqlite.store import SqliteStore
 from moorage.testing.builders import *
@@ -89,8 +90,8 @@ def stops(name): drive(stop(store, name, f"run-{name}"))
 def asks(name): drive(ask(store, name, f"late-{name}"))
 def expires(name): drive(store.apply(OWNER, name, expiring(NOON + LOST_AFTER)))
 def gives_out_again(name): drive(store.apply(OWNER, name, expiring(NOON + LEASE)))
-def decides(name): drive(store.apply(OWNER, name, answered("approve", after(10)), approval=f"a-{name}"))
-def lets_run_out(name): drive(store.apply(OWNER, name, run_out(after(20)), approval=f"a-{name}"))
+def decides(name): drive(store.apply(OWNER, name, answered("approve", after(10)), needs=Needs(approval=f"a-{name}")))
+def lets_run_out(name): drive(store.apply(OWNER, name, run_out(after(20)), needs=Needs(approval=f"a-{name}")))
 def deletes(name): drive(store.delete_tree(OWNER, name, may_delete(name), a_stamp(), reason="race"))
 def closes(name): drive(store.apply(OWNER, name, finalized()))
 def adopts(name): drive(adopt(store, known[name], role))
@@ -109,7 +110,7 @@ for name in names:
 
 
 def raced(path: Path, *roles: str, count: int = COUNT) -> list[dict[str, str]]:
-    """What each role was answered, by session."""
+    """Return the answers of each role, by session."""
     answers = race(RACER, [(path, role, count) for role in roles])
     return [dict(line.split(maxsplit=1) for line in said) for said in answers]
 
@@ -125,7 +126,7 @@ async def at_work(store: SqliteStore, *, started: bool = True, count: int = COUN
 
 async def settlements(store: SqliteStore) -> Counter[str]:
     """How often each run was said to be settled."""
-    names = [session.session_id for session in (await store.find(OWNER, EVERYTHING)).items]
+    names = [session.session_id for session in (await store.find(OWNER, EVERYTHING))[0].items]
     logs = [entry for name in names for entry in await whole_log(store, name)]
     return Counter(entry.data["run_id"] for entry in logs if entry.kind == "run_settled" and entry.data)
 
@@ -139,15 +140,13 @@ async def test_two_processes_that_claim_two_hundred_turns_get_each_once(store: S
     answers = raced(path, "claims", "claims2", count=200)
     got = [session for answer in answers for session in answer.values() if session != "done"]
     assert sorted(got) == sorted(f"s-{n}" for n in range(200))
-    assert {session.epoch for session in (await store.find(OWNER, EVERYTHING)).items} == {1}
+    assert {session.epoch for session in (await store.find(OWNER, EVERYTHING))[0].items} == {1}
     launchers = Counter([(await store.find_turn(OWNER, f"s-{n}:t1")).launcher_id for n in range(200)])
     assert launchers["claims"] + launchers["claims2"] == 200
     assert min(launchers.values()) > 0, "both got something"
 
 
-async def test_children_that_end_in_two_processes_call_back_once_each_and_wake_their_parent_once(
-    store: SqliteStore, path: Path
-) -> None:
+async def test_children_ending_in_two_processes_call_back_once_each(store: SqliteStore, path: Path) -> None:
     await launch(store, "p-1", "run-p")
     await finish(store, await _with_children(store))
     answers = raced(path, "finishes", "finishes2")
@@ -242,7 +241,7 @@ async def test_an_approval_that_is_decided_while_it_runs_out_has_one_answer(stor
         assert await states_of(store, name) == ["completed", "queued"]
 
 
-async def test_what_is_asked_while_a_turn_ends_is_never_left_without_a_turn(store: SqliteStore, path: Path) -> None:
+async def test_input_while_a_turn_ends_always_gets_a_turn(store: SqliteStore, path: Path) -> None:
     await at_work(store)
     finished, asked_for = raced(path, "finishes", "asks")
     assert set(finished.values()) == set(asked_for.values()) == {"done"}
@@ -252,7 +251,7 @@ async def test_what_is_asked_while_a_turn_ends_is_never_left_without_a_turn(stor
     assert sorted(item.run_id or "" for item in items) == sorted(f"late-s-{n}" for n in range(COUNT))
 
 
-async def test_what_is_asked_while_a_session_closes_is_refused_or_settled(store: SqliteStore, path: Path) -> None:
+async def test_input_while_a_session_closes_is_refused_or_settled(store: SqliteStore, path: Path) -> None:
     for n in range(COUNT):
         await launch(store, f"s-{n}", f"run-s-{n}")
     await _settle_all(store)
@@ -288,6 +287,7 @@ async def test_a_tree_that_is_deleted_while_turns_are_given_out_goes_whole_or_no
 STORMY = """
 import random, sys
 from datetime import UTC, datetime, timedelta
+from moorage.core.agent import Retry
 from moorage.core.errors import MoorageError, HoldLost, TurnLost
 from moorage.stores.sqlite.store import SqliteStore
 from moorage.testing.builders import *

@@ -1,4 +1,4 @@
-"""What the database itself keeps of runs, turns and inboxes: guards, plans, and what damage does to others."""
+"""Runs, turns and inboxes in the database: constraints, query plans, and isolation from damaged rows."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from moorage.core.run import RunQuery, RunState
 from moorage.core.session import Change, View
 from moorage.core.turn import Retry, Turn, TurnState
 from moorage.service.deps import Deps
-from moorage.service.turns import TurnDesk
+from moorage.service.turns import TurnDispatcher
 from moorage.stores.sqlite import access
 from moorage.stores.sqlite.store import SqliteStore
 from moorage.testing.builders import (
@@ -138,9 +138,7 @@ async def test_deleting_a_session_takes_its_work_along(path: Path) -> None:
             assert db.execute(f"SELECT count(*) FROM {table}").fetchall() == [(0,)], table
 
 
-async def test_a_change_that_fails_behind_a_callback_leaves_neither_parent_nor_child_changed(
-    store: SqliteStore, path: Path
-) -> None:
+async def test_failed_callback_changes_neither_parent_nor_child(store: SqliteStore, path: Path) -> None:
     await launch(store, "p-1", "run-1")
     await carry(store)
     await launch(store, "c-1", a_child_run("run-2", "p-1"), parent="p-1")
@@ -156,7 +154,7 @@ async def test_a_change_that_fails_behind_a_callback_leaves_neither_parent_nor_c
 # Damage -----------------------------------------------------------------------------------------
 
 
-async def test_a_damaged_session_keeps_nobody_elses_turn_from_being_taken(store: SqliteStore, path: Path) -> None:
+async def test_damaged_session_does_not_block_turns_of_others(store: SqliteStore, path: Path) -> None:
     for name in ("s-1", "s-2", "s-3"):
         await launch(store, name, f"run-of-{name}")
     with opened_raw(path) as db:
@@ -168,16 +166,14 @@ async def test_a_damaged_session_keeps_nobody_elses_turn_from_being_taken(store:
         await store.find_turn(OWNER, "s-2:t1")
 
 
-async def test_a_damaged_session_whose_turn_fell_silent_keeps_nobody_elses_turn_from_being_taken(
-    store: SqliteStore, path: Path
-) -> None:
+async def test_damaged_session_with_an_expired_lease_does_not_block_others(store: SqliteStore, path: Path) -> None:
     await launch(store, "s-1", "run-1")
     await start(store, await taken(store))
     await launch(store, "s-2", "run-2")
     with opened_raw(path) as db:
         db.execute("UPDATE sessions SET metadata = 'nonsense' WHERE id = 's-1'")
-    desk = TurnDesk(Deps(store, SystemClock(), entropy))  # noon is long ago, so the turn is lost by now
-    claimed = await desk.claim("l-1", (OWNER,), {"echo-agent": Retry.RESUME})
+    dispatcher = TurnDispatcher(Deps(store, SystemClock(), entropy))  # noon is long ago, so the turn is lost by now
+    claimed = await dispatcher.claim("l-1", (OWNER,), {"echo-agent": Retry.RESUME})
     assert claimed is not None
     assert claimed.session.session_id == "s-2"
 
@@ -221,7 +217,7 @@ DAMAGE = {
 
 
 @pytest.mark.parametrize("damage", DAMAGE)
-async def test_what_contradicts_itself_is_named(store: SqliteStore, path: Path, damage: str) -> None:
+async def test_contradictory_rows_are_named(store: SqliteStore, path: Path, damage: str) -> None:
     await launch(store, "s-1", "run-1")
     await launch(store, "s-2", "run-2")
     await taken(store)
@@ -260,8 +256,7 @@ OPERATIONS: dict[str, Callable[[SqliteStore], Coroutine[Any, Any, object]]] = {
     "claim of nothing": lambda store: take(store, agents=("nobody", "else")),
     "overdue": lambda store: store.overdue(after(10), 10),
     "expire": lambda store: expire(store, after(31)),
-    "waiting turns": lambda store: store.waiting_turns("launcher-1"),
-    "unstarted turns": lambda store: store.unstarted_turns("launcher-1"),
+    "turns of a launcher": lambda store: store.turns_of("launcher-1"),
     "run": lambda store: store.run(OWNER, "run-1"),
     "run by key": lambda store: store.run_by_key(OWNER, "key-1"),
     "item": lambda store: store.item(OWNER, "message:run-30"),  # which nothing above has consumed
@@ -271,7 +266,7 @@ OPERATIONS: dict[str, Callable[[SqliteStore], Coroutine[Any, Any, object]]] = {
     "runs of a parent": lambda store: _two_pages(store, parent_session_id="s-0"),
     "open runs": lambda store: _two_pages(store, open_only=True),
     "runs of an agent": lambda store: _two_pages(store, agent="echo-agent"),
-    "inbox": lambda store: store.inbox(OWNER, states=("waiting", "given", "held", "set_aside"), limit=2),
+    "inbox": lambda store: store.inbox(OWNER, states=("waiting", "given", "held", "dead_letter"), limit=2),
     "inbox of a session": lambda store: store.inbox(OWNER, ref="s-1", states=EVERY_STATE, limit=2),
     "stop": lambda store: stop(store, "s-9", "run-9"),
     "send again": lambda store: send_again(store, "s-8", "message:run-8"),
@@ -322,7 +317,7 @@ def test_no_statement_of_work_walks_through_a_whole_table(busy: tuple[SqliteStor
         ({"agent": "echo-agent", "parent_session_id": "s-0"}, "runs_by_parent"),
     ],
 )
-def test_runs_of_an_agent_are_found_by_what_finds_the_fewest(
+def test_query_of_runs_uses_the_most_selective_index(
     busy: tuple[SqliteStore, Path], filters: dict[str, Any], index: str
 ) -> None:
     plans = Plans(*busy)
@@ -338,10 +333,10 @@ def test_a_walk_through_all_work_would_be_seen(busy: tuple[SqliteStore, Path]) -
         assert walks_in(plans.steps_of(sql, None)), sql
 
 
-async def test_what_waits_for_other_agents_is_never_walked_past(path: Path) -> None:
+async def test_claim_does_not_scan_turns_of_other_agents(path: Path) -> None:
     """The steps of a claim are the same however much waits for agents that it does not want."""
     store = SqliteStore.open(path)
-    assert isinstance(store._access, access.Inline)
+    assert isinstance(store._access, access.InlineAccess)
     db = store._access._db.raw
 
     def steps(agents: tuple[str, ...]) -> int:
@@ -349,10 +344,10 @@ async def test_what_waits_for_other_agents_is_never_walked_past(path: Path) -> N
         drive(take(store, agents=agents))
         return int(db.status(apsw.SQLITE_DBSTATUS_CACHE_HIT, True)[0])
 
-    await launch(store, "s-0", a_run("run-0"), agent_name="wanted")
+    await launch(store, "s-0", "run-0", agent_name="wanted")
     few = steps(("unknown",))
     for n in range(1, 400):
-        await launch(store, f"s-{n}", a_run(f"run-{n}"), agent_name="unwanted")
+        await launch(store, f"s-{n}", f"run-{n}", agent_name="unwanted")
     many = steps(("unknown",))
     assert many <= few + 10, f"{few} pages looked at, then {many}"
     assert (await taken(store, agents=("wanted",))).session.session_id == "s-0"
