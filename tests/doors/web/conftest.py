@@ -1,4 +1,4 @@
-"""A browser for each module of tests, a server for all of a process, a page for each test."""
+"""Fixtures: a browser for each test module, a server for each test process, a page for each test."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from playwright.sync_api import Browser, Page, expect, sync_playwright
 
 from tests.doors.web.stage import FLAGS, NoChromium, Stage, find_chromium, staged
 
-PATIENCE = 20_000  # milliseconds that the page has to show something, on a busy machine
-# What a browser says by itself when a request is refused: tests that provoke one look at the page instead.
+PATIENCE = 20_000  # milliseconds, for a busy machine
+# The browser logs refused requests itself. Tests that provoke one look at the page instead.
 EXPECTED = ("Failed to load resource",)
 expect.set_options(timeout=PATIENCE)
 
@@ -20,7 +20,7 @@ expect.set_options(timeout=PATIENCE)
 @pytest.fixture(scope="session")
 def chromium(tmp_path_factory: pytest.TempPathFactory) -> str:
     lock = tmp_path_factory.getbasetemp().parent / "chromium.lock"
-    with lock.open("w") as file:  # of several test processes one installs it
+    with lock.open("w") as file:  # one of several test processes installs it
         fcntl.flock(file, fcntl.LOCK_EX)
         try:
             return find_chromium()
@@ -28,7 +28,7 @@ def chromium(tmp_path_factory: pytest.TempPathFactory) -> str:
             pytest.skip(str(problem))
 
 
-@pytest.fixture(scope="module")  # its event loop would be in the way of other modules' asynchronous tests
+@pytest.fixture(scope="module")  # its event loop would disturb asynchronous tests of other modules
 def browser(chromium: str) -> Iterator[Browser]:
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=chromium, args=FLAGS)
@@ -44,7 +44,7 @@ def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
 
 @pytest.fixture
 def complaints() -> list[str]:
-    """What the browser complained of; a test that ends with any fails."""
+    """Errors and warnings in the browser console; the test fails if there are any at its end."""
     return []
 
 

@@ -10,7 +10,7 @@ const { before, mostUrgent } = await import(`${STATIC}/views/approvals/order.js`
 
 const shape = (changes) => changes.map(({ kind, text }) => ({ same: " ", gone: "-", new: "+" })[kind] + text);
 
-test("a difference has what stayed, what went and what came, in order", () => {
+test("a difference has kept, removed and added lines in order", () => {
   assert.deepEqual(shape(diff("a\nb\nc\nd", "a\nc\nx\nd")), [" a", "-b", " c", "+x", " d"]);
   assert.deepEqual(shape(diff("a", "a")), [" a"]);
   assert.equal(inWords(diff("a\nb", "a\nb")), "");
@@ -18,7 +18,7 @@ test("a difference has what stayed, what went and what came, in order", () => {
   assert.equal(inWords(diff("a", "a\nb")), "1 line added");
 });
 
-test("a difference gives both texts back, whatever they are", () => {
+test("a difference restores both texts", () => {
   let seed = 7;
   const random = (below) => (seed = (seed * 48271) % 2147483647) % below;
   for (let round = 0; round < 200; round++) {
@@ -29,12 +29,12 @@ test("a difference gives both texts back, whatever they are", () => {
   }
 });
 
-test("two huge texts with nothing in common are told as replaced, at once", () => {
+test("two large texts without common lines count as replaced", () => {
   const text = (word) => Array.from({ length: 5000 }, (_, index) => word + index).join("\n");
   assert.equal(inWords(diff(text("a"), text("b"))), "5000 lines added, 5000 removed");
 });
 
-test("what expires first is asked first, then what has waited longest", () => {
+test("approvals are ordered by expiry, then by age", () => {
   const one = { id: 1, asked_at: "2026-01-01T09:00:00Z", expires_at: null };
   const two = { id: 2, asked_at: "2026-01-01T08:00:00Z", expires_at: null };
   const three = { id: 3, asked_at: "2026-01-01T10:00:00Z", expires_at: "2026-01-01T11:00:00Z" };
@@ -48,7 +48,7 @@ test("a plan is compared with the newest one before it", () => {
   assert.equal(before(all, all[0]), undefined);
 });
 
-test("a definition is written as people write it", () => {
+test("a definition is readable TOML", () => {
   const written = toToml("agent", {
     name: "reviewer", command: ["claude", "-p"], enabled: false, max_concurrent: 2, system_prompt: "Be brief.\nSay \"no\".",
     env: { STYLE: "short" },
@@ -60,13 +60,13 @@ test("a definition is written as people write it", () => {
     "[agent.mcp_servers.moorage]", 'url = "http://x/mcp"', 'headers = { X-Agent-Session-Name = "${AGENT_SESSION_NAME}" }', ""].join("\n"));
 });
 
-test("targets are numbers in the unit of what is measured", () => {
+test("targets are numbers in the unit of their measure", () => {
   assert.deepEqual(["> 60 %", "< 5 min", "< 30 min", "< 5 KB per small session", null].map(targetOf), [0.6, 300, 1800, 5000, null]);
   assert.deepEqual([percent(0), percent(0.153), percent(0.0123), percent(1)], ["0 %", "15 %", "1.2 %", "100 %"]);
   assert.deepEqual([told({ value: null, unit: "share" }), told({ value: 90, unit: "seconds" }), told({ value: 2048, unit: "bytes" })], ["–", "1m 30s", "2.0 KiB"]);
 });
 
-test("hours without anything are on the axis all the same", () => {
+test("empty hours are on the axis", () => {
   const groups = [{ key: "2026-01-05T09:00:00Z" }, { key: "2026-01-05T12:00:00Z" }];
   const start = Date.parse("2026-01-05T07:30:00Z") / 1000, end = Date.parse("2026-01-05T13:00:00Z") / 1000;
   const { times, at } = axis(groups, "hour", start, end);

@@ -1,7 +1,8 @@
-"""A server as people run it, with agents of several tempers: for tests in a browser, and for pictures."""
+"""A server with agents of several kinds of behaviour: for tests in a browser, and for screenshots."""
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shutil
@@ -99,9 +100,54 @@ def hasty(turn: Turn) -> str:
     return "Done in a hurry."
 """
 
+# A program of the JSON Lines protocol that does everything a trace shows: tools, a child, an approval, tokens and cost.
+RELEASER = """
+import json
+import os
+import subprocess
+import sys
+import time
+
+turn = json.loads(sys.stdin.readline())
+
+
+def emit(**event):
+    print(json.dumps(event), flush=True)
+
+
+def tool(name, seconds, result, **arguments):
+    call = {"type": "tool_call", "id": f"{turn['turn_id']}-{name}", "name": name, "input": arguments}
+    emit(type="message", content=[call])
+    time.sleep(seconds)
+    answer = {"type": "tool_result", "call_id": call["id"], "content": result}
+    emit(type="message", role="tool", content=[answer])
+
+
+def done(text):
+    emit(type="result", text=text, metadata={"cost_usd": 0.0421})
+    sys.exit()
+
+
+if turn["items"][0]["kind"] == "callback":
+    emit(type="usage", input_tokens=900, output_tokens=140)
+    done("The notes are published, the translation is checked.")
+emit(type="phase", phase="investigating")
+emit(type="message", content="I read the changes first.")
+tool("git_log", 0.2, "42 commits", since="v1.4")
+tool("read_issues", 0.1, "7 issues closed", milestone="1.5")
+child = ["run", "talker", "Check the translation", "--mode", "async_callback", "--json"]
+subprocess.run([sys.executable, "-m", "moorage", *child], check=True, capture_output=True)
+emit(type="usage", input_tokens=5200, output_tokens=810)
+emit(type="approval", id="notes", question="Publish the release notes?", plan={"version": "1.5"}, wait=True)
+answer = json.loads(sys.stdin.readline())
+emit(type="phase", phase="executing")
+tool("publish", 0.2, "published", version="1.5")
+done(f"Published: {answer['decision']}. I wait for the translation.")
+"""
+
 
 class Stage:
-    """A server at work, its address, and REST."""
+    """A running server, its address, and REST."""
 
     def __init__(self, folder: Path, *arguments: str, store: str | None = None) -> None:
         self.folder, self.store = folder, store or f"sqlite:///{folder / 'moorage.db'}"
@@ -111,7 +157,7 @@ class Stage:
         self.start()
 
     def start(self) -> None:
-        """Start it, on the port it had before if it had one."""
+        """Start the server, on its former port if it had one."""
         log = self.folder / f"log-{time.monotonic_ns()}.txt"
         environment = {**os.environ, "MOORAGE_HOME": str(self.folder / "home")}
         for name in ("AGENT_SESSION_ID", "AGENT_SESSION_NAME", "AGENT_RUN_ID", "MOORAGE_URL", "MOORAGE_TOKEN"):
@@ -135,32 +181,32 @@ class Stage:
         until(lambda: _answers(self.url))
 
     def stop(self) -> None:
-        """End it in good order."""
+        """End the server gracefully."""
         self.process.send_signal(signal.SIGTERM)
         self.process.wait(PATIENCE)
 
     def close(self) -> None:
-        """End it at once."""
+        """Kill the server."""
         self._http.close()
         self.process.kill()
         self.process.wait(PATIENCE)
 
     def ask(self, verb: str, path: str, body: Any = None, **options: Any) -> Any:
-        """REST; what is refused fails the test."""
+        """Send a request; a refusal fails the test."""
         answer = self._http.request(verb, f"{self.url}{path}", json=body, **options)
         assert answer.is_success, f"{verb} {path}: {answer.status_code} {answer.text}"
         return answer.json() if answer.content else None
 
     def create(self, **fields: Any) -> str:
-        """A session; its id."""
+        """Create a session; return its id."""
         return str(self.ask("POST", "/sessions", fields)["session_id"])
 
     def run(self, agent: str, prompt: str, **fields: Any) -> Any:
-        """Ask an agent for something."""
+        """Ask an agent for a run."""
         return self.ask("POST", "/runs", {"agent_name": agent, "prompt": prompt, **fields})
 
     def until_status(self, session_id: str, status: str) -> Any:
-        """The session, once it has come to that."""
+        """Return the session once it has that status."""
 
         def look() -> Any:
             session = self.ask("GET", f"/sessions/{session_id}")
@@ -171,7 +217,7 @@ class Stage:
 
 @contextmanager
 def staged(folder: Path, *arguments: str, store: str | None = None) -> Iterator[Stage]:
-    """A server, ended afterwards."""
+    """Run a server until the block ends."""
     stage = Stage(folder, *arguments, store=store)
     try:
         yield stage
@@ -180,9 +226,13 @@ def staged(folder: Path, *arguments: str, store: str | None = None) -> Iterator[
 
 
 def write_agents(folder: Path) -> None:
-    """Agents that ask, take long, talk much, and fail."""
+    """Write agents that ask, take long, report steps, and fail."""
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "tempers.py").write_text(CAREFUL)
+    (folder / "releaser.py").write_text(RELEASER)
+    command = json.dumps([sys.executable, str(folder / "releaser.py")])
+    text = '[agent]\nname = "releaser"\ndescription = "Writes release notes and asks before it publishes them"\n'
+    (folder / "releaser.toml").write_text(f'{text}kind = "command"\nprotocol = "jsonl"\ncommand = {command}\n')
     for name, told in (
         ("careful", "Plans a change and asks before it applies it"),
         ("slow", "Takes ten minutes for everything"),
@@ -198,20 +248,20 @@ def write_agents(folder: Path) -> None:
 
 
 def until(look: Callable[[], T | None], *, said: Callable[[], str] = str) -> T:
-    """What there is to see, once it is there."""
+    """Return the first value of `look` that is true; wait for it."""
     deadline = time.monotonic() + PATIENCE
     while not (seen := look()):
-        assert time.monotonic() < deadline, f"it never came: {said()}"
+        assert time.monotonic() < deadline, f"timed out: {said()}"
         time.sleep(LOOK)
     return seen
 
 
 class NoChromium(Exception):
-    """There is none, and none can be had here: why, and what to do."""
+    """There is no Chromium and it cannot be installed; the message has the reason and the way out."""
 
 
 def find_chromium() -> str:
-    """Where Chromium is; installed first, where that is possible. Raises NoChromium."""
+    """Return the path of Chromium; install it first where that is possible. Raises NoChromium."""
     if named := os.environ.get("MOORAGE_TEST_CHROMIUM"):
         return named
     found = _on_path()

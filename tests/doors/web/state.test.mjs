@@ -17,7 +17,7 @@ const AT = "2026-01-05T09:30:00Z";
 const SESSION = { session_id: "a", state: "active", status: "idle", phase: "planning", last_entry: 4, version: 2, error_count: 0 };
 const event = (type, data = {}, number = 5) => ({ id: 9, type, session_id: "a", timestamp: AT, data: { number, ...data } });
 
-test("a session after an event is what the event tells", () => {
+test("an event updates a session", () => {
   assert.equal(after(SESSION, event("turn_started")).status, "running");
   assert.equal(after(SESSION, event("phase", { from: "planning", to: "executing" })).phase, "executing");
   assert.equal(after(SESSION, event("suspended")).state, "suspended");
@@ -27,17 +27,17 @@ test("a session after an event is what the event tells", () => {
   assert.equal(after({ ...SESSION, state: "created", status: "created" }, event("message", { role: "user" })).state, "active");
 });
 
-test("an event that is known already changes nothing", () => {
+test("a known event changes nothing", () => {
   assert.equal(after(SESSION, event("turn_started", {}, 4)), SESSION);
 });
 
-test("a deleted session keeps who deleted it, and no late answer brings it back", () => {
+test("a deleted session stays deleted after a late answer", () => {
   const gone = after(SESSION, { ...event("session_deleted"), data: { deleted_by: "ann" } });
   assert.equal(gone.deleted.deleted_by, "ann");
   assert.equal(isNewer(gone, { ...SESSION, last_entry: 99 }), false);
 });
 
-test("an older answer does not replace what an event told", () => {
+test("an older answer does not overwrite an event", () => {
   assert.equal(isNewer({ ...SESSION, last_entry: 7 }, { ...SESSION, last_entry: 5 }), false);
   assert.equal(isNewer({ ...SESSION, last_entry: 7 }, { ...SESSION, last_entry: 7 }), true);
 });
@@ -48,7 +48,7 @@ test("a session fits filters by each of its fields", () => {
   assert.ok(!fits(SESSION, { name_prefix: "b" }));
 });
 
-test("frames come whole, however the stream is cut", () => {
+test("frames are complete wherever the stream is split", () => {
   const text = 'retry: 1000\nid: 2\nevent: message\ndata: {"a":1}\n\n:\nid: 3\nevent: phase\ndata: {"b":2}\n\n';
   for (let size = 1; size <= text.length; size += 1) {
     const frames = new Frames(), found = [];
@@ -58,7 +58,7 @@ test("frames come whole, however the stream is cut", () => {
   }
 });
 
-test("an address is read as it was written", () => {
+test("an address survives a round trip", () => {
   const place = { view: "sessions", args: ["a/b", "c d"], query: { q: "x & y", state: "active" } };
   assert.deepEqual(parse(link(place.view, place.args, place.query)), place);
   assert.deepEqual(parse(""), { view: "sessions", args: [], query: {} });
@@ -66,21 +66,21 @@ test("an address is read as it was written", () => {
   assert.deepEqual(parse("#/session/%E0%A4%A").args, ["%E0%A4%A"]);
 });
 
-test("spans, ages and durations read as people say them", () => {
+test("spans, ages and durations are readable", () => {
   assert.deepEqual([span(0.25), span(59), span(61), span(3600), span(90061), span(null)], ["250ms", "59s", "1m 1s", "1h", "1d 1h", "–"]);
   assert.deepEqual([ago(AT, Date.parse(AT) + 90_000), ago(AT, Date.parse(AT) - 7200_000), ago(AT, Date.parse(AT))], ["1m ago", "in 2h", "now"]);
   assert.deepEqual([seconds("90"), seconds("30m"), seconds("1.5h"), seconds("soon")], [90, 1800, 5400, null]);
   assert.equal(shortId("01a1e784-c143-720a-8f86-37eadd92a8a1"), "…dd92a8a1");
 });
 
-test("marks that turn writing around are seen, and a line is one line", () => {
+test("marks of writing direction are visible, and a line is one line", () => {
   assert.equal(plain("a\u202Eb\u2066c"), "a⟨U+202E⟩b⟨U+2066⟩c");
   assert.equal(oneLine(" a\n\n b\u202E "), "a b⟨U+202E⟩");
   assert.equal(oneLine("x".repeat(1_000_000)).length, 201);
   assert.equal(textOf([{ type: "text", text: "a" }, { type: "tool_call" }, { type: "text", text: "b" }]), "a\nb");
 });
 
-test("Markdown is read into blocks", () => {
+test("Markdown is parsed into blocks", () => {
   const kinds = blocks("# A\n\ntext\nmore\n\n- x\n  y\n- z\n\n```js\n<b>\n```\n\n> q\n\n| a | b |\n|---|---|\n| 1 | 2 |\n\n---").map((each) => each.kind);
   assert.deepEqual(kinds, ["heading", "paragraph", "list", "code", "quote", "table", "rule"]);
   assert.equal(blocks("```\nnever closed\n<script>")[0].text, "never closed\n<script>");
@@ -92,13 +92,13 @@ test("only safe links are links", () => {
   assert.deepEqual(hrefs("[a]( javascript:x) [b](JaVaScRiPt:x) [c](vbscript:x) [d](//evil)"), []);
 });
 
-test("no text is lost by reading it as Markdown", () => {
+test("Markdown parsing loses no text", () => {
   const text = "a **b** `c` _d_ ~~e~~ f*g h_i_j [k](l) <script>alert(1)</script>";
   const back = inline(text).map((each) => each.text).join("");
   for (const word of ["a ", "b", "c", "d", "e", "f*g", "h_i_j", "[k](l)", "<script>alert(1)</script>"]) assert.ok(back.includes(word), word);
 });
 
-test("hostile Markdown costs no more than its length", () => {
+test("hostile Markdown takes linear time", () => {
   for (const text of ["[".repeat(24_000), "**".repeat(12_000), "`".repeat(24_001), "> ".repeat(400), "![](".repeat(6000), "_a".repeat(12_000), "| ".repeat(12_000)]) {
     const began = performance.now();
     blocks(text).forEach((each) => inline(each.text ?? ""));
@@ -114,7 +114,7 @@ test("coloured code is the same code", () => {
 
 const tree = (id, ...children) => ({ session: { session_id: id, status: "idle", created_at: AT, last_activity_at: AT }, children });
 
-test("a tree is drawn without two sessions in one place, parents between their children", () => {
+test("sessions of a tree do not overlap, and parents are between their children", () => {
   const family = tree("r", tree("a", tree("a1"), tree("a2")), tree("b"));
   const { nodes } = placed(family, new Set());
   const at = Object.fromEntries(nodes.map((node) => [node.id, node]));
@@ -123,7 +123,7 @@ test("a tree is drawn without two sessions in one place, parents between their c
   assert.ok(at.r.x < at.a.x && at.a.x < at.a1.x);
 });
 
-test("a folded branch says how many are in it", () => {
+test("a folded branch has its number of sessions", () => {
   const family = tree("r", tree("a", tree("a1"), tree("a2", tree("a21"))), tree("b"));
   const { nodes } = placed(family, new Set(["a"]));
   assert.deepEqual(nodes.map((node) => node.id), ["r", "a", "b"]);
@@ -133,7 +133,7 @@ test("a folded branch says how many are in it", () => {
   assert.equal(members(large).length, 151);
 });
 
-test("callbacks are arrows from the child's lane to the parent's, and only those that arrived", () => {
+test("delivered callbacks are arrows from the child's lane to the parent's", () => {
   const run = (id, session, more) => ({ run_id: id, session_id: session, created_at: AT, started_at: AT, settled_at: AT, mode: "async_callback", parent_session_id: "r", callback: "delivered", ...more });
   const sessions = members(tree("r", tree("a"), tree("b"), tree("c")));
   const drawn = lanes(sessions, [run("1", "a"), run("2", "b", { callback: "parent_closed" }), run("3", "c", { mode: "sync" }), run("4", "unknown")], Date.parse(AT));
@@ -148,7 +148,7 @@ test("an axis has a handful of round ticks", () => {
   }
 });
 
-test("entries are in order and there once, however they came", () => {
+test("merged entries are in order and unique", () => {
   const entry = (number) => ({ number });
   assert.deepEqual(merged([entry(1), entry(2)], [entry(3)]).map((each) => each.number), [1, 2, 3]);
   assert.deepEqual(merged([entry(2), entry(5)], [entry(1), entry(2), entry(4)]).map((each) => each.number), [1, 2, 4, 5]);
@@ -164,7 +164,7 @@ test("phases fill the time from creation to now", () => {
   assert.deepEqual(found.map((each) => [each.phase, (each.to - each.from) / 1000, each.isPaused]), [["initializing", 10, false], ["planning", 10, false], ["planning", 40, true]]);
 });
 
-test("what several deletions would take is counted once", () => {
+test("overlapping deletions count once", () => {
   const one = { session_id: "a", session_ids: ["a", "b"], running: ["b"], messages: 3, runs: 1, checkpoints: 0 };
   const other = { session_id: "b", session_ids: ["b"], running: ["b"], messages: 1, runs: 1, checkpoints: 0 };
   const sum = together([one, other]);

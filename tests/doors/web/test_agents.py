@@ -1,4 +1,4 @@
-"""Agents on the page: the list, the editor with what the server says is wrong, and templates for MCP."""
+"""Agents on the page: the list, the editor with errors of the server, and templates for MCP."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def editor(page: Page) -> Locator:
     return page.get_by_label("Definition, as TOML")
 
 
-def test_a_mistake_is_told_with_its_line_and_nothing_is_kept(page: Page, stage: Stage, name: str) -> None:
+def test_error_has_its_line_and_nothing_is_saved(page: Page, stage: Stage, name: str) -> None:
     page.goto(f"{stage.url}/#/agents")
     page.get_by_role("button", name="New agent").click()
     editor(page).fill(WRONG.format(name=name))
@@ -64,7 +64,7 @@ def test_a_mistake_is_told_with_its_line_and_nothing_is_kept(page: Page, stage: 
     assert answer["result"] == "as it was said"
 
 
-def test_the_server_says_what_is_wrong_while_one_types(page: Page, stage: Stage, name: str) -> None:
+def test_errors_appear_while_typing(page: Page, stage: Stage, name: str) -> None:
     right = f'[agent]\nname = "{name}"\nkind = "command"\ncommand = ["cat"]\n'
     stage.ask("POST", "/agents", {"definition": right})
     page.goto(f"{stage.url}/#/agents?name={name}")
@@ -72,16 +72,16 @@ def test_the_server_says_what_is_wrong_while_one_types(page: Page, stage: Stage,
     editor(page).press("Control+End")
     page.keyboard.type("kind = 1")
     expect(page.get_by_role("alert")).to_contain_text("Line 5:")
-    assert page.evaluate("getSelection().toString()") == "", "whoever types is left alone"
+    assert page.evaluate("getSelection().toString()") == "", "the selection does not disturb typing"
     for _ in "kind = 1":
         page.keyboard.press("Backspace")
     page.keyboard.type("# fine")
-    expect(page.get_by_role("status").filter(has_text="finds nothing wrong")).to_be_visible()
+    expect(page.get_by_role("status").filter(has_text="Valid.")).to_be_visible()
     expect(page.get_by_role("alert")).to_have_count(0)
     assert (stage.folder / "home" / "agents" / f"{name}.toml").read_text() == right, "nothing is saved yet"
 
 
-def test_a_change_keeps_what_the_definition_had(page: Page, stage: Stage, name: str) -> None:
+def test_change_keeps_other_fields(page: Page, stage: Stage, name: str) -> None:
     text = f'[agent]\nname = "{name}"  # why\nkind = "command"\ncommand = ["cat"]\n[agent.env]\nTOKEN = "secret"\n'
     stage.ask("POST", "/agents", {"definition": text})
     page.goto(f"{stage.url}/#/agents?name={name}")
@@ -105,7 +105,7 @@ def test_a_change_keeps_what_the_definition_had(page: Page, stage: Stage, name: 
     )
 
 
-def test_who_may_not_see_variables_cannot_lose_them(page: Page, folder: Path) -> None:
+def test_redacted_variables_cannot_be_lost(page: Page, folder: Path) -> None:
     text = '[agent]\nname = "mine"\nkind = "command"\ncommand = ["cat"]\n[agent.env]\nTOKEN = "secret"\n'
     with staged(folder) as stage:
         stage.ask("POST", "/agents", {"definition": text})
@@ -124,7 +124,7 @@ def test_who_may_not_see_variables_cannot_lose_them(page: Page, folder: Path) ->
     assert "secret" in (folder / "home" / "agents" / "mine.toml").read_text()
 
 
-def test_an_agent_is_removed_after_a_question_and_can_come_back(page: Page, stage: Stage, name: str) -> None:
+def test_removal_is_confirmed_and_undone(page: Page, stage: Stage, name: str) -> None:
     stage.ask("POST", "/agents", {"definition": f'[agent]\nname = "{name}"\nkind = "command"\ncommand = ["cat"]\n'})
     page.goto(f"{stage.url}/#/agents?name={name}")
     page.get_by_role("button", name="Remove").click()
@@ -136,7 +136,7 @@ def test_an_agent_is_removed_after_a_question_and_can_come_back(page: Page, stag
     assert definitions(stage)[name]["command"] == ["cat"]
 
 
-def test_a_template_for_mcp_is_one_click_to_copy(page: Page, stage: Stage) -> None:
+def test_one_click_copies_an_mcp_template(page: Page, stage: Stage) -> None:
     page.context.grant_permissions(["clipboard-read", "clipboard-write"])
     page.goto(f"{stage.url}/#/agents?name=echo-agent")
     page.get_by_text("templates for MCP").click()
@@ -148,7 +148,7 @@ def test_a_template_for_mcp_is_one_click_to_copy(page: Page, stage: Stage) -> No
     assert server["url"] == f"{stage.url}/mcp"
 
 
-def test_an_agent_is_asked_from_its_page(page: Page, stage: Stage) -> None:
+def test_agent_is_asked_from_its_page(page: Page, stage: Stage) -> None:
     page.goto(f"{stage.url}/#/agents?name=echo-agent")
     page.get_by_role("button", name="Ask it").click()
     dialog = page.get_by_role("dialog", name="New session")
@@ -159,7 +159,7 @@ def test_an_agent_is_asked_from_its_page(page: Page, stage: Stage) -> None:
     expect(page.locator("main")).to_contain_text("Echo Agent Response: hear me")
 
 
-def test_what_the_editor_writes_is_toml_that_says_the_same(page: Page, stage: Stage) -> None:
+def test_editor_writes_equivalent_toml(page: Page, stage: Stage) -> None:
     page.goto(stage.url)
     written = page.evaluate("nasty => import('/web/toml.js').then(it => it.toToml('agent', nasty))", NASTY)
     assert tomllib.loads(written) == {"agent": NASTY}

@@ -22,7 +22,7 @@ PLOTS = (
 
 @pytest.fixture
 def agent(stage: Stage) -> str:
-    """An agent with three sessions: two picked up, of which one completed and one failed; one with an error."""
+    """An agent with three sessions: two resumed, of which one completed and one failed; one with an error."""
     agent = f"agent-{uuid4().hex[:8]}"
     for index, outcome in enumerate(("completed", "failed", None)):
         made = stage.ask("POST", "/delegations", {"agent": agent, "task_id": f"{agent}-{index}", "create": True})
@@ -36,7 +36,7 @@ def agent(stage: Stage) -> str:
     return agent
 
 
-def test_numbers_stand_beside_their_targets(page: Page, stage: Stage, agent: str) -> None:
+def test_numbers_have_their_targets(page: Page, stage: Stage, agent: str) -> None:
     total = stage.ask("GET", f"/analytics?agent={agent}")["total"]
     assert (total["resumed"], total["delegations"]) == (2, 5)
     page.goto(f"{stage.url}/#/analytics?range=24h&agent={agent}")
@@ -51,12 +51,12 @@ def test_numbers_stand_beside_their_targets(page: Page, stage: Stage, agent: str
     for title in PLOTS:
         figure = page.get_by_role("figure").filter(has=page.get_by_role("heading", name=title, exact=True))
         expect(figure.locator("canvas")).to_be_visible()
-    expect(page.get_by_role("img", name="Resume rate: picked up last 40 %")).to_be_visible()
+    expect(page.get_by_role("img", name="Resume rate: resumed last 40 %")).to_be_visible()
     page.get_by_text("The plots as a table").click()
     expect(page.locator("details tbody tr")).to_contain_text(["40 %"])
 
 
-def test_agents_are_compared_and_looked_at_one_by_one(page: Page, stage: Stage, agent: str) -> None:
+def test_agents_are_compared_and_filtered(page: Page, stage: Stage, agent: str) -> None:
     page.goto(f"{stage.url}/#/analytics")
     row = page.get_by_role("row").filter(has_text=agent)
     expect(row).to_contain_text("40 %")
@@ -72,6 +72,6 @@ def test_agents_are_compared_and_looked_at_one_by_one(page: Page, stage: Stage, 
     expect(page.get_by_role("row").filter(has_text=agent)).to_be_visible()
 
 
-def test_a_time_without_anything_says_so(page: Page, stage: Stage) -> None:
+def test_empty_time_range_is_reported(page: Page, stage: Stage) -> None:
     page.goto(f"{stage.url}/#/analytics?agent=nobody-of-that-name")
-    expect(page.locator("main")).to_contain_text("Nothing in this time")
+    expect(page.locator("main")).to_contain_text("No sessions in this time")

@@ -1,4 +1,4 @@
-"""Approvals on the page: what is asked, what differs from the last plan, and answers that let real agents go on."""
+"""Approvals on the page: questions, differences of plans, and decisions that reach real agents."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ SECOND = {"node": "node-3", "steps": ["drain", "upgrade to 1.31", "smoke tests"]
 
 
 def an_agent_that_asks(stage: Stage) -> tuple[str, str]:
-    """A careful agent at its question: name and id of its session."""
+    """Run a careful agent until it asks; return the name and id of its session."""
     name = f"asks-{uuid4().hex[:8]}"
     session = str(stage.run("careful", "Upgrade", session_name=name, mode="async_poll")["session"]["session_id"])
     stage.until_status(session, "waiting")
@@ -24,7 +24,7 @@ def an_agent_that_asks(stage: Stage) -> tuple[str, str]:
 
 
 def asked(stage: Stage, **fields: Any) -> dict[str, Any]:
-    """A question in a session of its own, or in `session`."""
+    """Ask a question in a new session, or in `session`."""
     session = fields.pop("session", None) or stage.create(session_name=f"asked-{uuid4().hex[:8]}")
     approval: dict[str, Any] = stage.ask("POST", f"/sessions/{session}/approvals", {"question": "Go on?", **fields})
     return approval
@@ -42,7 +42,7 @@ def item(page: Page, text: str) -> Locator:
     return page.get_by_label("Waiting").get_by_role("link").filter(has_text=text)
 
 
-def test_approval_from_the_keyboard_lets_the_agent_go_on(page: Page, stage: Stage) -> None:
+def test_keyboard_decision_reaches_the_agent(page: Page, stage: Stage) -> None:
     name, session = an_agent_that_asks(stage)
     before = waiting(stage)
     page.goto(f"{stage.url}/#/approvals")
@@ -57,7 +57,7 @@ def test_approval_from_the_keyboard_lets_the_agent_go_on(page: Page, stage: Stag
     assert approval(stage, session)["state"] == "pending"  # one key alone decides nothing
     page.keyboard.press("Enter")
     expect(item(page, name)).to_have_count(0)
-    expect(page.locator(".toasts")).to_contain_text(f"{name} goes on: approve")
+    expect(page.locator(".toasts")).to_contain_text(f"{name} continues: approve")
     stage.until_status(session, "idle")
     told = approval(stage, session)
     assert (told["state"], told["note"]) == ("approved", "only at night")
@@ -66,7 +66,7 @@ def test_approval_from_the_keyboard_lets_the_agent_go_on(page: Page, stage: Stag
     expect(page).to_have_title(re.compile(rf"^\({before - 1}\) " if before > 1 else "^Approvals"))
 
 
-def test_a_click_answers_too(page: Page, stage: Stage) -> None:
+def test_click_decides(page: Page, stage: Stage) -> None:
     mark = uuid4().hex[:8]
     for button, state, decision in (("Reject", "rejected", "reject"), ("canary", "answered", "canary")):
         one = asked(stage, question=f"{mark} {button}?", options=["canary"])
@@ -79,10 +79,10 @@ def test_a_click_answers_too(page: Page, stage: Stage) -> None:
         assert (told["state"], told["decision"], told["note"]) == (state, decision, "as agreed")
 
 
-def test_an_option_has_a_key_and_escape_takes_a_choice_back(page: Page, stage: Stage) -> None:
+def test_option_has_a_key_and_escape_cancels(page: Page, stage: Stage) -> None:
     one = asked(stage, options=["tonight", "canary"])
     page.goto(f"{stage.url}/#/approvals?id={one['approval_id']}")
-    expect(page.get_by_role("article")).to_contain_text("It comes without a plan")
+    expect(page.get_by_role("article")).to_contain_text("No plan")
     page.keyboard.press("2")
     note = page.get_by_label("Note for the agent")
     expect(note).to_be_focused()
@@ -94,11 +94,11 @@ def test_an_option_has_a_key_and_escape_takes_a_choice_back(page: Page, stage: S
     page.keyboard.press("Escape")
     page.keyboard.press("1")
     page.keyboard.press("Enter")
-    expect(page.locator(".toasts")).to_contain_text("goes on: tonight")
+    expect(page.locator(".toasts")).to_contain_text("continues: tonight")
     assert stage.ask("GET", f"/approvals/{one['approval_id']}")["decision"] == "tonight"
 
 
-def test_a_plan_is_shown_with_what_differs_from_the_last_one(page: Page, stage: Stage) -> None:
+def test_plan_is_shown_with_its_difference(page: Page, stage: Stage) -> None:
     first = asked(stage, plan=FIRST)
     stage.ask("POST", f"/approvals/{first['approval_id']}/decision", {"decision": "reject", "note": "1.30 is broken"})
     second = asked(stage, session=first["session_id"], plan=SECOND, question="And so?")
@@ -107,16 +107,16 @@ def test_a_plan_is_shown_with_what_differs_from_the_last_one(page: Page, stage: 
     expect(plan).to_contain_text("3 lines added, 2 removed since the last plan, which was rejected")
     expect(plan.locator(".gone")).to_contain_text(["upgrade to 1.30", '"risk": "high"'])
     expect(plan.locator(".new")).to_contain_text(["upgrade to 1.31", "smoke tests", '"risk": "low"'])
-    plan.get_by_role("button", name="Show without changes").click()
+    plan.get_by_role("button", name="Hide changes").click()
     expect(plan.locator(".gone")).to_have_count(0)
     expect(plan).to_contain_text("smoke tests")
-    page.get_by_role("button", name="Show what changed").click()
-    page.get_by_text("Answered before").click()
+    page.get_by_role("button", name="Show changes").click()
+    page.get_by_text("Decided approvals").click()
     expect(page.get_by_role("row").filter(has_text="1.30 is broken")).to_contain_text("rejected")
     assert violations(page) == []
 
 
-def test_questions_come_and_go_by_themselves_and_are_shown_as_text(page: Page, stage: Stage) -> None:
+def test_questions_appear_and_disappear_as_text(page: Page, stage: Stage) -> None:
     page.goto(f"{stage.url}/#/approvals")
     expect(page.locator(".pulse.live")).to_be_visible()
     mark = uuid4().hex[:8]

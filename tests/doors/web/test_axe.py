@@ -1,4 +1,4 @@
-"""axe-core finds nothing serious in any view, in light and in dark."""
+"""axe-core finds no serious problem in any view, light or dark."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.doors.web.stage import Stage
 
 AXE = (Path(__file__).parent / "vendor" / "axe.min.js").read_text()
 SERIOUS = ("serious", "critical")
-VIEWS = ("sessions", "approvals", "agents", "launchers", "analytics", "set-aside")
+VIEWS = ("sessions", "approvals", "agents", "launchers", "analytics", "dead-letters")
 
 
 @pytest.fixture(scope="session")
@@ -21,7 +21,7 @@ def scene(stage: Stage) -> Scene:
 
 
 def violations(page: Page, *, only: str | None = None) -> list[str]:
-    """What axe finds, with where; `only` names the one rule to look at."""
+    """Return the findings of axe with their places; `only` names a single rule."""
     if not page.evaluate("'axe' in window"):
         page.evaluate(AXE)
     found = page.evaluate(
@@ -38,7 +38,15 @@ def violations(page: Page, *, only: str | None = None) -> list[str]:
 def places(scene: Scene) -> list[str]:
     session = f"session/{scene.talk}"
     tabs = [f"{session}?tab={tab}" for tab in ("runs", "context", "checkpoints", "log", "verdict", "facts")]
-    return [*VIEWS, session, *tabs, f"session/{scene.asks}", f"family/{scene.root}", f"family/{scene.root}?tab=time"]
+    return [
+        *VIEWS,
+        session,
+        *tabs,
+        f"session/{scene.trace}?tab=trace",
+        f"session/{scene.asks}",
+        f"family/{scene.root}",
+        f"family/{scene.root}?tab=time",
+    ]
 
 
 @pytest.mark.parametrize("theme", ["light", "dark"])
@@ -52,6 +60,17 @@ def test_no_view_has_a_serious_violation(page: Page, stage: Stage, scene: Scene,
         if wrong := violations(page, only="color-contrast" if theme == "dark" else None):
             found[place] = wrong
     assert found == {}
+
+
+def test_phone_layout_has_no_serious_violation(page: Page, stage: Stage, scene: Scene) -> None:
+    page.set_viewport_size({"width": 390, "height": 780})
+    page.goto(stage.url)
+    for place in ("sessions", f"session/{scene.asks}", f"session/{scene.trace}?tab=trace"):
+        page.goto(f"{stage.url}/#/{place}")
+        expect(page.locator(".loading")).to_have_count(0)
+        for button in page.locator(".fold-filters:visible, .trace .k-turn .expand").all()[:1]:
+            button.click()
+        assert violations(page) == [], place
 
 
 def test_dialogs_have_no_serious_violation(page: Page, stage: Stage, scene: Scene) -> None:

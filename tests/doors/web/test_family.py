@@ -1,4 +1,4 @@
-"""A family on the page: drawn, folded, over time, and while it changes."""
+"""A family on the page: as a tree, over time, and while it changes."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def root(stage: Stage) -> str:
     return stage.create(agent_name="echo-agent", session_name=f"root-{uuid4().hex[:8]}")
 
 
-def test_a_child_appears_under_its_parent_while_one_looks(page: Page, stage: Stage, root: str) -> None:
+def test_new_child_appears_under_its_parent(page: Page, stage: Stage, root: str) -> None:
     page.goto(f"{stage.url}/#/family/{root}")
     expect(page.get_by_role("treeitem")).to_have_count(1)
     child = stage.run("slow", "for ever", mode="async_poll", parent=root)["session"]["session_id"]
@@ -27,7 +27,7 @@ def test_a_child_appears_under_its_parent_while_one_looks(page: Page, stage: Sta
     expect(item).to_contain_text("idle")
 
 
-def test_a_cascade_elsewhere_is_told_and_the_page_goes_on(page: Page, stage: Stage, root: str) -> None:
+def test_deletion_elsewhere_is_reported(page: Page, stage: Stage, root: str) -> None:
     child = stage.create(parent_session_id=root)
     stage.create(parent_session_id=child)
     page.goto(f"{stage.url}/#/family/{child}")
@@ -39,11 +39,11 @@ def test_a_cascade_elsewhere_is_told_and_the_page_goes_on(page: Page, stage: Sta
     stage.ask("DELETE", f"/sessions/{root}")
     expect(page.get_by_role("heading", name="This family was deleted")).to_be_visible()
     expect(page.locator(".toasts")).to_contain_text("was deleted elsewhere")
-    page.get_by_role("link", name="Go on with the other sessions").click()
+    page.get_by_role("link", name="See the other sessions").click()
     expect(page.get_by_role("heading", name="Sessions")).to_be_visible()
 
 
-def test_branches_fold_and_the_keyboard_walks_the_tree(page: Page, stage: Stage, root: str) -> None:
+def test_branches_fold_and_arrow_keys_move(page: Page, stage: Stage, root: str) -> None:
     child = stage.create(parent_session_id=root, session_name=f"c-{uuid4().hex[:8]}")
     for _ in range(2):
         stage.create(parent_session_id=child)
@@ -61,9 +61,7 @@ def test_branches_fold_and_the_keyboard_walks_the_tree(page: Page, stage: Stage,
     expect(page.locator("article.session h1")).to_contain_text("c-")
 
 
-def test_the_time_line_has_a_lane_for_each_runs_as_bars_and_callbacks_as_arrows(
-    page: Page, stage: Stage, root: str
-) -> None:
+def test_time_line_shows_lanes_runs_and_callbacks(page: Page, stage: Stage, root: str) -> None:
     for agent in ("echo-agent", "broken"):
         stage.run(agent, "do it", parent=root, mode="async_callback")
     until(lambda: all(run["callback"] for run in _runs_below(stage, root)) or None)

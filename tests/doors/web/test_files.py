@@ -1,4 +1,4 @@
-"""The files of the web page: what they are, and how the server sends them."""
+"""The files of the web page, and how the server sends them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import pytest
 from moorage import config
 from moorage.doors.http import pages
 from moorage.doors.http.app import Door
-from moorage.doors.http.gate import Gate
+from moorage.doors.http.authorizer import Authorizer
 from moorage.doors.web import FOLDER
 from tests.doors.http.server import address_of, running
 
@@ -25,7 +25,7 @@ VENDORED = (STATIC / "vendor", Path(__file__).parent / "vendor")
 @pytest.fixture
 async def http(tmp_path: Path) -> AsyncIterator[httpx2.AsyncClient]:
     deps = config.open_deps(f"memory://{tmp_path}", threaded=True)
-    door = Door(deps, Gate(deps, closed=True))
+    door = Door(deps, Authorizer(deps, closed=True))
     pages.add_to(door)
     async with running(door) as server, httpx2.AsyncClient(base_url=address_of(server)) as client:
         yield client
@@ -33,7 +33,7 @@ async def http(tmp_path: Path) -> AsyncIterator[httpx2.AsyncClient]:
 
 
 @pytest.mark.parametrize("folder", VENDORED, ids=["page", "tests"])
-def test_every_vendored_file_is_the_one_that_was_fetched(folder: Path) -> None:
+def test_vendored_files_match_their_hashes(folder: Path) -> None:
     told = {name: digest for digest, name, _ in map(str.split, (folder / "HASHES").read_text().splitlines())}
     found = {
         file.name: hashlib.sha256(file.read_bytes()).hexdigest()
@@ -44,13 +44,13 @@ def test_every_vendored_file_is_the_one_that_was_fetched(folder: Path) -> None:
 
 
 @pytest.mark.parametrize("folder", VENDORED, ids=["page", "tests"])
-def test_every_vendored_package_has_its_licence_beside_it(folder: Path) -> None:
+def test_vendored_packages_have_their_licences(folder: Path) -> None:
     rows = [line.split() for line in (folder / "HASHES").read_text().splitlines()]
     packages = {package for _, _, package in rows}
     assert {package for _, name, package in rows if name.startswith("LICENSE.")} == packages
 
 
-def test_every_module_imports_only_files_that_are_there() -> None:
+def test_modules_import_existing_files() -> None:
     broken = [
         f"{file.relative_to(STATIC)}: {target}"
         for file in STATIC.rglob("*.*js")
@@ -60,14 +60,14 @@ def test_every_module_imports_only_files_that_are_there() -> None:
     assert broken == []
 
 
-async def test_the_page_is_there_for_whoever_has_no_key_yet(http: httpx2.AsyncClient) -> None:
+async def test_page_needs_no_key(http: httpx2.AsyncClient) -> None:
     answer = await http.get("/")
     assert answer.status_code == 200
     assert answer.headers["content-type"].startswith("text/html")
     assert "/web/app.js" in answer.text
 
 
-async def test_nothing_runs_but_the_page_s_own_files(http: httpx2.AsyncClient) -> None:
+async def test_policy_allows_only_files_of_the_page(http: httpx2.AsyncClient) -> None:
     policy = (await http.get("/")).headers["content-security-policy"]
     assert "script-src 'self';" in policy
     assert "unsafe" not in policy
@@ -76,14 +76,14 @@ async def test_nothing_runs_but_the_page_s_own_files(http: httpx2.AsyncClient) -
     assert re.findall(r"<script(?![^>]* src=)|<style|\son\w+=", page) == []
 
 
-async def test_a_file_that_is_known_already_is_not_sent_again(http: httpx2.AsyncClient) -> None:
+async def test_known_file_is_not_sent_again(http: httpx2.AsyncClient) -> None:
     first = await http.get("/web/app.js")
     again = await http.get("/web/app.js", headers={"If-None-Match": first.headers["etag"]})
     assert (first.status_code, again.status_code, again.content) == (200, 304, b"")
     assert again.headers["etag"] == first.headers["etag"]
 
 
-async def test_files_are_sent_packed_to_who_takes_them_so(http: httpx2.AsyncClient) -> None:
+async def test_files_are_compressed_on_request(http: httpx2.AsyncClient) -> None:
     async with http.stream("GET", "/web/app.css", headers={"Accept-Encoding": "gzip"}) as answer:
         raw = b"".join([piece async for piece in answer.aiter_raw()])
     assert answer.headers["content-encoding"] == "gzip"

@@ -1,4 +1,4 @@
-"""A page that another program serves on this machine tries to use the server, in a real browser."""
+"""A page of another program on this machine tries to use the server, in a real browser."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ async ({url, ws}) => {
 
 
 class Elsewhere(BaseHTTPRequestHandler):
-    """Another program's page."""
+    """A page of another program."""
 
     def do_GET(self) -> None:
         self.send_response(200)

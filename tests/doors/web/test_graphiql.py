@@ -1,4 +1,4 @@
-"""GraphiQL at /graphql: it can be worked with, by eye, by keyboard and by screen reader."""
+"""GraphiQL at /graphql works by eye, keyboard and screen reader."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ EDITORS = ("Query", "Variables", "Headers", "Result")
 
 
 def findings(page: Page) -> list[str]:
-    """Return all that axe finds, however serious."""
+    """Return all findings of axe."""
     if not page.evaluate("'axe' in window"):
         page.evaluate(AXE)
     return [
@@ -54,7 +54,7 @@ def test_axe_finds_nothing(page: Page, stage: Stage, theme: str) -> None:
     assert {name: each for name, each in found.items() if each} == {}
 
 
-def test_page_without_scripts_says_what_it_needs(page: Page, stage: Stage) -> None:
+def test_page_without_scripts_names_its_needs(page: Page, stage: Stage) -> None:
     page.route("**/graphql/static/*.js", lambda route: route.abort())
     page.goto(f"{stage.url}/graphql")
     expect(page.get_by_role("main")).to_contain_text("it needs JavaScript")

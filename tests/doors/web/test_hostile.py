@@ -1,4 +1,4 @@
-"""Whatever was stored is shown as text: markup, marks that turn writing around, lines of a megabyte."""
+"""The page shows stored data as text: markup, marks of writing direction, lines of a megabyte."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ TABS = ("Conversation", "Runs", "Context", "Checkpoints", "Log", "Resume?", "Fac
 
 @pytest.fixture(scope="module")
 def hostile(stage: Stage) -> str:
-    """A session that is hostile wherever text may be."""
+    """A session with hostile text in every field."""
     session = stage.create(
         agent_name="<b>agent</b>", task_id="<i>task</i>", purpose=MARKUP, metadata={"<u>k</u>": MARKUP}
     )
@@ -57,13 +57,13 @@ def test_stored_markup_is_shown_and_never_run(page: Page, stage: Stage, hostile:
         assert page.locator(inside).count() == 0, tab
 
 
-def test_marks_that_turn_writing_around_are_seen(page: Page, stage: Stage, hostile: str) -> None:
+def test_marks_of_writing_direction_are_visible(page: Page, stage: Stage, hostile: str) -> None:
     page.goto(f"{stage.url}/#/session/{hostile}")
     expect(page.locator(".message").nth(1)).to_contain_text("safe⟨U+202E⟩gnp.exe⟨U+202C⟩")
     assert "\u202e" not in page.locator("main").inner_text()
 
 
-def test_a_line_of_a_megabyte_is_shown_piece_by_piece(page: Page, stage: Stage, hostile: str) -> None:
+def test_line_of_a_megabyte_is_shown_in_pieces(page: Page, stage: Stage, hostile: str) -> None:
     page.goto(f"{stage.url}/#/session/{hostile}")
     long = page.locator(".message .long")
     expect(long).to_contain_text("of 976.6 KiB")

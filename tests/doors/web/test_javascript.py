@@ -1,4 +1,4 @@
-"""The page's JavaScript: its types, and its logic without a browser."""
+"""The JavaScript of the page: its types, and its logic without a browser."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ CANNOT = 3
 
 
 @pytest.mark.parametrize("what", ["types", "logic"])
-def test_the_page_s_javascript_is_right(what: str) -> None:
+def test_javascript_passes_its_checks(what: str) -> None:
     done = subprocess.run([sys.executable, str(SCRIPT), what], capture_output=True, text=True, check=False)
     if done.returncode == CANNOT:
         pytest.skip(done.stderr.strip())

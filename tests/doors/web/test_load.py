@@ -1,4 +1,4 @@
-"""The page stays quick while much happens: a large store, twenty updates a second.
+"""The page stays fast with a large store and twenty updates a second.
 
 `MOORAGE_WEB_LOAD=long` asks for 10,000 sessions, half a minute, and forty pages. `python -m bench.page` goes through
 100,000.
@@ -38,7 +38,7 @@ def large(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
 
 
 def update_steadily(url: str, sessions: list[str], count: int) -> float:
-    """Say something in these sessions in turn, twenty times a second; the seconds it took."""
+    """Append to these sessions in turn, twenty times a second; return the seconds it took."""
     with httpx2.Client(base_url=url, timeout=60) as http, ThreadPoolExecutor(4) as writers:
 
         def update(number: int) -> None:
@@ -62,7 +62,7 @@ def test_twenty_updates_a_second_cause_no_long_task(page: Page, browser: Browser
     count = SECONDS * A_SECOND
     with ThreadPoolExecutor(1) as others:
         updating = others.submit(update_steadily, large.url, [each["session_id"] for each in newest], count)
-        while not updating.done():  # a reader who scrolls must not slow down those who write
+        while not updating.done():  # scrolling must not slow down writers
             page.mouse.wheel(0, 300)
             page.wait_for_timeout(250)
             page.mouse.wheel(0, -300)
@@ -77,19 +77,17 @@ def test_twenty_updates_a_second_cause_no_long_task(page: Page, browser: Browser
     assert not IS_LONG or count / took > A_SECOND * 0.95
 
 
-def test_a_long_task_would_be_seen(page: Page, browser: Browser, large: Stage) -> None:
+def test_long_task_is_detected(page: Page, browser: Browser, large: Stage) -> None:
     page.goto(f"{large.url}/#/sessions")
     expect(page.locator(".tally")).to_contain_text("50 sessions")
     browser.start_tracing(page=page, categories=CATEGORIES)
-    busy = (
-        "let sum = 0; for (let i = 0; i < 1e9; i += 1) sum += i % 7;"  # work, not time: others may have the processor
-    )
+    busy = "let sum = 0; for (let i = 0; i < 1e9; i += 1) sum += i % 7;"  # counts as work, not as time
     page.evaluate(f"setTimeout(() => {{ {busy} document.title = `done ${{sum > 0}}` }})")
     expect(page).to_have_title("done true")
     assert longest_task(browser.stop_tracing()) > LONGEST
 
 
-def test_scrolling_through_a_large_store_draws_only_what_is_seen(page: Page, large: Stage) -> None:
+def test_scrolling_draws_only_visible_rows(page: Page, large: Stage) -> None:
     page.goto(f"{large.url}/#/sessions")
     expect(page.locator(".tally")).to_contain_text("50 sessions")
     pages = 40 if IS_LONG else 6

@@ -1,4 +1,4 @@
-"""One session on the page: what it shows, and everything that can be done to it, with real runs."""
+"""One session on the page: its parts and every action on it, with real runs."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def session(stage: Stage) -> str:
 
 @pytest.fixture(scope="module")
 def talk(stage: Stage) -> str:
-    """A conversation that has some of everything."""
+    """A conversation with every kind of content."""
     return a_talk(stage, f"upgrade-{uuid4()}")  # the stage is shared
 
 
@@ -30,7 +30,7 @@ def open_tab(page: Page, stage: Stage, session: str, name: str) -> None:
     page.get_by_role("tab", name=name).click()
 
 
-def test_a_conversation_is_drawn_with_its_markdown_code_and_tools(page: Page, stage: Stage, talk: str) -> None:
+def test_conversation_shows_markdown_code_and_tools(page: Page, stage: Stage, talk: str) -> None:
     page.goto(f"{stage.url}/#/session/{talk}")
     expect(page.locator(".md strong").first).to_have_text("1.30")
     expect(page.locator(".md table")).to_contain_text("node-1")
@@ -43,7 +43,7 @@ def test_a_conversation_is_drawn_with_its_markdown_code_and_tools(page: Page, st
     expect(page.locator(".phases")).to_contain_text("investigating")
 
 
-def test_what_is_sent_is_answered_as_it_comes(page: Page, stage: Stage) -> None:
+def test_replies_appear_as_they_arrive(page: Page, stage: Stage) -> None:
     session = stage.create(agent_name="talker")
     page.goto(f"{stage.url}/#/session/{session}")
     page.get_by_label("Message").fill("go")
@@ -54,23 +54,23 @@ def test_what_is_sent_is_answered_as_it_comes(page: Page, stage: Stage) -> None:
     expect(page.locator(".m-user")).to_have_count(1)
 
 
-def test_a_message_can_be_kept_without_asking_anybody(page: Page, stage: Stage, session: str) -> None:
+def test_message_can_be_stored_without_a_reply(page: Page, stage: Stage, session: str) -> None:
     page.goto(f"{stage.url}/#/session/{session}")
-    page.get_by_label("Ask the agent for an answer").uncheck()
+    page.get_by_label("Ask the agent to reply").uncheck()
     page.get_by_label("Message").fill("just so you know")
     page.get_by_role("button", name="Send").click()
     expect(page.locator(".m-user")).to_contain_text("just so you know")
     assert stage.ask("GET", f"/runs?session={session}")["items"] == []
 
 
-def test_runs_show_their_output_and_why_they_failed(page: Page, stage: Stage) -> None:
+def test_runs_show_output_and_failure(page: Page, stage: Stage) -> None:
     session = stage.run("broken", "try it", mode="sync")["session"]["session_id"]
     open_tab(page, stage, session, "Runs")
     expect(page.locator(".runs")).to_contain_text("failed")
     expect(page.locator(".runs")).to_contain_text("the disk is full")
 
 
-def test_context_is_edited_with_an_expiry_and_taken_back(page: Page, stage: Stage, session: str) -> None:
+def test_context_is_edited_with_expiry_and_undo(page: Page, stage: Stage, session: str) -> None:
     open_tab(page, stage, session, "Context")
     page.get_by_role("button", name="Add a value").click()
     form = page.get_by_role("form", name="Edit the context")
@@ -87,13 +87,13 @@ def test_context_is_edited_with_an_expiry_and_taken_back(page: Page, stage: Stag
     expect(page.locator("tbody tr")).to_contain_text("cluster")
 
 
-def test_checkpoints_log_verdict_and_facts_are_there(page: Page, stage: Stage, talk: str) -> None:
+def test_checkpoints_log_verdict_and_facts_are_shown(page: Page, stage: Stage, talk: str) -> None:
     open_tab(page, stage, talk, "Checkpoints")
     expect(page.locator("#panel")).to_contain_text("drained")
     page.get_by_role("tab", name="Log").click()
     page.get_by_label("Kind").select_option("phase")
     expect(page.locator(".log tbody tr")).to_have_count(2)
-    page.get_by_label("Only entries with").fill("investigating")
+    page.get_by_label("Filter by text").fill("investigating")
     page.get_by_role("tab", name="Resume?").click()
     criteria = stage.ask("GET", f"/sessions/{talk}/resume-verdict")["criteria"]
     for name in criteria:
@@ -108,14 +108,14 @@ def test_suspend_can_be_undone(page: Page, stage: Stage, session: str) -> None:
     page.goto(f"{stage.url}/#/session/{session}")
     page.get_by_role("button", name="Suspend").click()
     stage.until_status(session, "suspended")
-    expect(page.locator(".facts-row")).to_contain_text("suspended")
+    expect(page.locator(".top .status")).to_have_text("suspended")
     page.locator(".toasts").get_by_role("button", name="Undo").click()
     stage.until_status(session, "idle")
     expect(page.get_by_role("button", name="Suspend")).to_be_visible()
     assert stage.ask("GET", f"/sessions/{session}")["hold"] is None
 
 
-def test_what_runs_is_stopped_after_the_server_said_what(page: Page, stage: Stage) -> None:
+def test_run_is_stopped_after_a_preview(page: Page, stage: Stage) -> None:
     session = stage.run("slow", "for ever", mode="async_poll")["session"]["session_id"]
     stage.until_status(session, "running")
     page.goto(f"{stage.url}/#/session/{session}")
@@ -124,10 +124,10 @@ def test_what_runs_is_stopped_after_the_server_said_what(page: Page, stage: Stag
     expect(dialog).to_contain_text("Stops 1 session")
     dialog.get_by_role("button", name="Stop").click()
     stage.until_status(session, "idle")
-    expect(page.locator(".facts-row")).to_contain_text("idle")
+    expect(page.locator(".top .status")).to_have_text("idle")
 
 
-def test_a_running_tree_is_deleted_after_a_look_at_it(page: Page, stage: Stage) -> None:
+def test_running_tree_is_deleted_after_a_preview(page: Page, stage: Stage) -> None:
     root = stage.create(session_name=f"r-{uuid4().hex[:8]}")
     child = stage.run("slow", "for ever", mode="async_poll", parent=root)["session"]["session_id"]
     stage.until_status(child, "running")
@@ -140,13 +140,13 @@ def test_a_running_tree_is_deleted_after_a_look_at_it(page: Page, stage: Stage) 
     expect(page.locator(".toasts")).not_to_contain_text("elsewhere")
 
 
-def test_a_closed_session_can_be_forked_from_any_message(page: Page, stage: Stage, session: str) -> None:
+def test_finalized_session_can_be_forked_from_any_message(page: Page, stage: Stage, session: str) -> None:
     for text in ("first", "second"):
         stage.ask("POST", f"/sessions/{session}/messages", {"content": text, "run": False})
     page.goto(f"{stage.url}/#/session/{session}")
     page.get_by_role("button", name="Finalize").click()
-    page.get_by_role("dialog").get_by_role("button", name="Close 1 session").click()
-    expect(page.locator(".closed")).to_contain_text("Fork it to go on")
+    page.get_by_role("dialog").get_by_role("button", name="Finalize 1 session").click()
+    expect(page.locator(".closed")).to_contain_text("Fork to continue")
     page.get_by_role("button", name="Fork from entry 2").click()
     page.get_by_role("dialog").get_by_role("button", name="Fork").click()
     expect(page.locator(".facts-row")).to_contain_text("forked from")
@@ -154,22 +154,22 @@ def test_a_closed_session_can_be_forked_from_any_message(page: Page, stage: Stag
     expect(page.get_by_label("Message")).to_be_visible()
 
 
-def test_a_session_is_exported_as_a_file(page: Page, stage: Stage, talk: str, tmp_path: Path) -> None:
+def test_session_is_exported_as_a_file(page: Page, stage: Stage, talk: str, tmp_path: Path) -> None:
     page.goto(f"{stage.url}/#/session/{talk}")
     page.get_by_role("button", name="Export").click()
     with page.expect_download() as saved:
-        page.get_by_role("button", name="Save a file").click()
+        page.get_by_role("button", name="Download").click()
     saved.value.save_as(tmp_path / "export.jsonl")
     lines = (tmp_path / "export.jsonl").read_text().splitlines()
     assert all(isinstance(json.loads(line), dict) for line in lines)
     assert any("upgraded" in line for line in lines)
 
 
-def test_an_approval_decided_on_the_page_lets_a_real_agent_go_on(page: Page, stage: Stage) -> None:
+def test_approval_decided_on_the_page_reaches_the_agent(page: Page, stage: Stage) -> None:
     session = stage.run("careful", "upgrade", mode="async_poll")["session"]["session_id"]
     stage.until_status(session, "waiting")
     page.goto(f"{stage.url}/#/session/{session}")
-    question = page.get_by_role("group", name="A question waits")
+    question = page.get_by_role("group", name="Pending approval")
     expect(question).to_contain_text("drain node-3")
     question.get_by_label("Note").fill("go ahead")
     question.get_by_role("button", name="Approve").click()
@@ -177,16 +177,16 @@ def test_an_approval_decided_on_the_page_lets_a_real_agent_go_on(page: Page, sta
     expect(page.locator(".happened").filter(has_text="go ahead")).to_be_visible()
 
 
-def test_a_session_that_is_not_there_is_told_from_one_that_was_deleted(page: Page, stage: Stage) -> None:
+def test_missing_and_deleted_sessions_differ(page: Page, stage: Stage) -> None:
     page.goto(f"{stage.url}/#/session/never-was")
-    expect(page.get_by_role("heading", name="There is no such session")).to_be_visible()
+    expect(page.get_by_role("heading", name="Session not found")).to_be_visible()
     session = stage.create()
     stage.ask("DELETE", f"/sessions/{session}")
     page.goto(f"{stage.url}/#/session/{session}")
     expect(page.get_by_role("heading", name="This session was deleted")).to_be_visible()
 
 
-def test_an_id_is_one_click_to_copy(page: Page, stage: Stage, session: str) -> None:
+def test_one_click_copies_an_id(page: Page, stage: Stage, session: str) -> None:
     page.context.grant_permissions(["clipboard-read", "clipboard-write"])
     page.goto(f"{stage.url}/#/session/{session}")
     page.get_by_role("button", name=f"Copy id {session}").first.click()
@@ -194,7 +194,7 @@ def test_an_id_is_one_click_to_copy(page: Page, stage: Stage, session: str) -> N
     assert page.evaluate("navigator.clipboard.readText()") == session
 
 
-def test_times_are_in_the_viewer_s_zone(page: Page, stage: Stage, session: str) -> None:
+def test_times_use_the_time_zone_of_the_viewer(page: Page, stage: Stage, session: str) -> None:
     context = page.context.browser.new_context(timezone_id="Pacific/Auckland", locale="en-GB")  # type: ignore[union-attr]
     other = context.new_page()
     other.goto(f"{stage.url}/#/session/{session}")
@@ -207,17 +207,17 @@ def test_times_are_in_the_viewer_s_zone(page: Page, stage: Stage, session: str) 
     context.close()
 
 
-def test_words_are_shown_while_they_are_said_and_replaced_by_the_message(page: Page, stage: Stage) -> None:
+def test_partial_reply_is_replaced_by_the_message(page: Page, stage: Stage) -> None:
     go = f"go-{uuid4().hex[:8]}"
     session = stage.create(agent_name="waits")
     page.goto(f"{stage.url}/#/session/{session}")
     page.get_by_label("Message").fill(go)
     page.keyboard.press("Enter")
-    saying = page.get_by_role("group", name="Being said")
+    saying = page.get_by_role("group", name="Partial reply")
     expect(saying).to_contain_text("Once upon a time")
     expect(saying.locator("strong")).to_have_text("time")
     assert [each["content"] for each in stage.ask("GET", f"/sessions/{session}/messages")["items"]] == [go]
-    page.reload()  # who comes late hears what was said so far
+    page.reload()  # a late reader gets the reply so far
     expect(saying).to_contain_text("Once upon a time")
     (stage.folder / "home" / go).touch()
     expect(page.locator("ol .m-assistant")).to_contain_text("Once upon a time, there was an end.")

@@ -1,4 +1,4 @@
-"""The table of sessions: what it shows, how it is narrowed down, what can be done to many at once."""
+"""The table of sessions: rows, filters, order, and actions on several sessions."""
 
 from __future__ import annotations
 
@@ -15,24 +15,26 @@ def row(page: Page, name: str) -> object:
 
 
 def a_task(stage: Stage, count: int, **fields: object) -> tuple[str, list[str]]:
-    """Some sessions that share a task of their own."""
+    """Create sessions that share a new task."""
     task = f"task-{uuid4().hex[:8]}"
     return task, [stage.create(session_name=f"{task}-{index}", task_id=task, **fields) for index in range(count)]
 
 
-def test_a_row_tells_what_a_session_is(page: Page, stage: Stage) -> None:
+def test_row_shows_a_session(page: Page, stage: Stage) -> None:
     task = f"task-{uuid4().hex[:8]}"
     parent = stage.create(session_name=f"{task}-parent", task_id=task)
-    child = stage.create(session_name=f"{task}-child", agent_name="planner", parent_session_id=parent, task_id=task)
+    child = stage.create(
+        session_name=f"{task}-child", agent_name="planner", parent_session_id=parent, task_id=task, purpose="check it"
+    )
     stage.ask("PATCH", f"/sessions/{child}", {"phase": "planning"})
     stage.ask("POST", f"/sessions/{child}/messages", {"content": "the newest words", "run": False})
     page.goto(f"{stage.url}/#/sessions?task={task}")
     shown = page.locator(f"[data-id='{child}']")
-    for text in ("idle", "active", "planning", "planner", task, f"{task}-parent", "user", "the newest words", "ago"):
+    for text in ("idle", "check it", "planning", "planner", task, f"{task}-parent", "user", "the newest words", "ago"):
         expect(shown).to_contain_text(re.compile(f"{text}|now" if text == "ago" else text))
 
 
-def test_rows_follow_what_happens(page: Page, stage: Stage) -> None:
+def test_rows_follow_events(page: Page, stage: Stage) -> None:
     task, [session] = a_task(stage, 1, agent_name="echo-agent")
     page.goto(f"{stage.url}/#/sessions?task={task}")
     shown = page.locator(f"[data-id='{session}']")
@@ -49,7 +51,7 @@ def test_rows_follow_what_happens(page: Page, stage: Stage) -> None:
     expect(page.locator(".toasts")).to_contain_text("deleted elsewhere")
 
 
-def test_filters_are_in_the_address_and_survive_a_reload(page: Page, stage: Stage) -> None:
+def test_filters_survive_a_reload(page: Page, stage: Stage) -> None:
     task, [one, other] = a_task(stage, 2)
     stage.ask("POST", f"/sessions/{one}/finalize", {"outcome": "failed"})
     page.goto(f"{stage.url}/#/sessions?task={task}")
@@ -61,19 +63,19 @@ def test_filters_are_in_the_address_and_survive_a_reload(page: Page, stage: Stag
     expect(page.locator(f"[data-id='{one}']")).to_be_visible()
     expect(page.locator(f"[data-id='{other}']")).to_have_count(0)
     page.get_by_label("Status").select_option("waiting")
-    expect(page.get_by_role("heading", name="No session fits")).to_be_visible()
+    expect(page.get_by_role("heading", name="No session matches")).to_be_visible()
 
 
-def test_the_order_can_be_turned_around(page: Page, stage: Stage) -> None:
+def test_order_is_reversed_by_a_column_header(page: Page, stage: Stage) -> None:
     task, _ = a_task(stage, 3)
     page.goto(f"{stage.url}/#/sessions?task={task}")
     expect(page.locator(".rows [role=row]").first).to_contain_text(f"{task}-2")
-    page.get_by_role("button", name="Age").click()
+    page.get_by_role("button", name="Created").click()
     expect(page.locator(".rows [role=row]").first).to_contain_text(f"{task}-0")
     assert "sort=created" in page.url
 
 
-def test_what_was_updated_last_is_on_top_and_goes_there_live(page: Page, stage: Stage) -> None:
+def test_updated_session_moves_to_the_top(page: Page, stage: Stage) -> None:
     task, ids = a_task(stage, 3)
     page.goto(f"{stage.url}/#/sessions?task={task}")
     first = page.locator(".rows [role=row]").first
@@ -88,7 +90,7 @@ def test_what_was_updated_last_is_on_top_and_goes_there_live(page: Page, stage: 
     assert "sort=updated" in page.url
 
 
-def test_search_finds_words_and_leads_to_the_entry(page: Page, stage: Stage) -> None:
+def test_search_opens_the_entry(page: Page, stage: Stage) -> None:
     word = f"needle{uuid4().hex[:8]}"
     session = stage.create(session_name=f"hay-{word}")
     stage.ask("POST", f"/sessions/{session}/messages", {"content": f"a {word} in it", "run": False})
@@ -102,7 +104,7 @@ def test_search_finds_words_and_leads_to_the_entry(page: Page, stage: Stage) -> 
     expect(page.locator(".message.wanted")).to_contain_text(word)
 
 
-def test_what_is_typed_while_the_page_is_still_loading_stays(page: Page, stage: Stage) -> None:
+def test_text_typed_while_loading_stays(page: Page, stage: Stage) -> None:
     held: list[Route] = []
     page.route("**/agents", lambda route: held.append(route))
     with page.expect_request("**/agents"):
@@ -117,7 +119,7 @@ def test_what_is_typed_while_the_page_is_still_loading_stays(page: Page, stage: 
     expect(box).to_have_value("words")
 
 
-def test_many_sessions_come_in_pages_and_only_rows_in_sight_are_drawn(page: Page, stage: Stage) -> None:
+def test_sessions_load_in_pages_and_only_visible_rows_are_drawn(page: Page, stage: Stage) -> None:
     task, ids = a_task(stage, 70)
     page.goto(f"{stage.url}/#/sessions?task={task}")
     expect(page.locator(".tally")).to_contain_text("50 sessions loaded")
@@ -129,7 +131,7 @@ def test_many_sessions_come_in_pages_and_only_rows_in_sight_are_drawn(page: Page
     assert page.locator(".rows [role=row]").count() < 60
 
 
-def test_several_are_closed_after_a_look_at_which(page: Page, stage: Stage) -> None:
+def test_several_sessions_are_finalized_after_a_preview(page: Page, stage: Stage) -> None:
     task, [one, other, third] = a_task(stage, 3)
     stage.ask("POST", f"/sessions/{third}/finalize", {"outcome": "completed"})
     page.goto(f"{stage.url}/#/sessions?task={task}")
@@ -137,15 +139,15 @@ def test_several_are_closed_after_a_look_at_which(page: Page, stage: Stage) -> N
         page.locator(f"[data-id='{session}'] input").check()
     page.get_by_role("button", name="Finalize…").click()
     dialog = page.get_by_role("dialog")
-    expect(dialog).to_contain_text("Closes 2 sessions; 1 closed already")
+    expect(dialog).to_contain_text("Finalizes 2 sessions; 1 already final")
     dialog.get_by_label("Outcome").select_option("abandoned")
     dialog.get_by_label("Summary").fill("not needed")
-    dialog.get_by_role("button", name="Close 2 sessions").click()
+    dialog.get_by_role("button", name="Finalize 2 sessions").click()
     expect(page.locator(f"[data-id='{one}']")).to_contain_text("abandoned")
     assert stage.ask("GET", f"/sessions/{other}")["summary"] == "not needed"
 
 
-def test_several_are_deleted_after_the_server_said_what_would_go(page: Page, stage: Stage) -> None:
+def test_several_sessions_are_deleted_after_a_preview(page: Page, stage: Stage) -> None:
     task, [one, other] = a_task(stage, 2)
     stage.create(parent_session_id=one, task_id=task)
     page.goto(f"{stage.url}/#/sessions?task={task}")
@@ -162,7 +164,7 @@ def test_several_are_deleted_after_the_server_said_what_would_go(page: Page, sta
     assert stage.ask("GET", f"/sessions?task={task}")["items"] == []
 
 
-def test_a_new_session_begins_with_agent_and_prompt(page: Page, stage: Stage) -> None:
+def test_new_session_starts_with_agent_and_prompt(page: Page, stage: Stage) -> None:
     page.goto(stage.url)
     expect(page.locator(".pulse.live")).to_be_visible()
     page.keyboard.press("n")
@@ -173,7 +175,7 @@ def test_a_new_session_begins_with_agent_and_prompt(page: Page, stage: Stage) ->
     expect(page.locator(".m-assistant")).to_contain_text("Echo Agent Response: hello from the page")
 
 
-def test_an_agent_that_nobody_knows_is_told_in_the_dialog(page: Page, stage: Stage) -> None:
+def test_unknown_agent_is_reported_in_the_dialog(page: Page, stage: Stage) -> None:
     page.goto(stage.url)
     page.get_by_role("button", name="New session").click()
     dialog = page.get_by_role("dialog", name="New session")
@@ -183,7 +185,7 @@ def test_an_agent_that_nobody_knows_is_told_in_the_dialog(page: Page, stage: Sta
     expect(dialog.get_by_role("alert")).to_contain_text("nobody-knows-me")
 
 
-def test_rows_are_reached_from_the_keyboard(page: Page, stage: Stage) -> None:
+def test_keyboard_selects_and_opens_rows(page: Page, stage: Stage) -> None:
     task, ids = a_task(stage, 3)
     page.goto(f"{stage.url}/#/sessions?task={task}")
     expect(page.locator(".rows [role=row]")).to_have_count(3)

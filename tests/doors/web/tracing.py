@@ -1,6 +1,6 @@
-"""What the browser's trace says of the page's own thread.
+"""Read the main thread of the page from a browser trace.
 
-Work counts, not time: what other programs took from the page on a busy machine is not its doing.
+Only the thread's own time counts, because other programs share the machine.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ CATEGORIES = ["toplevel", "disabled-by-default-devtools.timeline"]
 
 
 def longest_task(trace: bytes) -> float:
-    """The most work that any task of the page's main thread did, in milliseconds of its own time."""
+    """Return the longest task of the main thread, in milliseconds of its own time."""
     events: list[dict[str, Any]] = json.loads(trace)["traceEvents"]
     mains = {
         (each["pid"], each["tid"])

@@ -1,4 +1,4 @@
-"""The web page: plain ES modules that a browser loads as they are. `README.md` says how a view is added."""
+"""The web page: plain ES modules that a browser loads as they are. `README.md` explains how to add a view."""
 
 from __future__ import annotations
 

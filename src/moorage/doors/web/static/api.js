@@ -1,15 +1,15 @@
 /**
- * REST, as every other client has it. A refusal is a `Problem` with the server's own code and words.
- * Where keys are on, the first 401 asks for one; it is kept for this tab only, and what was refused is asked again.
+ * REST, as other clients use it. A refusal is a `Problem` with the server's code and message.
+ * If keys are required, the first 401 asks for one. The page stores it for this tab and repeats the refused requests.
  */
 import { signal } from "./html.js";
 
 const KEY = "moorage.key";
 const HOLDER = "moorage.holder";
 
-/** Why a key is asked for; null while none is. @type {import("./vendor/signals.mjs").Signal<string | null>} */
+/** The reason why a key is required; null otherwise. @type {import("./vendor/signals.mjs").Signal<string | null>} */
 export const keyWanted = signal(/** @type {string | null} */ (null));
-/** Whether this tab shows a key. */
+/** Whether this tab has a key. */
 export const hasKey = signal(Boolean(storage()?.getItem(KEY)));
 /** @type {Array<() => void>} */
 let waiting = [];
@@ -21,7 +21,7 @@ export class Problem extends Error {
     this.status = status;
     /** @type {string} */
     this.code = document.code || "error";
-    /** The facts of the error, as the reference lists them. */
+    /** The facts of the error; the REST reference lists them. */
     this.facts = document;
   }
 }
@@ -37,7 +37,7 @@ export function useKey(key) {
   for (const wake of woken) wake();
 }
 
-/** Headers that every request of the page has. @returns {Record<string, string>} */
+/** The headers of every request. @returns {Record<string, string>} */
 export function headers() {
   const key = storage()?.getItem(KEY);
   return {
@@ -48,7 +48,7 @@ export function headers() {
 }
 
 /**
- * Ask the server. Raises Problem, or a Problem of status 0 when it cannot be reached.
+ * Ask the server. Raises Problem; its status is 0 if the server cannot be reached.
  * @param {string} verb @param {string} path @param {{query?: Record<string, any>, body?: any, headers?: Record<string, string>, signal?: AbortSignal}} [options]
  * @returns {Promise<any>}
  */
@@ -59,7 +59,7 @@ export async function ask(verb, path, options = {}) {
 }
 
 /**
- * The response as it comes, for streams and files; refusals are raised already.
+ * Return the raw response, for streams and files. Raises Problem.
  * @param {string} verb @param {string} path @param {{query?: Record<string, any>, body?: any, headers?: Record<string, string>, signal?: AbortSignal}} [options]
  */
 export async function send(verb, path, options = {}) {
@@ -74,7 +74,7 @@ export async function send(verb, path, options = {}) {
 
 /** @param {string} path @param {Record<string, any>} [query] @param {AbortSignal} [signal] */
 export const get = (path, query, signal) => ask("GET", path, { query, signal });
-/** Creating requests carry a key of their own, so that a lost answer makes nothing twice.
+/** Each creating request has an idempotency key, so that a repeated request creates nothing twice.
  * @param {string} path @param {any} [body] */
 export const post = (path, body = {}) => ask("POST", path, { body, headers: { "Idempotency-Key": crypto.randomUUID() } });
 /** @param {string} path @param {any} body @param {Record<string, any>} [query] */
@@ -83,7 +83,7 @@ export const put = (path, body, query) => ask("PUT", path, { body, query });
 export const patch = (path, body) => ask("PATCH", path, { body });
 /** @param {string} path @param {Record<string, any>} [query] */
 export const del = (path, query) => ask("DELETE", path, { query });
-/** A path with what stands in it made safe: `at`/sessions/${id}``.
+/** A path with its values encoded: `at`/sessions/${id}``.
  * @param {TemplateStringsArray} strings @param {...any} values */
 export function at(strings, ...values) {
   return strings.reduce((path, text, index) => path + encodeURIComponent(values[index - 1]) + text);
@@ -102,7 +102,7 @@ async function reach(verb, path, { query = {}, body, headers: more = {}, signal:
     });
   } catch (error) {
     if (abort?.aborted) throw error;
-    throw new Problem(0, { code: "server_unreachable", detail: "The server cannot be reached. Nothing is lost; try again." });
+    throw new Problem(0, { code: "server_unreachable", detail: "The server cannot be reached. Try again." });
   }
 }
 
@@ -118,11 +118,11 @@ async function problemOf(response) {
 
 /** Wait until there is a key. @param {Problem} problem */
 function keyFor(problem) {
-  keyWanted.value = hasKey.value ? `The server does not take this key. ${problem.message}` : problem.message;
+  keyWanted.value = hasKey.value ? `The server does not accept this key. ${problem.message}` : problem.message;
   return new Promise((resolve) => waiting.push(() => resolve(undefined)));
 }
 
-/** Who this tab is to the server: the same hold again after a reload. */
+/** The holder name of this tab: it keeps its hold after a reload. */
 function holder() {
   const kept = storage()?.getItem(HOLDER);
   if (kept) return kept;
@@ -135,6 +135,6 @@ function storage() {
   try {
     return typeof sessionStorage === "undefined" ? null : sessionStorage;
   } catch {
-    return null; // a browser that keeps nothing still shows the page
+    return null; // storage is blocked; the page works without it
   }
 }

@@ -1,4 +1,4 @@
-/** The frame: navigation, banner, keys, dialogs, and whichever view the address names. */
+/** The frame: navigation, banner, keys, dialogs, and the view that the address names. */
 import { hasKey, keyWanted, useKey } from "./api.js";
 import { ago, plural } from "./format.js";
 import { effect, html, render, useEffect, useRef } from "./html.js";
@@ -26,7 +26,7 @@ function App() {
     <div class="page">
       <${Banner} />
       <main ref=${main} tabindex="-1" id="main">
-        ${shown ? html`<${shown.View} key=${view + args.join("/")} args=${args} query=${query} />` : html`<${Empty} title="There is no such view"><a href="#/sessions">See the sessions</a><//>`}
+        ${shown ? html`<${shown.View} key=${view + args.join("/")} args=${args} query=${query} />` : html`<${Empty} title="View not found"><a href="#/sessions">See the sessions</a><//>`}
       </main>
     </div>
     <${Dialogs} /><${Toasts} />`;
@@ -64,8 +64,8 @@ function Pulse() {
 function Banner() {
   if (connection.value !== "lost" || !lostAt.value || now.value - lostAt.value < 1500) return null;
   return html`<div class="banner" role="alert">
-    <span>The server has not been heard of since ${ago(new Date(lostAt.value).toISOString(), now.value)}. What you see may be old; the page goes on where it broke off.</span>
-    <button type="button" class="small" onClick=${retry}>Try now</button></div>`;
+    <span>Connection lost ${ago(new Date(lostAt.value).toISOString(), now.value)}. This view may be out of date; the page reconnects by itself.</span>
+    <button type="button" class="small" onClick=${retry}>Retry now</button></div>`;
 }
 
 function showKeys() {
@@ -75,7 +75,7 @@ function showKeys() {
       <dt>${each.keys.split(" ").map((key) => html`<kbd>${key === " " ? "Space" : key}</kbd>`)}</dt><dd>${each.does}</dd></div>`)}</dl></section>`)}</div>`);
 }
 
-/** Ask for a key as long as one is wanted. */
+/** The form that asks for a key. */
 function KeyEntry({ close, why }) {
   const take = (event) => {
     event.preventDefault();
@@ -88,14 +88,14 @@ function KeyEntry({ close, why }) {
   return html`<form class="dialog-body" onSubmit=${take}>
     <p>${why}</p>
     <label>Key <input name="key" type="password" autocomplete="off" spellcheck="false" autofocus placeholder="moor_…" required /></label>
-    <p class="muted">It is kept for this tab only. <code>moorage keys create</code> makes one; deciding approvals needs the scope <code>approve</code>.</p>
+    <p class="muted">Stored for this tab only. <code>moorage keys create</code> creates one; deciding approvals needs the scope <code>approve</code>.</p>
     <footer><button type="submit" class="primary">Use this key</button></footer></form>`;
 }
 
 effect(() => {
   if (keyWanted.value) {
     const why = keyWanted.value;
-    void ask("This server asks for a key", (close) => html`<${KeyEntry} close=${close} why=${why} />`).then(() => keyWanted.peek() === why && (keyWanted.value = null));
+    void ask("This server requires a key", (close) => html`<${KeyEntry} close=${close} why=${why} />`, { stays: true }).then(() => keyWanted.peek() === why && (keyWanted.value = null));
   }
 });
 
@@ -110,4 +110,4 @@ addEventListener("keydown", onKey);
 const root = /** @type {HTMLElement} */ (document.getElementById("app"));
 root.replaceChildren();
 render(html`<${App} />`, root);
-void follow((count) => toast(count ? `Back again: ${plural(count, "event")} caught up on` : "Back again: nothing was missed", { kind: "good" }));
+void follow((count) => toast(count ? `Reconnected: ${plural(count, "missed event")} loaded` : "Reconnected: no events missed", { kind: "good" }));

@@ -1,7 +1,7 @@
-/** What a deletion would take, added up and in words. Pure, tested without a browser. */
+/** The effect of a deletion, added up and in words. Pure, tested without a browser. */
 import { plural } from "./format.js";
 
-/** All that several deletions would take; who hangs on another one that goes is counted once.
+/** The effect of several deletions; a descendant of another deleted session counts once.
  * @param {any[]} previews */
 export function together(previews) {
   const roots = previews.filter((one) => !previews.some((other) => other !== one && other.session_ids.includes(one.session_id)));

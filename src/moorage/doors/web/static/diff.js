@@ -1,4 +1,4 @@
-/** What changed between two texts, line by line. Pure, and bounded: texts that are too long and too different are told as replaced. */
+/** The difference of two texts, line by line. Pure and bounded: long texts without common lines count as replaced. */
 
 const MOST = 1_000_000; // cells of the table: two texts of a thousand lines each
 

@@ -1,4 +1,4 @@
-/** Values as people read them: times in the viewer's zone, sizes, short ids. Pure functions, tested without a browser. */
+/** Values for people: times in the viewer's zone, sizes, short ids. Pure functions, tested without a browser. */
 
 const UNITS = /** @type {const} */ ([["d", 86400], ["h", 3600], ["m", 60], ["s", 1]]);
 
@@ -19,6 +19,11 @@ export function span(seconds) {
   return parts.join(" ");
 }
 
+/** A span of milliseconds for measurements: `143ms`, `1.4s`, then as `span`. @param {number} milliseconds */
+export function precise(milliseconds) {
+  return milliseconds >= 1000 && milliseconds < 10_000 ? `${(milliseconds / 1000).toFixed(1)}s` : span(milliseconds / 1000);
+}
+
 /** How long ago, or how long until, in one word.
  * @param {string | null | undefined} instant @param {number} now milliseconds */
 export function ago(instant, now) {
@@ -29,7 +34,7 @@ export function ago(instant, now) {
   return seconds >= 0 ? `${words} ago` : `in ${words}`;
 }
 
-/** Seconds in the one unit that says it best. @param {number} seconds */
+/** Seconds in one unit. @param {number} seconds */
 export function coarse(seconds) {
   if (seconds < 60) return `${Math.floor(seconds)}s`;
   if (seconds < 3600) return `${Math.floor(seconds / 60)}m`;
@@ -53,9 +58,14 @@ export function shortId(id) {
   return id.length <= 14 ? id : `${/^[0-9a-f]{8}-/.test(id) ? "" : id.slice(0, 4)}…${id.slice(-8)}`;
 }
 
-/** What to call a session. @param {any} session */
+/** The name of a session, else its short id. @param {any} session */
 export function nameOf(session) {
   return session.session_name || shortId(session.session_id);
+}
+
+/** A status or a code as words: `run_failed` is "run failed". @param {string} code */
+export function worded(code) {
+  return code.replaceAll("_", " ");
 }
 
 /** A number with its word. @param {number} count @param {string} one @param {string} [many] */
@@ -78,20 +88,20 @@ export function seconds(text) {
   return Number(found[1]) * { "": 1, s: 1, m: 60, h: 3600, d: 86400, w: 604800 }[found[2]];
 }
 
-/** Text on one line, cut where a table would cut it anyway. @param {string} text @param {number} [most] */
+/** Text on one line, of a bounded length. @param {string} text @param {number} [most] */
 export function oneLine(text, most = 200) {
   const flat = plain(text.slice(0, most * 4).replace(/\s+/g, " ").trim());
   return flat.length > most ? `${flat.slice(0, most)}…` : flat;
 }
 
-/** The words of a message's content, without tool calls and results. @param {any} content */
+/** The text of a message, without tool calls and results. @param {any} content */
 export function textOf(content) {
   if (typeof content === "string") return content;
   if (!Array.isArray(content)) return "";
   return content.filter((part) => part.type === "text").map((part) => part.text).join("\n");
 }
 
-/** Text as it is, but that marks which turn the direction of writing around are seen instead of obeyed.
+/** Text with its marks of writing direction made visible instead of obeyed.
  * @param {string} text */
 export function plain(text) {
   return text.replace(/[\u200e\u200f\u061c\u202a-\u202e\u2066-\u2069]/g, (mark) => `⟨U+${mark.charCodeAt(0).toString(16).toUpperCase()}⟩`);
@@ -103,16 +113,30 @@ export function json(value) {
 }
 
 const REASONS = {
-  no_launcher: () => "no launcher takes it",
-  launcher_busy: () => "waits for a launcher",
-  unresponsive: (because) => `unresponsive since ${clock(because.since)}${because.until ? `, given up at ${clock(because.until)}` : ""}`,
+  no_launcher: () => "no launcher takes this agent",
+  launcher_busy: () => "waiting for a free launcher",
+  unresponsive: (because) => `launcher silent since ${clock(because.since)}${because.until ? `, given up at ${clock(because.until)}` : ""}`,
   held: (because) => `held by ${plain(because.by ?? "")} until ${clock(because.until)}`,
-  suspended: () => "waits until the session is resumed",
-  waiting_for_approval: () => "waits for an approval",
-  waiting_for_child: () => "waits for a child",
+  suspended: () => "starts when the session is resumed",
+  waiting_for_approval: () => "waiting for an approval",
+  waiting_for_child: () => "waiting for a child",
 };
 
-/** Why something that was asked has not started, in words. @param {{reason: string, by?: string, until?: string, since?: string}} because */
+const FAILURES = {
+  agent_failed: "the agent failed",
+  agent_not_found: "the agent is not defined",
+  launcher_lost: "the launcher was lost",
+  timed_out: "the agent took too long",
+  too_many_turns: "too many turns",
+};
+
+/** Why the last run of a session failed: the agent's own error where there is one. @param {any} session */
+export function failure({ last_run: last, last_error: error }) {
+  if (error && (!last?.reason || last.reason === "agent_failed")) return plain(oneLine(String(error)));
+  return last?.reason ? FAILURES[last.reason] ?? worded(last.reason) : "the run failed";
+}
+
+/** Why a request has not started, in words. @param {{reason: string, by?: string, until?: string, since?: string}} because */
 export function reason(because) {
   return REASONS[because.reason]?.(because) ?? because.reason;
 }

@@ -1,4 +1,4 @@
-/** Deletions: what this tab deletes itself is expected; what goes elsewhere is told once for a whole tree. */
+/** Deletions: this tab expects its own; deletions elsewhere are reported once for a whole tree. */
 import { nameOf, plural } from "./format.js";
 import { head } from "./heads.js";
 import { listen } from "./live.js";
@@ -7,12 +7,12 @@ import { toast } from "./ui.js";
 /** @type {Set<string>} */
 const ours = new Set();
 
-/** These were deleted here: say nothing about it. @param {string[]} ids */
+/** Do not report the deletion of these sessions: this tab deletes them. @param {string[]} ids */
 export function expect(ids) {
   for (const id of ids) ours.add(id);
 }
 
-/** How many sessions of which tree went, in words. @param {import("./reduce.js").Event[]} events */
+/** The number of deleted sessions by the root of their tree. @param {import("./reduce.js").Event[]} events */
 export function told(events) {
   /** @type {Map<string, number>} */
   const trees = new Map();

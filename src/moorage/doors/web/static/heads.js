@@ -1,6 +1,6 @@
 /**
- * Sessions as the page knows them, one signal each: what draws a session draws again when that session changes.
- * An event changes what it can at once; sessions that somebody looks at are then asked for, a few at a time.
+ * Sessions in memory, one signal each: a component that reads one draws again when that session changes.
+ * An event updates known fields at once; the page then requests the sessions in sight, a few at a time.
  */
 import { at, get, Problem } from "./api.js";
 import { effect, signal, useEffect } from "./html.js";
@@ -34,7 +34,7 @@ export function head(id) {
   return found;
 }
 
-/** Take in what the server told. @param {Session[]} sessions */
+/** Store sessions that the server returned. @param {Session[]} sessions */
 export function learn(sessions) {
   for (const session of sessions) {
     const known = head(session.session_id);
@@ -48,7 +48,7 @@ export function useHead(id) {
   return head(id).value;
 }
 
-/** Keep a session fresh until what is returned is called. @param {string} id */
+/** Keep a session fresh until the returned function is called. @param {string} id */
 export function watch(id) {
   watched.set(id, (watched.get(id) ?? 0) + 1);
   if (!head(id).peek()) touch(id);
@@ -59,13 +59,13 @@ export function watch(id) {
   };
 }
 
-/** Ask for a session again soon. @param {string} id */
+/** Request a session again soon. @param {string} id */
 export function touch(id) {
   stale.add(id);
   if (!timer) timer = setTimeout(refresh, SETTLE);
 }
 
-/** Ask for a session now. Raises Problem. @param {string} id */
+/** Request a session now. Raises Problem. @param {string} id */
 export async function fetchHead(id) {
   const session = await get(at`/sessions/${id}`);
   learn([session]);
@@ -84,14 +84,14 @@ function refresh() {
     busy += 1;
     fetchHead(id)
       .catch((problem) => {
-        if (problem instanceof Problem && problem.status === 410) bury(id, problem);
+        if (problem instanceof Problem && problem.status === 410) markDeleted(id, problem);
       })
       .finally(() => (busy -= 1));
   }
 }
 
 /** @param {string} id @param {Problem} problem */
-function bury(id, problem) {
+function markDeleted(id, problem) {
   const known = head(id);
   known.value = { ...(known.peek() ?? { session_id: id, last_entry: 0 }), deleted: problem.facts };
 }

@@ -1,4 +1,4 @@
-/** One place for what every module draws with: preact, its hooks, signals, and `html` for templates. */
+/** Preact, its hooks, signals and `html` for templates, from one place. */
 import htm from "./vendor/htm.mjs";
 import { Fragment, h, render } from "./vendor/preact.mjs";
 

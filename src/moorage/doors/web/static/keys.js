@@ -1,5 +1,5 @@
 /**
- * The keyboard: views say what their keys do, `?` shows all that work right now. A key does nothing while one types.
+ * The keyboard: views bind keys, `?` shows the bound ones. Keys do nothing while the user types.
  */
 import { signal, useLayoutEffect } from "./html.js";
 
@@ -15,7 +15,7 @@ let prefixTimer = 0;
 /** Bind keys for as long as the component lives. `keys` is a key (`n`, `Escape`) or two in a row (`g s`).
  * @param {Binding[]} mine @param {any[]} inputs */
 export function useKeys(mine, inputs) {
-  useLayoutEffect(() => { // what is on the screen has its keys already
+  useLayoutEffect(() => { // bind before the screen is painted
     bindings.value = [...bindings.peek(), ...mine];
     return () => void (bindings.value = bindings.peek().filter((each) => !mine.includes(each)));
   }, inputs);

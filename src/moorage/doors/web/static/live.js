@@ -1,7 +1,7 @@
 /**
- * What happens, as it happens: one stream over all sessions (`GET /events`), read with `fetch`, for an EventSource
- * cannot show a key. It goes on from its cursor after every break, so nothing is missed and nothing told twice.
- * Events reach the views in bunches, some ten times a second: a busy store must not make a busy page.
+ * Events as they happen: one stream over all sessions (`GET /events`), read with `fetch`, because an EventSource
+ * cannot send a key. After a break it continues from its cursor, so it misses no event and repeats none.
+ * Views get events in batches, some ten times a second, so that a busy store does not keep the page busy.
  */
 import { Problem, send } from "./api.js";
 import { batch, signal } from "./html.js";
@@ -10,14 +10,14 @@ import { Frames } from "./reduce.js";
 /** @typedef {import("./reduce.js").Event} Event */
 
 const BUNCH_EVERY = 100; // milliseconds
-const SILENCE = 40_000; // the server gives a sign of life every 15 s
-const MOST_AT_ONCE = 2000; // more than this behind: views look again instead of replaying
+const SILENCE = 40_000; // the server sends a heartbeat every 15 s
+const MOST_AT_ONCE = 2000; // beyond this views load again instead of replaying
 
 /** @type {import("./vendor/signals.mjs").Signal<"connecting" | "live" | "lost">} */
 export const connection = signal(/** @type {any} */ ("connecting"));
-/** When the stream broke off, in milliseconds. @type {import("./vendor/signals.mjs").Signal<number | null>} */
+/** The time when the stream broke, in milliseconds. @type {import("./vendor/signals.mjs").Signal<number | null>} */
 export const lostAt = signal(/** @type {number | null} */ (null));
-/** Counts up when so much was missed that everything shown should be asked for again. */
+/** Grows when the page missed so many events that views must load again. */
 export const generation = signal(0);
 
 /** @type {Set<(events: Event[]) => void>} */
@@ -30,7 +30,7 @@ let cursor = null;
 let caughtUp = 0;
 let wake = () => {};
 
-/** Be told of events, in bunches; call what is returned to stop. @param {(events: Event[]) => void} listener */
+/** Receive events in batches; call the returned function to stop. @param {(events: Event[]) => void} listener */
 export function listen(listener) {
   listeners.add(listener);
   return () => void listeners.delete(listener);

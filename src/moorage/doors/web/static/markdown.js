@@ -1,6 +1,7 @@
 /**
  * Markdown, drawn safely: text becomes nodes of our own choice and never markup, so a stored `<script>` is seven
- * characters. Links lead out only by http, https and mailto; pictures are links, for loading one would tell its host who
+ * characters. Links lead out only by http, https and mailto; images are links, because loading one would tell its host
+ * who
  * reads. Every step is linear in the text, whatever is in it.
  */
 import { plain } from "./format.js";
@@ -101,7 +102,7 @@ function paragraph(lines, at, found) {
 export function inline(text) {
   /** @type {Block[]} */
   const found = [];
-  /** Closers that are not there from here on: looking for them again would cost the square of the text. @type {Set<string>} */
+  /** Closing marks that the rest of the text lacks: a repeated search for them would take quadratic time. @type {Set<string>} */
   const absent = new Set();
   let plainFrom = 0, at = 0;
   const close = (/** @type {string} */ mark, /** @type {number} */ from) => {
@@ -133,7 +134,7 @@ export function inline(text) {
 /** @param {string} char */
 const marked = (char) => "`*_~[!h".includes(char);
 
-/** What a mark at this place begins, if it does. @param {string} text @param {number} at @param {(mark: string, from: number) => number} close */
+/** The inline element that a mark starts here, if any. @param {string} text @param {number} at @param {(mark: string, from: number) => number} close */
 function span(text, at, close) {
   const two = text.slice(at, at + 2);
   if (text[at] === "`") return between(text, at, "`", "code", close);

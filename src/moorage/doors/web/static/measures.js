@@ -11,7 +11,7 @@ export function targetOf(text) {
   return found[3] ? Number(found[3]) * 0.01 : Number(found[1]) * UNITS[/** @type {keyof typeof UNITS} */ (found[2])];
 }
 
-/** A measure's value as people read it. @param {{value: number | null, unit: string}} measure */
+/** The value of a measure, for people. @param {{value: number | null, unit: string}} measure */
 export function told({ value, unit }) {
   if (value === null || value === undefined) return "–";
   if (unit === "share") return percent(value);

@@ -1,4 +1,4 @@
-/** Numbers over time as plots. What a plot shows is beside it as a table too: a canvas tells a screen reader nothing. */
+/** Numbers over time as plots. The same numbers are in a table, because screen readers cannot read a canvas. */
 import uPlot from "./vendor/uplot.mjs";
 import { html, useEffect, useRef } from "./html.js";
 import { theme } from "./theme.js";
@@ -10,7 +10,8 @@ const colour = (name) => getComputedStyle(document.documentElement).getPropertyV
 
 /**
  * A plot with its title and legend.
- * @param {{title: string, times: number[], series: Series[], target?: number | null, format: (value: number) => string, most?: number, step: number, isStacked?: boolean}} props
+ * @param {{title: string, times: number[], series: Series[], target?: number | null, format: (value: number) => string,
+ * most?: number, step: number, isStacked?: boolean}} props
  */
 export function Plot({ title, times, series, target = null, format, most, step, isStacked = false }) {
   const where = useRef();
@@ -31,7 +32,7 @@ export function Plot({ title, times, series, target = null, format, most, step, 
       : html`<p class="nothing muted">Nothing to measure in this time</p>`}</figure>`;
 }
 
-/** The newest value of each line, for who cannot see the plot. @param {Series[]} series @param {(value: number) => string} format */
+/** The newest value of each line, for screen readers. @param {Series[]} series @param {(value: number) => string} format */
 function inWords(series, format) {
   return series.map(({ label, values }) => {
     const last = values.findLast((value) => value !== null);
@@ -39,7 +40,7 @@ function inWords(series, format) {
   }).join(", ");
 }
 
-/** Each with all that come after it: drawn in this order, every one hides what is not its own. @param {Series[]} series */
+/** Sums of each series with all after it, to draw a stack from the back to the front. @param {Series[]} series */
 function stacked(series) {
   return series.map((_, index) => series[index].values.map((_, at) => series.slice(index).reduce((sum, each) => sum + (each.values[at] ?? 0), 0)));
 }
@@ -83,7 +84,7 @@ function dates(_, splits, __, ___, every) {
   return splits.map((at) => new Date(at * 1000)[isDays ? "toLocaleDateString" : "toLocaleTimeString"](undefined, shape));
 }
 
-/** What is under the pointer, as the title of the plot. @param {any} plot @param {HTMLElement} box @param {Series[]} series @param {(value: number) => string} format */
+/** Show the values under the pointer as the title of the plot. @param {any} plot @param {HTMLElement} box @param {Series[]} series @param {(value: number) => string} format */
 function tell(plot, box, series, format) {
   const index = plot.cursor.idx;
   if (index === null || index === undefined) return;

@@ -1,6 +1,6 @@
 /**
- * What an event changes in a session as it is shown. Pure: the truth is the server's, asked for soon after;
- * this is what can be said at once, so that twenty updates a second cost no requests for what nobody looks at.
+ * Apply an event to a session in memory. Pure. The page requests the session itself soon after if it is in sight;
+ * all others need no request, even at twenty updates a second.
  */
 
 /** @typedef {Record<string, any>} Session */
@@ -24,7 +24,7 @@ const CHANGES = {
   finalized: (_, data) => ({ state: data.outcome, status: data.outcome, phase: data.outcome, summary: data.summary }),
 };
 
-/** The session after an event; the same object if it says nothing new. @param {Session} session @param {Event} event */
+/** The session after an event; the same object if nothing changes. @param {Session} session @param {Event} event */
 export function after(session, event) {
   if (event.type === "session_deleted") return { ...session, deleted: { at: event.timestamp, ...event.data } };
   if (event.data.number !== undefined && event.data.number <= session.last_entry) return session;
@@ -53,7 +53,7 @@ export const isFinal = (session) => FINAL.has(session.state);
 /** Whether an agent has a turn: it runs, or waits in it for an approval. @param {Session} session */
 export const isLive = (session) => session.status === "running" || Boolean(session.hold?.holder.startsWith("launcher:"));
 
-/** Whether somebody drives a session; a launcher that runs its agent does not count. @param {Session} session */
+/** Whether a driver holds a session; a launcher that runs its agent does not count. @param {Session} session */
 export const isHeld = (session) => Boolean(session.hold) && !session.hold.holder.startsWith("launcher:");
 
 /** Whether a session fits the filters of a list, as far as the page can tell.
@@ -67,11 +67,11 @@ export function fits(session, filters) {
 }
 
 /**
- * Server-sent events out of a stream of text. Feed it pieces; it returns the events that are whole.
+ * Parse server-sent events from pieces of a stream; `push` returns the complete ones.
  */
 export class Frames {
   #rest = "";
-  /** The last id that was told. @type {string | null} */
+  /** The last event id. @type {string | null} */
   id = null;
 
   /** @param {string} piece @returns {Array<{id: string | null, type: string, data: string}>} */

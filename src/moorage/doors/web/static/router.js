@@ -1,6 +1,6 @@
 /**
- * Where the page is: `#/view/one/two?filter=value`. REST has the paths, so the page has the fragment.
- * Filters are part of it: a reload, a link in a chat and the back button all find them again.
+ * The address: `#/view/one/two?filter=value`. REST uses the paths, so the page uses the fragment.
+ * It includes filters, so that a reload, a shared link and the back button restore them.
  */
 import { computed, signal } from "./html.js";
 
@@ -33,7 +33,7 @@ export function go(view, args, query) {
   location.hash = link(view, args, query);
 }
 
-/** Change some filters of the place we are at, without a step for the back button. @param {Record<string, any>} changes */
+/** Change filters of the current address, without a step in the history. @param {Record<string, any>} changes */
 export function refine(changes) {
   const { view, args, query } = place.peek();
   history.replaceState(null, "", link(view, args, { ...query, ...changes }));

@@ -1,4 +1,4 @@
-/** Light or dark: as the system says, until the viewer says otherwise. */
+/** Light or dark: the choice of the viewer, else that of the system. */
 import { effect, signal } from "./html.js";
 
 const KEPT = "moorage.theme";
@@ -6,9 +6,9 @@ const prefersDark = matchMedia("(prefers-color-scheme: dark)");
 const system = signal(prefersDark.matches ? "dark" : "light");
 prefersDark.addEventListener("change", () => (system.value = prefersDark.matches ? "dark" : "light"));
 
-/** What the viewer chose: `light`, `dark` or null for the system's. */
+/** The choice of the viewer: `light`, `dark` or null. */
 export const chosen = signal(/** @type {string | null} */ (read()));
-/** What is shown. */
+/** The current theme. */
 export const theme = signal("light");
 
 export function toggle() {
@@ -16,7 +16,7 @@ export function toggle() {
   try {
     localStorage.setItem(KEPT, chosen.value);
   } catch {
-    // a browser that keeps nothing: it is chosen until the page is closed
+    // storage is blocked: the choice lasts until the page is closed
   }
 }
 

@@ -1,4 +1,4 @@
-/** A definition as the text of its file: TOML, written so that people like to read it. Pure. */
+/** A definition as readable TOML. Pure. */
 
 /** @param {string} role agent, worker or tool @param {Record<string, any>} definition */
 export function toToml(role, definition) {
@@ -9,9 +9,9 @@ export function toToml(role, definition) {
 function table(path, fields) {
   const plain = Object.entries(fields).filter(([, value]) => !isTable(value));
   const below = Object.entries(fields).filter(([, value]) => isTable(value));
-  const isFolder = !plain.length && below.length > 0; // `mcp_servers` itself has nothing to say
+  const isFolder = !plain.length && below.length > 0; // `mcp_servers` itself has no fields
   const mine = isFolder ? [] : [`[${path.map(key).join(".")}]`, ...plain.map(([name, value]) => `${key(name)} = ${inline(value)}`)];
-  const deepest = path.length >= 3; // headers and variables of a server stand on its own lines
+  const deepest = path.length >= 3; // headers and variables of a server are inline tables
   const rest = below.flatMap(([name, value]) => (deepest ? [`${key(name)} = ${inline(value)}`] : ["", ...table([...path, name], value)]));
   return [...mine, ...(isFolder ? rest.slice(1) : rest)];
 }

@@ -1,6 +1,6 @@
-/** The parts that all views are made of. What is shown of a session is always text, never markup. */
+/** Parts of all views. They show stored data as text, never as markup. */
 import { Problem } from "./api.js";
-import { ago, moment, shortId } from "./format.js";
+import { ago, moment, shortId, worded } from "./format.js";
 import { html, signal, useEffect, useRef, useState } from "./html.js";
 import { dialogs } from "./keys.js";
 
@@ -35,7 +35,7 @@ export function Mark({ status, title }) {
 /** A status with its shape, colour and word; `title` says more on hover. @param {{status: string, title?: string}} props */
 export function Status({ status, title }) {
   const kind = status in SHAPES ? status : ALIAS[status] || "idle";
-  return html`<span class="status s-${kind}" title=${title}><${Mark} status=${status} />${status}</span>`;
+  return html`<span class="status s-${kind}" title=${title}><${Mark} status=${status} />${worded(status)}</span>`;
 }
 
 /** @param {{phase: string}} props */
@@ -63,7 +63,7 @@ export function Id({ id, short = true }) {
   return html`<button type="button" class="id" title="Copy ${id}" aria-label="${shown}, copy id ${id}" onClick=${copyIt}>${shown}</button>`;
 }
 
-/** Copy a text and say so. @param {string} text */
+/** Copy a text and confirm it. @param {string} text */
 export async function copy(text) {
   try {
     await navigator.clipboard.writeText(text);
@@ -89,7 +89,7 @@ export function Copyable({ text, label = "Copy" }) {
 const toasts = signal(/** @type {Toast[]} */ ([]));
 let toastId = 0;
 
-/** Say something briefly. @param {string} text @param {{kind?: "good" | "bad" | "quiet" | "info", action?: Toast["action"], seconds?: number}} [options] */
+/** Show a short notice. @param {string} text @param {{kind?: "good" | "bad" | "quiet" | "info", action?: Toast["action"], seconds?: number}} [options] */
 export function toast(text, { kind = "info", action, seconds = action || kind === "bad" ? 8 : kind === "quiet" ? 1.5 : 4 } = {}) {
   const id = ++toastId;
   const others = toasts.peek().filter((each) => each.text !== text);
@@ -97,7 +97,7 @@ export function toast(text, { kind = "info", action, seconds = action || kind ==
   setTimeout(() => dismiss(id), seconds * 1000);
 }
 
-/** Say what went wrong, in the server's words. @param {unknown} error */
+/** Show an error in the server's words. @param {unknown} error */
 export function complain(error) {
   toast(error instanceof Error ? error.message : String(error), { kind: "bad" });
 }
@@ -119,17 +119,23 @@ export function Toasts() {
 /** @type {import("./vendor/signals.mjs").Signal<any[]>} */
 const open = signal(/** @type {any[]} */ ([]));
 
-/** Show a dialog until it answers: `content` gets `close(answer)`; Escape answers undefined.
- * @param {string} title @param {(close: (answer?: any) => void) => any} content @param {{wide?: boolean}} [options] @returns {Promise<any>} */
-export function ask(title, content, { wide = false } = {}) {
+/** Show a dialog until it answers: `content` gets `close(answer)`. Escape and navigation answer undefined; `stays` keeps it open on navigation.
+ * @param {string} title @param {(close: (answer?: any) => void) => any} content @param {{wide?: boolean, stays?:
+ * boolean}} [options] @returns {Promise<any>} */
+export function ask(title, content, { wide = false, stays = false } = {}) {
   return new Promise((resolve) => {
-    const dialog = { title, content, wide, close: (answer) => {
+    const dialog = { title, content, wide, stays, close: (answer) => {
       open.value = open.peek().filter((each) => each !== dialog);
       resolve(answer);
     } };
     open.value = [...open.peek(), dialog];
   });
 }
+
+// Back, forward and links leave the page that a dialog belongs to. Filters (`refine`) do not fire this event.
+addEventListener("hashchange", () => {
+  for (const dialog of open.peek()) if (!dialog.stays) dialog.close();
+});
 
 /** Ask yes or no. @param {string} title @param {any} body @param {{yes?: string, danger?: boolean}} [options] @returns {Promise<boolean>} */
 export async function confirm(title, body, { yes = "OK", danger = false } = {}) {
@@ -161,16 +167,16 @@ function Modal({ title, content, wide, close }) {
 
 // States of a view ----------------------------------------------------------------------------------
 
-/** Nothing here, and what to do about it. @param {{title: string, children?: any}} props */
+/** An empty view, with a hint. @param {{title: string, children?: any}} props */
 export function Empty({ title, children }) {
   return html`<div class="empty"><svg viewBox="0 0 48 48" width="48" height="48" aria-hidden="true"><path d="M24 6c-4 6 4 9 0 15s4 8 0 12M24 21c-6 2-8-4-12-4M24 25c6 2 8-4 12-4M10 41c5-6 9-7 14-7s9 1 14 7" fill="none" stroke="currentColor" stroke-width="2.2" stroke-linecap="round" /></svg>
     <h2>${title}</h2><div>${children}</div></div>`;
 }
 
-/** What went wrong, and a way to try again. @param {{error: any, retry?: () => void}} props */
+/** An error, with a button to try again. @param {{error: any, retry?: () => void}} props */
 export function Failed({ error, retry }) {
   const code = error instanceof Problem ? error.code : "error";
-  return html`<div class="failed" role="alert"><h2>That did not work</h2><p>${error?.message || String(error)}</p>
+  return html`<div class="failed" role="alert"><h2>Error</h2><p>${error?.message || String(error)}</p>
     <p class="muted"><code>${code}</code></p>${retry && html`<button type="button" onClick=${retry}>Try again</button>`}</div>`;
 }
 
@@ -179,7 +185,7 @@ export function Loading() {
 }
 
 /**
- * Ask for something when the component appears and when `inputs` change.
+ * Load a value when the component appears and when `inputs` change.
  * @template T @param {(signal: AbortSignal) => Promise<T>} load @param {any[]} inputs
  * @returns {{value: T | undefined, error: any, isLoading: boolean, again: () => void, set: (value: T) => void}}
  */
@@ -198,7 +204,7 @@ export function useLoad(load, inputs) {
   return { ...state, again: () => setCount((before) => before + 1), set: (value) => set({ value, error: null, isLoading: false }) };
 }
 
-/** A button that shows that it works and says what went wrong. @param {any} props */
+/** A button that shows progress and errors. @param {any} props */
 export function Do({ run, children, class: kind = "", ...rest }) {
   const [isBusy, setBusy] = useState(false);
   const act = async (event) => {

@@ -1,15 +1,14 @@
 /**
- * What the agent of a session is just saying, before it is a message: `GET /sessions/{id}/words`, for as long as it is
- * at work. Shown and forgotten; the message that is kept takes its place.
+ * The partial reply of an agent while it works: `GET /sessions/{id}/words`. The stored message replaces it.
  */
 import { at, Problem, send } from "./api.js";
 import { useEffect, useState } from "./html.js";
 import { Frames } from "./reduce.js";
 
-const AGAIN = 1000; // milliseconds until a stream that broke off is asked for again
-const FADE = 400; // milliseconds that kept words stay, so that the message can be there first
+const AGAIN = 1000; // milliseconds until a broken stream is opened again
+const FADE = 400; // milliseconds that a stored reply stays, so that the message appears first
 
-/** The words of a session while it is at work; "" while nothing is said. @param {string} id @param {boolean} isAtWork */
+/** The partial reply of a session at work, or "". @param {string} id @param {boolean} isAtWork */
 export function useWords(id, isAtWork) {
   const [text, setText] = useState("");
   useEffect(() => {
@@ -33,7 +32,7 @@ async function hear(id, signal, show) {
     try {
       await read(await send("GET", at`/sessions/${id}/words`, { headers: { Accept: "text/event-stream" }, signal }), take);
     } catch (error) {
-      if (error instanceof Problem && error.status) return; // refused, or the session is gone
+      if (error instanceof Problem && error.status) return; // refused, or the session was deleted
     }
     await new Promise((resolve) => setTimeout(resolve, AGAIN));
   }

@@ -1,6 +1,6 @@
 /**
- * Agents: what can be asked, and the definition of each as the text of its file. The server says what is wrong with a text,
- * and in which line; nothing is kept until it is right. What was typed and not saved stays while one looks at another.
+ * Agents, each with its definition as the text of its file. The server reports errors with their line and saves only a
+ * valid definition. The page keeps unsaved text while the user looks at another agent.
  */
 import { newSession } from "../actions.js";
 import { at, del, get, post, Problem, put } from "../api.js";
@@ -13,11 +13,11 @@ import { toToml } from "../toml.js";
 
 const CHECK_AFTER = 500; // milliseconds after the last key
 const REDACTED = "[redacted]";
-const NEW = "[agent]\nname = \"my-agent\"\ndescription = \"What it is good for\"\nkind = \"command\"\ncommand = [\"claude\", \"-p\"]\ntimeout = \"30m\"\n";
-/** What was typed and not saved, by the agent's name; a new one has none. @type {Map<string, string>} */
+const NEW = "[agent]\nname = \"my-agent\"\ndescription = \"Its purpose\"\nkind = \"command\"\ncommand = [\"claude\", \"-p\"]\ntimeout = \"30m\"\n";
+/** Unsaved text by the name of the agent; empty for a new one. @type {Map<string, string>} */
 const drafts = new Map();
 
-/** Agents with their texts. Who may not see variables gets them without. */
+/** Load agents with their texts. Without the scope for variables the server redacts them. */
 async function load() {
   const [all, full] = await Promise.all([get("/agents"), get("/definitions", { text: true }).catch(() => null)]);
   const known = new Map((full?.items ?? []).map((/** @type {any} */ each) => [each.definition.name, each.text ?? toToml(each.role, each.definition)]));
@@ -42,20 +42,20 @@ function View({ query }) {
   };
   useKeys([
     { keys: "j", does: "Next agent", run: step(1) },
-    { keys: "k", does: "Agent before", run: step(-1) },
+    { keys: "k", does: "Previous agent", run: step(-1) },
     { keys: "n", does: "New agent", run: () => refine({ new: "1", name: "" }) },
-    { keys: "Enter", does: "Ask this agent for something", run: () => shown && void newSession({ agent: shown.name }) },
+    { keys: "Enter", does: "Start a session with this agent", run: () => shown && void newSession({ agent: shown.name }) },
   ], [shown?.name, items.length]);
   if (agents.error && !agents.value) return html`<${Failed} error=${agents.error} retry=${agents.again} />`;
   if (!agents.value) return html`<${Loading} />`;
   return html`<div class="stack">
     <header class="head"><h1>Agents</h1><button type="button" class="primary" onClick=${() => refine({ new: "1", name: "" })}>New agent</button></header>
-    ${agents.value.problems.map((problem) => html`<p class="card problem" role="alert"><${Mark} status="failed" /><span><strong>A file describes no agent.</strong> ${plain(problem.detail)}</span></p>`)}
+    ${agents.value.problems.map((problem) => html`<p class="card problem" role="alert"><${Mark} status="failed" /><span><strong>Invalid definition.</strong> ${plain(problem.detail)}</span></p>`)}
     <div class="split">
       <${List} items=${items} shown=${shown} isNew=${isNew} />
       ${shown || isNew
         ? html`<${Agent} key=${shown?.name ?? ""} agent=${shown} onSaved=${(name) => (refine({ name, new: "" }), agents.again())} onGone=${() => (refine({ name: "" }), agents.again())} />`
-        : html`<${Empty} title="No agents yet">An agent is a named recipe: what to start, what to tell it, its limits.<//>`}
+        : html`<${Empty} title="No agents yet">An agent is a named definition: a program to start, its prompt, its limits.<//>`}
     </div></div>`;
 }
 
@@ -65,7 +65,7 @@ function List({ items, shown, isNew }) {
   return html`<ul class="pick" aria-label="Agents">
     ${isNew && html`<li><a href=${link("agents", [], { new: "1" })} aria-current="true" onClick=${to({})}><strong>New agent</strong></a></li>`}
     ${items.map((each) => html`<li key=${each.name}><a href=${link("agents", [], { name: each.name })} aria-current=${each === shown ? "true" : undefined} onClick=${to({ name: each.name, new: "" })}>
-      <strong class=${each.enabled ? "" : "muted"}>${each.name}<span class="chip end">${each.enabled ? each.kind : "off"}</span></strong>
+      <strong class=${each.enabled ? "" : "muted"}>${each.name}<span class="chip end">${each.enabled ? each.kind : "disabled"}</span></strong>
       <span class="muted clamp">${plain(each.description ?? (each.role === "agent" ? "" : each.role))}</span></a></li>`)}</ul>`;
 }
 
@@ -85,12 +85,12 @@ function Agent({ agent, onSaved, onGone }) {
     agent ? put(at`/agents/${name}`, { definition: text, dry_run }) : post("/agents", { definition: text, dry_run });
   const verdict = useVerdict(text, isChanged && !hides, () => keep(true), setProblem);
   const save = async () => {
-    if (hides) throw new Error("Your key may not see what variables and headers say; saving would lose them.");
+    if (hides) throw new Error("Your key may not see variables and headers; saving would lose them.");
     try {
       const kept = await keep(false);
       setProblem(null);
       drafts.delete(name);
-      toast(`${kept.name} is saved; its next turn uses it`, { kind: "good" });
+      toast(`${kept.name} is saved; the next turn uses it`, { kind: "good" });
       onSaved(kept.name);
     } catch (error) {
       if (!(error instanceof Problem) || error.status === 0 || error.status === 403) throw error;
@@ -99,22 +99,22 @@ function Agent({ agent, onSaved, onGone }) {
     }
   };
   return html`<section class="card stack" aria-label=${agent ? name : "New agent"}>
-    <header class="row"><h2>${agent ? name : "New agent"}</h2>${agent && html`<span class="chip">${agent.kind}</span>${agent.role !== "agent" && html`<span class="chip">${agent.role}</span>`}${!agent.enabled && html`<span class="chip">switched off</span>`}
+    <header class="row"><h2>${agent ? name : "New agent"}</h2>${agent && html`<span class="chip">${agent.kind}</span>${agent.role !== "agent" && html`<span class="chip">${agent.role}</span>`}${!agent.enabled && html`<span class="chip">disabled</span>`}
       <span class="row end"><a class="button small" href=${link("sessions", [], { agent: name })}>Its sessions</a>
       <${Do} class="small" run=${() => newSession({ agent: name })}>Ask it…<//><${Do} class="small danger" run=${() => remove(agent, onGone)}>Remove<//></span>`}</header>
-    ${agent?.kind === "builtin" && html`<p class="muted">It comes with Moorage. What you save here is a definition of your own under the same name; <code>enabled = false</code> switches it off.</p>`}
+    ${agent?.kind === "builtin" && html`<p class="muted">It comes with Moorage. A definition that you save here replaces it; <code>enabled = false</code> disables it.</p>`}
     <${Editor} text=${text} problem=${problem} onText=${setText} onSave=${() => save().catch(complain)} />
-    ${hides && html`<p class="warn">Your key may not see what variables and headers say, so saving would lose them. A key of the scope <code>launch</code> or <code>admin</code> shows them.</p>`}
+    ${hides && html`<p class="warn">Your key may not see variables and headers, so saving would lose them. A key with the scope <code>launch</code> or <code>admin</code> shows them.</p>`}
     <div class="row"><${Do} class="primary" run=${save} disabled=${hides || (agent && !isChanged)} title="Ctrl+S">${agent ? "Save" : "Add"}<//>
       ${isChanged && html`<button type="button" onClick=${() => (setText(saved), setProblem(null))}>Undo changes</button>`}
-      <span class="muted" role="status">${verdict || (agent ? "" : "It becomes a file in the folder agents of the server's home.")}</span></div>
+      <span class="muted" role="status">${verdict || (agent ? "" : "The server saves it as a file in its agents folder.")}</span></div>
     <${Templates} onInsert=${(/** @type {string} */ snippet) => setText(`${text.trimEnd()}\n\n${snippet}`)} has=${text.includes("[agent.mcp_servers.moorage]")} />
   </section>`;
 }
 
 /** @param {any} agent @param {() => void} onGone */
 async function remove(agent, onGone) {
-  const agreed = await confirm(`Remove ${agent.name}?`, html`<p>Its sessions stay, and can be read; nothing new starts with it.</p>`, { yes: "Remove", danger: true });
+  const agreed = await confirm(`Remove ${agent.name}?`, html`<p>Its sessions stay readable; no new run starts with it.</p>`, { yes: "Remove", danger: true });
   if (!agreed) return;
   await del(at`/agents/${agent.name}`);
   drafts.delete(agent.name);
@@ -124,7 +124,7 @@ async function remove(agent, onGone) {
   onGone();
 }
 
-/** A text with numbered lines; the one that is wrong is marked. @param {{text: string, problem: Problem | null, onText: (text: string) => void, onSave: () => void}} props */
+/** A text with numbered lines; the line with an error is marked. @param {{text: string, problem: Problem | null, onText: (text: string) => void, onSave: () => void}} props */
 function Editor({ text, problem, onText, onSave }) {
   const area = useRef(), numbers = useRef();
   const wrong = Number(problem?.facts.line ?? 0);
@@ -142,7 +142,7 @@ function Editor({ text, problem, onText, onSave }) {
     ${problem && html`<p class="warn" role="alert" id="definition-problem"><${Mark} status="failed" /> ${wrong ? html`<strong>Line ${wrong}:</strong> ` : ""}${plain(problem.message)} <code>${problem.code}</code></p>`}`;
 }
 
-/** What the server thinks of a text, a moment after it was typed. @param {string} text @param {boolean} isAsked @param {() => Promise<any>} ask @param {(problem: Problem | null) => void} tell */
+/** The server's verdict on a text, a moment after the last key. @param {string} text @param {boolean} isAsked @param {() => Promise<any>} ask @param {(problem: Problem | null) => void} tell */
 function useVerdict(text, isAsked, ask, tell) {
   const [verdict, setVerdict] = useState("");
   useEffect(() => {
@@ -154,7 +154,7 @@ function useVerdict(text, isAsked, ask, tell) {
     let isLate = false;
     const say = (/** @type {Problem | null} */ problem, /** @type {string} */ words) => isLate || (tell(problem), setVerdict(words));
     const timer = setTimeout(() => {
-      ask().then(() => say(null, "The server finds nothing wrong. Not saved yet."), (error) => {
+      ask().then(() => say(null, "Valid. Not saved yet."), (error) => {
         const isAnswer = error instanceof Problem && error.status !== 0 && error.status !== 403;
         say(isAnswer ? error : null, isAnswer ? "Not saved." : "");
       });
@@ -176,15 +176,15 @@ function goTo(line) {
 
 // MCP templates -------------------------------------------------------------------------------------
 
-/** How what an agent starts over MCP becomes its child: its session's name goes along. @param {string} origin */
+/** MCP configurations whose header makes the sessions that an agent starts its children. @param {string} origin */
 export function templates(origin) {
   const headers = { "X-Agent-Session-Name": "${AGENT_SESSION_NAME}" };
   return [
-    { name: "In the definition", told: "Moorage fills the name in when the agent starts, and hands the servers over in the agent's own way.",
+    { name: "In the definition", told: "Moorage fills in the name when the agent starts, and passes the servers on as the agent expects them.",
       text: `[agent.mcp_servers.moorage]\nurl = "${origin}/mcp"\nheaders = { X-Agent-Session-Name = "\${AGENT_SESSION_NAME}" }\n` },
-    { name: "HTTP, as a file of JSON", told: "For programs that fill variables in themselves: .mcp.json, or --mcp-config.",
+    { name: "HTTP, as JSON", told: "For programs that fill in variables themselves: .mcp.json, or --mcp-config.",
       text: JSON.stringify({ mcpServers: { moorage: { type: "http", url: `${origin}/mcp`, headers } } }, null, 2) },
-    { name: "Standard input and output", told: "For programs that start their servers: no address to reach, the name goes by the environment.",
+    { name: "Standard input and output", told: "For programs that start their MCP servers; the environment passes the name.",
       text: JSON.stringify({ mcpServers: { moorage: { command: "moorage", args: ["mcp"], env: { MOORAGE_URL: origin, AGENT_SESSION_NAME: "${AGENT_SESSION_NAME}" } } } }, null, 2) },
   ];
 }
@@ -192,7 +192,7 @@ export function templates(origin) {
 /** @param {{onInsert: (snippet: string) => void, has: boolean}} props */
 function Templates({ onInsert, has }) {
   const all = templates(location.origin);
-  return html`<details><summary>${plural(all.length, "template")} for MCP: let it start agents that become its children</summary>
+  return html`<details><summary>${plural(all.length, "template")} for MCP, to let this agent start children</summary>
     <div class="stack">${all.map((each, index) => html`<section key=${each.name} class="stack tight"><div class="row"><h3>${each.name}</h3>
       ${index === 0 && html`<button type="button" class="small end" disabled=${has} onClick=${() => onInsert(each.text)}>Add to this definition</button>`}</div>
       <p class="muted">${each.told}</p><${Copyable} text=${each.text} /></section>`)}</div></details>`;

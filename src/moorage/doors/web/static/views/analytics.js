@@ -1,4 +1,4 @@
-/** Analytics: how much was done, how much of it was picked up again and how it went, over time and per agent, beside what is aimed at. */
+/** Analytics: sessions, resumes, durations and errors beside their targets, over time and per agent. */
 import { get } from "../api.js";
 import { bytes, plain, plural, span } from "../format.js";
 import { html, useEffect } from "../html.js";
@@ -17,7 +17,7 @@ const RANGES = {
   "90d": { title: "90 days", days: 90, by: "week" },
   all: { title: "All time", days: null, by: "week" },
 };
-const PATIENCE = 5000; // milliseconds between two counts, however much happens
+const PATIENCE = 5000; // milliseconds between two requests, however many events arrive
 
 /** @param {Record<string, string>} query */
 async function load(query) {
@@ -48,7 +48,7 @@ function View({ query }) {
 /** @param {any} props */
 function Found({ range, after, byTime, byAgent, query }) {
   const { total, storage } = byTime;
-  if (!total.sessions && !total.delegations) return html`<${Empty} title="Nothing in this time">Sessions count by when they were created. Choose a longer time, or <a href="#/sessions">see the sessions</a>.<//>`;
+  if (!total.sessions && !total.delegations) return html`<${Empty} title="No sessions in this time">Sessions count by their creation time. Choose a longer time, or <a href="#/sessions">see the sessions</a>.<//>`;
   return html`<${Tiles} total=${total} storage=${storage} />
     <${Plots} range=${range} after=${after} groups=${byTime.groups} total=${total} />
     <${Agents} groups=${byAgent.groups} leftOut=${byAgent.groups_left_out} query=${query} />
@@ -59,7 +59,7 @@ function Found({ range, after, byTime, byAgent, query }) {
 
 /** @param {{total: any, storage: any}} props */
 function Tiles({ total, storage }) {
-  const { delivered, waiting, set_aside: aside } = total.callbacks;
+  const { delivered, waiting, dead_letters: dead } = total.callbacks;
   const open = total.sessions - total.ended;
   return html`<dl class="tiles">
     <${Tile} name="Sessions" value=${total.sessions.toLocaleString()} told=${`${total.ended.toLocaleString()} ended, ${open.toLocaleString()} open`} />
@@ -68,7 +68,7 @@ function Tiles({ total, storage }) {
     <${Measure} name="Duration, median" measure=${total.duration_median} />
     <${Measure} name="Duration, p95" measure=${total.duration_p95} />
     <${Measure} name="Error rate" measure=${total.error_rate} told=${`${plural(total.with_errors, "session")}`} />
-    <${Tile} name="Callbacks" value=${(delivered + waiting + aside).toLocaleString()} told=${html`${delivered} delivered, ${waiting} waiting, ${aside ? html`<a href=${link("set-aside")}>${aside} set aside</a>` : "none set aside"}`} />
+    <${Tile} name="Callbacks" value=${(delivered + waiting + dead).toLocaleString()} told=${html`${delivered} delivered, ${waiting} waiting, ${dead ? html`<a href=${link("dead-letters")}>${plural(dead, "dead letter")}</a>` : "no dead letters"}`} />
     <${Measure} name="Storage per session" measure=${storage.bytes_per_session} told=${`${bytes(storage.bytes)} in all`} />
     ${total.tokens && html`<${Tile} name="Tokens" value=${(total.tokens.input + total.tokens.output).toLocaleString()} told=${`${total.tokens.input.toLocaleString()} in, ${total.tokens.output.toLocaleString()} out`} />`}</dl>`;
 }
@@ -78,7 +78,7 @@ function Tile({ name, value, told: said, children }) {
   return html`<div class="card tile"><dt>${name}</dt><dd><strong class="num">${value}</strong>${children}<small>${said}</small></dd></div>`;
 }
 
-/** A number beside what is aimed at. @param {{name: string, measure: any, told?: any}} props */
+/** A number beside its target. @param {{name: string, measure: any, told?: any}} props */
 function Measure({ name, measure, told: said }) {
   return html`<${Tile} name=${name} value=${told(measure)} told=${said}><${Target} measure=${measure} /><//>`;
 }
@@ -105,13 +105,13 @@ function Plots({ range, after, groups, total }) {
       { label: "failed", colour: "--failed", isBars: true, values: state("failed") },
       { label: "abandoned", colour: "--line-strong", isBars: true, values: state("abandoned") },
       { label: "completed", colour: "--completed", isBars: true, values: state("completed") }]} />
-    <${Plot} title="Resume rate" ...${every} most=${1.08} target=${targetOf(total.resume_rate.target)} format=${percent} series=${[{ label: "picked up", colour: "--accent", values: values("resume_rate") }]} />
+    <${Plot} title="Resume rate" ...${every} most=${1.08} target=${targetOf(total.resume_rate.target)} format=${percent} series=${[{ label: "resumed", colour: "--accent", values: values("resume_rate") }]} />
     <${Plot} title="Resume success" ...${every} most=${1.08} target=${targetOf(total.resume_success.target)} format=${percent} series=${[{ label: "completed", colour: "--completed", values: values("resume_success") }]} />
     <${Plot} title="Median duration" ...${every} target=${targetOf(total.duration_median.target)} format=${span} series=${[{ label: "median", colour: "--running", values: values("duration_median") }]} />
     <${Plot} title="Duration, p95" ...${every} target=${targetOf(total.duration_p95.target)} format=${span} series=${[{ label: "p95", colour: "--suspended", values: values("duration_p95") }]} />
     <${Plot} title="Error rate" ...${every} target=${targetOf(total.error_rate.target)} format=${percent} series=${[{ label: "with errors", colour: "--failed", values: values("error_rate") }]} />
     <${Plot} title="Callbacks" ...${every} isStacked format=${whole} series=${[
-      { label: "set aside", colour: "--failed", isBars: true, values: counts((group) => group.callbacks.set_aside) },
+      { label: "dead letters", colour: "--failed", isBars: true, values: counts((group) => group.callbacks.dead_letters) },
       { label: "waiting", colour: "--waiting", isBars: true, values: counts((group) => group.callbacks.waiting) },
       { label: "delivered", colour: "--completed", isBars: true, values: counts((group) => group.callbacks.delivered) }]} />
     ${total.tokens && html`<${Plot} title="Tokens" ...${every} isStacked format=${(/** @type {number} */ value) => value.toLocaleString(undefined, { notation: "compact" })} series=${[
@@ -141,11 +141,11 @@ function Heads() {
 
 /** @param {{group: any, most: number}} props */
 function Cells({ group, most }) {
-  const { delivered, waiting, set_aside: aside } = group.callbacks;
+  const { delivered, waiting, dead_letters: dead } = group.callbacks;
   const measures = ["resume_rate", "resume_success", "duration_median", "duration_p95", "error_rate"];
   return html`<td>${most > 0 && html`<span class="share" aria-hidden="true"><i style=${{ width: `${(100 * group.sessions) / most}%` }}></i></span>`}${group.sessions.toLocaleString()}</td>
     ${measures.map((name) => html`<td key=${name}>${group[name].value === null ? html`<span class="muted">–</span>` : html`<span class="met s-${group[name].met ? "completed" : "failed"}"><${Mark} status=${group[name].met ? "completed" : "failed"} title=${group[name].met ? "target met" : "target missed"} />${told(group[name])}</span>`}</td>`)}
-    <td>${delivered + waiting + aside ? html`${delivered}${waiting > 0 && html`, ${waiting} waiting`}${aside > 0 && html`, <span class="s-failed">${aside} set aside</span>`}` : html`<span class="muted">–</span>`}</td>`;
+    <td>${delivered + waiting + dead ? html`${delivered}${waiting > 0 && html`, ${waiting} waiting`}${dead > 0 && html`, <span class="s-failed">${plural(dead, "dead letter")}</span>`}` : html`<span class="muted">–</span>`}</td>`;
 }
 
 /** @type {import("../views.js").View} */

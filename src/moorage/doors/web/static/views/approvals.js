@@ -1,7 +1,8 @@
 /**
- * Approvals: what waits for a person, the one that expires first on top. The plan is shown with what differs from the last
- * one of its session, and what is decided is decided about the plan that was shown: its hash goes with the answer.
- * From the keyboard a decision takes two keys, one to choose and Enter to send: no slip approves anything.
+ * Approvals: questions to a person, the one that expires first on top. A plan is shown with its difference from the
+ * last
+ * one of its session. A decision applies to the plan that was shown: the request has its hash.
+ * On the keyboard a decision takes two keys, one to choose and Enter to send, so that one slip approves nothing.
  */
 import { at, get, post } from "../api.js";
 import { diff, inWords } from "../diff.js";
@@ -15,9 +16,9 @@ import { complain, Do, Empty, Failed, Id, Loading, Mark, now, Status, Time, toas
 import { before, mostUrgent } from "./approvals/order.js";
 
 const MOST = 1000;
-const SOON = 600; // seconds: what expires sooner is marked
+const SOON = 600; // seconds: earlier expiries are marked
 
-/** What waits; null until the server has told. @type {import("../vendor/signals.mjs").Signal<any[] | null>} */
+/** Pending approvals; null until the server has answered. @type {import("../vendor/signals.mjs").Signal<any[] | null>} */
 const waiting = signal(/** @type {any[] | null} */ (null));
 /** @type {import("../vendor/signals.mjs").Signal<any>} */
 const failure = signal(/** @type {any} */ (null));
@@ -51,15 +52,15 @@ function View({ query }) {
   };
   useKeys([
     { keys: "j", does: "Next question", run: step(1) },
-    { keys: "k", does: "Question before", run: step(-1) },
+    { keys: "k", does: "Previous question", run: step(-1) },
   ], [index, count.value]);
   if (failure.value && !items) return html`<${Failed} error=${failure.value} retry=${load} />`;
   if (!items) return html`<${Loading} />`;
   return html`<div class="stack">
-    <header class="head"><h1>Approvals</h1><span class="muted">${items.length ? `${plural(items.length, "question")} waiting` : ""}</span></header>
+    <header class="head"><h1>Approvals</h1><span class="muted">${items.length ? `${items.length} pending` : ""}</span></header>
     ${shown
       ? html`<div class="split"><${List} items=${items} shown=${shown} /><${Question} key=${shown.approval_id} approval=${shown} /></div>`
-      : html`<${Empty} title="Nothing waits for you">When an agent asks before it acts, its question is here, and its number in the title of the tab.<br />
+      : html`<${Empty} title="No pending approvals">When an agent asks before it acts, its question appears here, and the tab title shows the number.<br />
           <code class="hint">turn.ask("Apply the plan?", plan=…, options=["canary"])</code><//>`}
     <${Decided} />
   </div>`;
@@ -79,7 +80,7 @@ function Name({ id }) {
   return html`<span class="cut">${session ? session.session_name || session.agent_name || "" : ""}</span>`;
 }
 
-/** How long it waits already, and how long it still can. @param {{approval: any}} props */
+/** Its age and the time left. @param {{approval: any}} props */
 function Left({ approval }) {
   const age = (now.value - Date.parse(approval.asked_at)) / 1000;
   if (!approval.expires_at) return html`<span class="num" title=${moment(approval.asked_at)}>${coarse(Math.max(0, age))} old</span>`;
@@ -99,7 +100,7 @@ function Question({ approval }) {
   const decide = async (/** @type {string} */ decision) => {
     await post(at`/approvals/${approval.approval_id}/decision`, { decision, ...body(approval, note.current?.value) });
     waiting.value = (waiting.peek() ?? []).filter((each) => each.approval_id !== approval.approval_id);
-    toast(`${session?.session_name || "It"} goes on: ${decision}`, { kind: decision === "reject" ? "info" : "good", action: { label: "See it", run: () => go("session", approval.session_id) } });
+    toast(`${session?.session_name || "The session"} continues: ${decision}`, { kind: decision === "reject" ? "info" : "good", action: { label: "See it", run: () => go("session", approval.session_id) } });
   };
   const pick = (/** @type {string} */ decision) => () => {
     choose(decision);
@@ -115,54 +116,54 @@ function Question({ approval }) {
     <header class="stack tight"><h2>${plain(approval.question)}</h2>
       <p class="row muted"><a href=${link("session", approval.session_id)}>${session?.session_name || "the session"}</a>${session && html`<${Status} status=${session.status} />`}<${Id} id=${approval.session_id} />
         ${approval.asked_by && html`<span>asked by ${plain(approval.asked_by)}</span>`}<${Time} at=${approval.asked_at} />
-        ${approval.waits && html`<span class="chip" title="The agent stays and goes on as soon as you answer">agent is waiting</span>`}</p></header>
+        ${approval.waits && html`<span class="chip" title="The agent process waits and continues as soon as you answer">agent is waiting</span>`}</p></header>
     <${Clock} approval=${approval} />
     <${Plan} approval=${approval} />
     <form class="decide" onSubmit=${(event) => (event.preventDefault(), chosen && decide(chosen).catch(complain))}>
       <label>Note for the agent (optional)
-        <input ref=${note} name="note" autocomplete="off" maxlength="4000" placeholder=${chosen ? `Enter sends “${chosen}”, Escape leaves it` : "Why, or what to watch out for"}
+        <input ref=${note} name="note" autocomplete="off" maxlength="4000" placeholder=${chosen ? `Enter sends “${chosen}”, Escape cancels` : "A reason or an instruction"}
           onKeyDown=${(event) => event.key === "Escape" && choose("")} /></label>
       <div class="row">${decisions.map((each, index) => html`<${Do} key=${each} class="${each === "approve" ? "primary" : each === "reject" ? "danger" : ""} ${chosen === each ? "chosen" : ""}" aria-pressed=${chosen ? String(chosen === each) : undefined} run=${() => decide(each)}>
         ${each === "approve" ? "Approve" : each === "reject" ? "Reject" : plain(each)}<kbd aria-hidden="true">${each === "approve" ? "a" : each === "reject" ? "r" : index}</kbd><//>`)}</div>
     </form></article>`;
 }
 
-/** What goes with a decision. @param {any} approval @param {string} [note] */
+/** The note and the plan's hash, for a decision. @param {any} approval @param {string} [note] */
 function body(approval, note) {
   return { ...(note ? { note } : {}), ...(approval.plan_hash ? { plan_hash: approval.plan_hash } : {}) };
 }
 
-/** How much of the time is over. @param {{approval: any}} props */
+/** The share of time left. @param {{approval: any}} props */
 function Clock({ approval }) {
-  if (!approval.expires_at) return html`<p class="muted">Waits until somebody answers.</p>`;
+  if (!approval.expires_at) return html`<p class="muted">It does not expire.</p>`;
   const end = Date.parse(approval.expires_at), start = Date.parse(approval.asked_at);
   const left = Math.max(0, (end - now.value) / 1000);
   const share = Math.max(0, Math.min(100, (100 * (end - now.value)) / (end - start)));
   return html`<div class="clock ${left < SOON ? "soon" : ""}"><span aria-hidden="true"><i style=${{ width: `${share}%` }}></i></span>
-    <small>${left ? `Expires in ${coarse(left)}` : "Expired"}, ${moment(approval.expires_at)}; that is no refusal</small></div>`;
+    <small>${left ? `Expires in ${coarse(left)}` : "Expired"}, ${moment(approval.expires_at)}; an expired approval is not a rejection</small></div>`;
 }
 
 /** The plan, with its difference from the last one of the session. @param {{approval: any}} props */
 function Plan({ approval }) {
   const [isWhole, setWhole] = useState(false);
   const earlier = useLoad(() => get("/approvals", { session: approval.session_id, pending_only: false, limit: MOST }), [approval.approval_id]);
-  if (approval.plan === null || approval.plan === undefined) return html`<p class="muted">It comes without a plan.</p>`;
+  if (approval.plan === null || approval.plan === undefined) return html`<p class="muted">No plan.</p>`;
   const last = before(earlier.value?.items ?? [], approval);
   const changes = last ? diff(json(last.plan), json(approval.plan)) : [];
   const words = inWords(changes);
   return html`<section class="stack tight" aria-label="Plan"><div class="row"><h3>Plan</h3>
       ${last && html`<span class="muted">${words ? html`${words} since the last plan, ` : "the same as the last plan, "}which was ${last.state === "answered" ? html`answered “${plain(last.decision)}”` : last.state} <${Time} at=${last.decided_at ?? last.asked_at} /></span>`}
-      ${last && words && html`<button type="button" class="small end" aria-pressed=${String(isWhole)} onClick=${() => setWhole(!isWhole)}>${isWhole ? "Show what changed" : "Show without changes"}</button>`}</div>
+      ${last && words && html`<button type="button" class="small end" aria-pressed=${String(isWhole)} onClick=${() => setWhole(!isWhole)}>${isWhole ? "Show changes" : "Hide changes"}</button>`}</div>
     ${words && !isWhole
       ? html`<pre class="plan diff" tabindex="0">${changes.map((line) => html`<span class=${line.kind}><b aria-hidden="true">${line.kind === "new" ? "+" : line.kind === "gone" ? "−" : " "}</b>${line.kind !== "same" && html`<span class="sr">${line.kind === "new" ? "added: " : "removed: "}</span>`}${line.text}\n</span>`)}</pre>`
       : html`<pre class="plan" tabindex="0">${json(approval.plan)}</pre>`}</section>`;
 }
 
-// What was decided ----------------------------------------------------------------------------------
+// Decided ----------------------------------------------------------------------------------
 
 function Decided() {
   const [isOpen, setOpen] = useState(false);
-  return html`<details onToggle=${(event) => setOpen(event.target.open)}><summary>Answered before</summary>${isOpen && html`<${History} />`}</details>`;
+  return html`<details onToggle=${(event) => setOpen(event.target.open)}><summary>Decided approvals</summary>${isOpen && html`<${History} />`}</details>`;
 }
 
 function History() {
@@ -171,7 +172,7 @@ function History() {
   if (all.error && !all.value) return html`<${Failed} error=${all.error} retry=${all.again} />`;
   if (!all.value) return html`<${Loading} />`;
   const settled = all.value.items.filter((each) => each.state !== "pending").reverse().slice(0, 100);
-  if (!settled.length) return html`<p class="muted">Nothing yet.</p>`;
+  if (!settled.length) return html`<p class="muted">None yet.</p>`;
   return html`<div class="card table-card"><table class="plain"><thead><tr><th scope="col">State</th><th scope="col">Question</th><th scope="col">Answer</th><th scope="col">Note</th><th scope="col">By</th><th scope="col">When</th></tr></thead>
     <tbody>${settled.map((each) => html`<tr key=${each.approval_id}><td><${Status} status=${each.state} /></td>
       <td><a href=${link("session", each.session_id)}>${plain(each.question)}</a></td><td>${plain(each.decision ?? "–")}</td><td>${plain(each.note ?? "")}</td><td>${plain(each.decided_by ?? "–")}</td><td><${Time} at=${each.decided_at} /></td></tr>`)}</tbody></table></div>`;

@@ -1,7 +1,7 @@
-/** Family: a session with all that hangs on its root, as a tree and over time. Both follow what happens. */
+/** Family: a session with all descendants of its root, as a tree and over time, updated by events. */
 import { Actions, deleteSessions } from "../actions.js";
 import { at, get, Problem } from "../api.js";
-import { clock, moment, nameOf, oneLine, plain, plural, span } from "../format.js";
+import { clock, moment, nameOf, oneLine, plain, plural, span, worded } from "../format.js";
 import { head, learn, useHead } from "../heads.js";
 import { html, useEffect, useRef, useState } from "../html.js";
 import { useKeys } from "../keys.js";
@@ -50,7 +50,7 @@ function View({ args, query }) {
     });
     return () => (unlisten(), clearTimeout(timer));
   }, [args[0], generation.value]);
-  if (error && !tree) return error instanceof Problem && error.status === 404 ? html`<${Empty} title="There is no such session"><a href="#/sessions">See the sessions</a><//>` : html`<${Failed} error=${error} retry=${load} />`;
+  if (error && !tree) return error instanceof Problem && error.status === 404 ? html`<${Empty} title="Session not found"><a href="#/sessions">See the sessions</a><//>` : html`<${Failed} error=${error} retry=${load} />`;
   if (gone) return html`<${Gone} facts=${gone} tree=${tree} />`;
   if (!tree) return html`<${Loading} />`;
   return html`<${Family} tree=${tree} current=${args[0]} tab=${query.tab || "tree"} />`;
@@ -59,8 +59,8 @@ function View({ args, query }) {
 /** @param {{facts: any, tree: any}} props */
 function Gone({ facts, tree }) {
   const count = tree ? members(tree).length : 0;
-  return html`<div role="alert"><${Empty} title="This family was deleted"><p>${count > 1 ? `All ${plural(count, "session")} of it went` : "It went"} ${facts.deleted_at ? html`<${Time} at=${facts.deleted_at} />` : ""}${facts.deleted_by ? `, by ${facts.deleted_by}` : ""}${facts.reason && facts.reason !== "deleted" ? `: ${facts.reason}` : ""}.</p>
-    <p><a href="#/sessions">Go on with the other sessions</a></p><//></div>`;
+  return html`<div role="alert"><${Empty} title="This family was deleted"><p>${count > 1 ? `All its ${plural(count, "session")} were deleted` : "It was deleted"} ${facts.deleted_at ? html`<${Time} at=${facts.deleted_at} />` : ""}${facts.deleted_by ? `, by ${facts.deleted_by}` : ""}${facts.reason && facts.reason !== "deleted" ? `: ${facts.reason}` : ""}.</p>
+    <p><a href="#/sessions">See the other sessions</a></p><//></div>`;
 }
 
 /** @param {{tree: any, current: string, tab: string}} props */
@@ -75,7 +75,7 @@ function Family({ tree, current, tab }) {
   return html`<div class="family"><nav class="trail" aria-label="Where"><a href="#/sessions">Sessions</a><span aria-hidden="true">›</span><a href=${link("session", root.session_id)}>${nameOf(root)}</a></nav>
     <div class="head"><h1>Family of <bdi>${plain(nameOf(root))}</bdi></h1><div class="bar"><${Actions} session=${root} /></div></div>
     <div class="row facts-row"><strong>${plural(all.length, "session")}</strong>${[...counts].map(([status, count]) => html`<span class="row tight" key=${status}><${Status} status=${status} /><span class="num">${count}</span></span>`)}</div>
-    <div class="tabs" role="tablist" aria-label="How it is drawn">${[["tree", "Tree"], ["time", "Time line"]].map(([name, title]) => html`<button type="button" role="tab" id=${`tab-${name}`} aria-controls="panel" aria-selected=${tab === name ? "true" : "false"} onClick=${() => refine({ tab: name === "tree" ? "" : name })}>${title}</button>`)}</div>
+    <div class="tabs" role="tablist" aria-label="Form">${[["tree", "Tree"], ["time", "Time line"]].map(([name, title]) => html`<button type="button" role="tab" id=${`tab-${name}`} aria-controls="panel" aria-selected=${tab === name ? "true" : "false"} onClick=${() => refine({ tab: name === "tree" ? "" : name })}>${title}</button>`)}</div>
     <div id="panel" role="tabpanel" aria-labelledby=${`tab-${tab}`}>${tab === "time" ? html`<${TimeLine} tree=${tree} />` : html`<${Drawn} tree=${tree} current=${current} />`}</div></div>`;
 }
 
@@ -136,7 +136,7 @@ function NodeCard({ node, isCurrent, flip, onFocus }) {
   return html`<div class="node n-${status}" role="treeitem" data-id=${node.id} tabindex=${isCurrent ? 0 : -1} aria-level=${node.depth + 1} aria-selected=${isCurrent ? "true" : "false"} aria-expanded=${node.below ? String(!node.isFolded) : undefined}
     style=${{ left: `${node.x}px`, top: `${node.y}px`, width: `${WIDE}px`, height: `${HIGH}px` }} onFocus=${onFocus} onDblClick=${() => go("session", node.id)}>
     <${Mark} status=${status} />
-    <div class="what"><a href=${link("session", node.id)} tabindex="-1"><bdi>${plain(nameOf(session))}</bdi></a><small>${status} · ${session.agent_name ?? "no agent"}</small></div>
+    <div class="what"><a href=${link("session", node.id)} tabindex="-1"><bdi>${plain(nameOf(session))}</bdi></a><small>${worded(status)} · ${session.agent_name ?? "no agent"}</small></div>
     ${node.below > 0 && html`<button type="button" class="fold" tabindex="-1" aria-label=${node.isFolded ? `Unfold ${node.below}` : "Fold"} onClick=${() => flip(node.id)}>${node.isFolded ? `+${node.below}` : "–"}</button>`}</div>`;
 }
 
@@ -159,7 +159,7 @@ function TimeLine({ tree }) {
   return html`<${Lanes} sessions=${sessions} runs=${all} end=${isAtWork ? now.value : Date.now()} total=${members(tree).length} />`;
 }
 
-/** The runs of those sessions that changed since they were asked. @param {any[]} sessions @param {Map<string, number>} asked */
+/** The runs of sessions that changed since the last request. @param {any[]} sessions @param {Map<string, number>} asked */
 async function fetchRuns(sessions, asked) {
   const wanted = sessions.filter((each) => !each.deleted && asked.get(each.session_id) !== each.last_entry);
   const found = new Map();
@@ -170,7 +170,7 @@ async function fetchRuns(sessions, asked) {
         found.set(each.session_id, items);
         asked.set(each.session_id, each.last_entry);
       } catch {
-        // it was deleted meanwhile; its lane goes with the next look at the tree
+        // deleted meanwhile; the next load of the tree removes its lane
       }
     }
   };

@@ -1,27 +1,29 @@
 /**
- * Sessions: a table over a store of any size. Pages of fifty come as one scrolls, only the rows in sight are drawn,
- * and each row draws itself again when its session changes. Filters are the address.
+ * Sessions: a table over a store of any size. Scrolling loads pages of fifty, the table draws only the rows in sight,
+ * and each row draws itself again when its session changes. The address holds the filters.
  */
 import { deleteSessions, finalizeSessions, newSession } from "../actions.js";
 import { get } from "../api.js";
-import { nameOf, oneLine, plain, plural, reason, textOf } from "../format.js";
+import { nameOf, oneLine, plain, plural, shortId, textOf, worded } from "../format.js";
 import { head, learn, useHead } from "../heads.js";
 import { batch, html, signal, useEffect, useRef, useSignal, useState } from "../html.js";
 import { isTyping, useKeys } from "../keys.js";
 import { generation, listen } from "../live.js";
-import { fits } from "../reduce.js";
+import { fits, isFinal } from "../reduce.js";
 import { go, link, refine } from "../router.js";
-import { complain, Do, Empty, Failed, Id, Loading, Phase, Status, Time, useLoad } from "../ui.js";
+import { useFresh, Why } from "../status.js";
+import { complain, Do, Empty, Failed, Loading, Phase, Status, Time, useLoad } from "../ui.js";
 
 const PAGE = 50;
-const ROW = 38; // pixels
+const ROW = 52; // pixels: a line, and a smaller one below it
 const AHEAD = 12; // rows drawn above and below those in sight
 const LOOK_AGAIN = 1000; // milliseconds between two looks for new sessions
+const FRESH = 15_000; // milliseconds between two requests for a row that is queued or held
+const WIDEST = { name: 44, agent: 24, task: 18 }; // characters that a column grows to while there is room
 
 const STATUSES = ["running", "waiting", "queued", "run_failed", "idle", "created", "suspended", "completed", "failed", "abandoned"];
-const STATES = ["created", "active", "suspended", "completed", "failed", "abandoned"];
 const PHASES = ["initializing", "investigating", "planning", "approval", "executing", "validating", "completed", "failed", "abandoned"];
-/** What a store of any size can be listed by: the rest are filters. */
+/** The orders that a store of any size has at hand; the other columns are filters. */
 const SORTS = { "": "Newest first", created: "Oldest first", "-updated": "Last updated first", updated: "Longest untouched first" };
 const FILTERS = ["status", "state", "phase", "agent", "task", "parent", "name_prefix", "active_only", "sort"];
 
@@ -50,7 +52,7 @@ class List {
     this.timer = 0;
     this.isGone = false; // another list is shown by now
     this.isAtTop = true;
-    this.active = /** @type {string[]} */ ([]); // those that would be on top if they were sorted again
+    this.active = /** @type {string[]} */ ([]); // sessions that a new sort would put on top
   }
 
   get byUpdate() {
@@ -92,7 +94,7 @@ class List {
     else if (!this.next.peek()) this.take(page.items, "end");
   }
 
-  /** Whoever reads further down is not moved: what is active goes to the top when the top is in sight. */
+  /** Move active sessions to the top while the top is in sight: a reader further down keeps the place. */
   raise() {
     if (!this.isAtTop || !this.active.length) return;
     const raised = [...new Set(this.active)].filter((id) => this.known.has(id)).reverse();
@@ -191,24 +193,26 @@ function View({ query }) {
 function Filters({ query, search }) {
   const agents = useLoad(() => get("/agents"), []);
   const choice = (name, label, options) => html`<select aria-label=${label} value=${query[name] ?? ""} onChange=${(event) => refine({ [name]: event.target.value })}>
-    <option value="">${label}: any</option>${options.map((each) => html`<option value=${each}>${each}</option>`)}</select>`;
-  const isFiltered = FILTERS.some((name) => name !== "sort" && query[name]) || query.q;
+    <option value="">${label}: any</option>${options.map((each) => html`<option value=${each}>${worded(each)}</option>`)}</select>`;
+  const count = FILTERS.filter((name) => name !== "sort" && query[name]).length;
+  const [isOpen, setOpen] = useState(false);
   return html`<div class="bar filters" role="search" aria-label="Filter sessions">
-    <${Typed} box=${search} name="q" query=${query} class="grow" type="search" placeholder="Search in everything that was said  ( / )" aria-label="Search in everything that was said" />
-    ${choice("status", "Status", STATUSES)}${choice("state", "State", STATES)}${choice("phase", "Phase", PHASES)}
+    <${Typed} box=${search} name="q" query=${query} class="grow" type="search" placeholder="Search all messages  ( / )" aria-label="Search all messages" />
+    <button type="button" class="fold-filters" aria-expanded=${String(isOpen)} aria-controls="filters" onClick=${() => setOpen(!isOpen)}>Filters${count ? ` (${count})` : ""}</button>
+    <div id="filters" class="bar folding ${isOpen ? "open" : ""}">${choice("status", "Status", STATUSES)}${choice("phase", "Phase", PHASES)}
     <${Typed} name="agent" query=${query} list="filter-agents" class="narrow" placeholder="Agent" aria-label="Agent" />
     <datalist id="filter-agents">${(agents.value?.items ?? []).map((each) => html`<option value=${each.name} />`)}</datalist>
     <${Typed} name="task" query=${query} class="narrow" placeholder="Task" aria-label="Task" />
-    <${Typed} name="name_prefix" query=${query} class="narrow" placeholder="Name begins…" aria-label="Name begins with" />
-    <select aria-label="Sort" title="By age or by the last update: orders that a store of any size has at hand. The other columns are filters." value=${query.sort ?? ""} onChange=${(event) => refine({ sort: event.target.value })}>${Object.entries(SORTS).map(([order, label]) => html`<option value=${order}>${label}</option>`)}</select>
+    <${Typed} name="name_prefix" query=${query} class="narrow" placeholder="Name starts…" aria-label="Name starts with" />
+    <select aria-label="Sort" value=${query.sort ?? ""} onChange=${(event) => refine({ sort: event.target.value })}>${Object.entries(SORTS).map(([order, label]) => html`<option value=${order}>${label}</option>`)}</select>
     <label class="inline"><input type="checkbox" checked=${query.active_only === "true"} onChange=${(event) => refine({ active_only: event.target.checked ? "true" : "" })} />Open only</label>
     ${query.parent && html`<span class="chip">Parent ${query.parent}<button type="button" class="icon" aria-label="Any parent" onClick=${() => refine({ parent: "" })}>×</button></span>`}
-    ${isFiltered && html`<button type="button" class="link" onClick=${() => go("sessions")}>Clear</button>`}
-  </div>`;
+    ${(count > 0 || query.q) && html`<button type="button" class="link" onClick=${() => go("sessions")}>Clear</button>`}
+  </div></div>`;
 }
 
-/** A filter that is typed. It goes into the address a moment after the last key, and what comes back from there must not
- * take away what was typed since. @param {any} props */
+/** A text filter. It goes into the address a moment after the last key; the address does not overwrite newer text.
+ * @param {any} props */
 function Typed({ name, query, box, ...rest }) {
   const own = useRef(), timer = useRef(0);
   const ref = box ?? own;
@@ -245,7 +249,7 @@ function Table({ list, selected, cursor, flip, isFiltered }) {
   const ids = list.ids.value;
   const before = useRef(ids);
   const look = () => {
-    if (!box.current) return; // gone before it was looked at
+    if (!box.current) return;
     const { scrollTop, clientHeight } = box.current;
     list.isAtTop = scrollTop < ROW;
     list.raise();
@@ -261,7 +265,7 @@ function Table({ list, selected, cursor, flip, isFiltered }) {
     return () => watch.disconnect();
   }, [list, ids.length > 0]);
   useEffect(() => {
-    // New sessions come in above: whoever reads further down must not be moved.
+    // New sessions come in above: a reader further down keeps the place.
     const grown = ids.length - before.current.length;
     if (box.current?.scrollTop > ROW && grown > 0 && ids[grown] === before.current[0]) box.current.scrollTop += grown * ROW;
     before.current = ids;
@@ -277,9 +281,9 @@ function Table({ list, selected, cursor, flip, isFiltered }) {
   if (!ids.length) return list.isFirst.value ? html`<${Loading} />` : html`<${Nothing} isFiltered=${isFiltered} />`;
   const shown = ids.slice(view.from, view.to);
   const sort = list.filters.sort ?? "";
-  return html`<div class="grid" role="table" aria-label="Sessions" aria-rowcount=${list.next.value ? -1 : ids.length + 1}>
-    <div class="tr th" role="row"><span role="columnheader"><span class="sr">Select</span></span><span role="columnheader">Status</span><span role="columnheader">Session</span><span role="columnheader" class="c-state">State</span><span role="columnheader" class="c-phase">Phase</span><span role="columnheader" class="c-agent">Agent</span><span role="columnheader" class="c-task">Task</span><span role="columnheader" class="c-parent">Parent</span><span role="columnheader" class="c-line">Last line</span>
-      <${Order} name="c-updated" label="Updated" down="-updated" up="updated" sort=${sort} /><${Order} name="c-age" label="Age" down="" up="created" sort=${sort} /></div>
+  return html`<div class="grid" style=${widths(ids)} role="table" aria-label="Sessions" aria-rowcount=${list.next.value ? -1 : ids.length + 1}>
+    <div class="tr th" role="row"><span role="columnheader"><span class="sr">Select</span></span><span role="columnheader">Status</span><span role="columnheader">Session</span><span role="columnheader" class="c-phase">Phase</span><span role="columnheader" class="c-agent">Agent</span><span role="columnheader" class="c-task">Task</span><span role="columnheader" class="c-line">Last message</span>
+      <${Order} name="c-updated" label="Updated" down="-updated" up="updated" sort=${sort} /><${Order} name="c-age" label="Created" down="" up="created" sort=${sort} /></div>
     <div class="scroll" ref=${box} onScroll=${look} tabindex="0" role="rowgroup" aria-label="Rows">
       <div class="rows" role="presentation" style=${{ height: `${ids.length * ROW + (list.next.value ? ROW : 0)}px` }}>
         ${shown.map((id, index) => html`<${Row} key=${id} id=${id} top=${(view.from + index) * ROW} at=${view.from + index} list=${list} selected=${selected} cursor=${cursor} flip=${flip} />`)}
@@ -289,7 +293,23 @@ function Table({ list, selected, cursor, flip, isFiltered }) {
     <p class="tally muted" role="presentation">${plural(ids.length, "session")}${list.next.value ? " loaded, more below" : ""}</p></div>`;
 }
 
-/** The head of a column that the table can be sorted by. @param {{name: string, label: string, down: string, up: string, sort: string}} props */
+/** Columns as wide as their longest text, while there is room. @param {string[]} ids */
+function widths(ids) {
+  const longest = { name: 12, agent: 8, task: 5 }; // in widths of a digit: bold names are wider, plain words narrower
+  for (const id of ids) {
+    const session = head(id).peek();
+    if (!session) continue;
+    longest.name = Math.max(longest.name, nameOf(session).length * 1.12, (session.purpose?.length ?? 0) * 0.8 + (session.parent_session_id ? 13 : 0) + (session.error_count ? 9 : 0));
+    longest.agent = Math.max(longest.agent, (session.agent_name?.length ?? 0) * 0.85);
+    longest.task = Math.max(longest.task, (ownTask(session)?.length ?? 0) * 0.9);
+  }
+  return Object.fromEntries(Object.entries(longest).map(([name, count]) => [`--${name}`, `${Math.ceil(Math.min(count, WIDEST[/** @type {keyof typeof WIDEST} */ (name)])) + 1}ch`]));
+}
+
+/** The task of a session; null if it is the session's own id, which stands for no task. @param {any} session */
+const ownTask = ({ task_id: task, session_id: id, root_session_id: root }) => (task && task !== id && task !== root ? (task.length > WIDEST.task ? shortId(task) : task) : null);
+
+/** A column header that sorts the table. @param {{name: string, label: string, down: string, up: string, sort: string}} props */
 function Order({ name, label, down, up, sort }) {
   const [mark, told] = sort === down ? ["↓", "descending"] : sort === up ? ["↑", "ascending"] : ["", "none"];
   return html`<span role="columnheader" class=${name} aria-sort=${told}><button type="button" class="sort" title=${SORTS[sort === down ? up : down]} onClick=${() => refine({ sort: sort === down ? up : down })}>${label} ${mark}</button></span>`;
@@ -298,6 +318,7 @@ function Order({ name, label, down, up, sort }) {
 /** @param {any} props */
 function Row({ id, top, at, list, selected, cursor, flip }) {
   const session = useHead(id);
+  useFresh(session, FRESH);
   const line = lineOf(id).value;
   if (!session) return null;
   const isSelected = selected.value.has(id);
@@ -309,32 +330,32 @@ function Row({ id, top, at, list, selected, cursor, flip }) {
   };
   return html`<div class=${classes} role="row" aria-rowindex=${at + 2} style=${{ top: `${top}px` }} onClick=${open} data-id=${id}>
     <span role="cell"><input type="checkbox" aria-label=${`Select ${nameOf(session)}`} checked=${isSelected} onChange=${() => flip(id)} /></span>
-    <span role="cell"><${Status} status=${session.deleted ? "deleted" : session.status} title=${session.deleted ? undefined : why(session)} /></span>
-    <span role="cell" class="c-name"><a href=${link("session", id)} title=${id}>${nameOf(session)}</a>${session.pending_approvals > 0 && html`<span class="flag s-waiting" title="Waits for a decision" aria-label=${`, ${session.pending_approvals} to decide`}>${session.pending_approvals}?</span>`}${session.error_count > 0 && html`<span class="flag s-failed" title=${session.last_error || ""} aria-label=${`, ${plural(session.error_count, "error")}`}>${session.error_count}!</span>`}</span>
-    <span role="cell" class="c-state muted">${session.state}</span>
-    <span role="cell" class="c-phase"><${Phase} phase=${session.phase} /></span>
-    <span role="cell" class="c-agent">${session.agent_name || html`<span class="muted">–</span>`}</span>
-    <span role="cell" class="c-task"><${Id} id=${session.task_id} /></span>
-    <span role="cell" class="c-parent">${session.parent_session_id ? html`<a href=${link("family", session.root_session_id)} title="Open the family">${head(session.parent_session_id).value?.session_name || session.parent_session_name || html`<${Short} id=${session.parent_session_id} />`}</a>` : html`<span class="muted">–</span>`}</span>
+    <span role="cell" class="c-status two"><span><${Status} status=${session.deleted ? "deleted" : session.status} /></span><small><${Why} session=${session} canRetry /></small></span>
+    <span role="cell" class="c-name two"><a href=${link("session", id)} title=${id}>${nameOf(session)}</a><small><${Below} session=${session} /></small></span>
+    <span role="cell" class="c-phase">${isFinal(session) ? "" : html`<${Phase} phase=${session.phase} />`}</span>
+    <span role="cell" class="c-agent" title=${session.agent_name}>${session.agent_name}</span>
+    <span role="cell" class="c-task">${ownTask(session) && html`<a href=${link("sessions", [], { task: session.task_id })} title=${`Sessions of task ${session.task_id}`}>${ownTask(session)}</a>`}</span>
     <span role="cell" class="c-line" title=${line?.line}>${line && html`<b class="role r-${line.role}">${line.role}</b>`}<bdi>${line?.line}</bdi></span>
     <span role="cell" class="c-updated num"><${Time} at=${session.updated_at} /></span>
     <span role="cell" class="c-age num"><${Time} at=${session.created_at} /></span>
   </div>`;
 }
 
-/** More about a status, on hover. @param {any} session */
-const why = ({ status, because, last_run: last }) => (status === "run_failed" ? last?.reason : /^(queued|waiting|suspended)$/.test(status) && because ? reason(because) : undefined);
-
-/** @param {{id: string}} props */
-const Short = ({ id }) => html`<span class="mono">…${id.slice(-8)}</span>`;
+/** The second line of a session: its purpose, its parent, its errors. @param {{session: any}} props */
+function Below({ session }) {
+  const parent = session.parent_session_id;
+  return html`${session.purpose && html`<span class="purpose" title=${session.purpose}>${plain(session.purpose)}</span>`}
+    ${parent && html`<a href=${link("family", session.root_session_id)} title="Open the family">↳ ${head(parent).value?.session_name || session.parent_session_name || shortId(parent)}</a>`}
+    ${session.error_count > 0 && html`<span class="s-failed" title=${session.last_error || ""}>${plural(session.error_count, "error")}</span>`}`;
+}
 
 /** @param {{isFiltered: boolean}} props */
 function Nothing({ isFiltered }) {
-  if (isFiltered) return html`<${Empty} title="No session fits"><p>Take a filter away, or <a href="#/sessions">see all of them</a>.</p><//>`;
+  if (isFiltered) return html`<${Empty} title="No session matches"><p>Remove a filter, or <a href="#/sessions">see all of them</a>.</p><//>`;
   return html`<${Empty} title="No sessions yet"><p>Start one here with <kbd>n</kbd>, or from a terminal:</p><pre class="hint">moorage run echo-agent hello</pre><//>`;
 }
 
-/** What a search found. @param {{text: string}} props */
+/** Search results. @param {{text: string}} props */
 function Hits({ text }) {
   const found = useLoad((signal) => get("/search", { q: text, limit: 100 }, signal), [text]);
   const isEmpty = found.value?.items.length === 0;
@@ -345,7 +366,7 @@ function Hits({ text }) {
   }, [text, isEmpty]);
   if (found.error) return html`<${Failed} error=${found.error} retry=${found.again} />`;
   if (!found.value) return html`<${Loading} />`;
-  if (!found.value.items.length) return html`<${Empty} title="Nothing was said with these words"><p>Whole words are found; a <code>*</code> at a word's end finds all that begin with it.</p><//>`;
+  if (!found.value.items.length) return html`<${Empty} title="No message has these words"><p>Search finds whole words; <code>word*</code> finds all words that start with it.</p><//>`;
   return html`<ul class="hits card" aria-label="Search results">${found.value.items.map((hit) => html`<li key=${`${hit.session_id} ${hit.number}`}><${Hit} hit=${hit} text=${text} /></li>`)}</ul>`;
 }
 
@@ -357,7 +378,7 @@ function Hit({ hit, text }) {
     <bdi class="snippet">${marked(hit.snippet, text)}</bdi></a>`;
 }
 
-/** A text with the words that were looked for made visible. @param {string} snippet @param {string} text */
+/** A text with the words of the search marked. @param {string} snippet @param {string} text */
 export function marked(snippet, text) {
   const words = (text.match(/[\p{L}\p{N}]+/gu) ?? []).map((word) => word.replace(/[.*+?^${}()|[\]\\]/g, "\\$&"));
   if (!words.length) return plain(snippet);

@@ -1,6 +1,6 @@
-/** Which question comes first, and which plan came before another. Pure. */
+/** The order of approvals, and the plan before another. Pure. */
 
-/** What expires first, then what has waited longest. @param {any} one @param {any} other */
+/** Earliest expiry first, then longest wait. @param {any} one @param {any} other */
 export function mostUrgent(one, other) {
   const end = (/** @type {any} */ approval) => (approval.expires_at ? Date.parse(approval.expires_at) : Infinity);
   return (end(one) === end(other) ? 0 : end(one) - end(other)) || Date.parse(one.asked_at) - Date.parse(other.asked_at);

@@ -1,4 +1,4 @@
-/** Where things are drawn: trees from left to right, and lanes over time. Pure, tested without a browser. */
+/** Positions of trees from left to right, and of lanes over time. Pure, tested without a browser. */
 
 /** @typedef {{session: any, children: Tree[]}} Tree */
 /** @typedef {{id: string, session: any, x: number, y: number, depth: number, parent: string | null, below: number, isFolded: boolean}} Node */
@@ -10,7 +10,7 @@ export function members(tree) {
   return [tree.session, ...tree.children.flatMap(members)];
 }
 
-/** Which branches to fold at first: a large family begins with its upper generations. @param {Tree} tree @returns {Set<string>} */
+/** The branches that are folded at first: a large family shows its upper generations. @param {Tree} tree @returns {Set<string>} */
 export function foldedAtFirst(tree) {
   const folded = new Set();
   if (members(tree).length <= 120) return folded;
@@ -51,9 +51,9 @@ export function without(tree, isGone) {
 
 // Time ----------------------------------------------------------------------------------------------
 
-/** Round instants for an axis, a handful between begin and end. @param {number} begin @param {number} end @param {number} [most] @returns {number[]} */
-export function ticks(begin, end, most = 6) {
-  const steps = [1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 14400, 28800, 43200, 86400, 172800, 604800, 2592000].map((each) => each * 1000);
+/** Round instants for an axis, a handful between begin and end. @param {number} begin @param {number} end @param {number} [most] @param {boolean} [isFine] whether steps may be shorter than a second @returns {number[]} */
+export function ticks(begin, end, most = 6, isFine = false) {
+  const steps = [...(isFine ? [0.01, 0.02, 0.05, 0.1, 0.2, 0.5] : []), 1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 14400, 28800, 43200, 86400, 172800, 604800, 2592000].map((each) => each * 1000);
   const step = steps.find((each) => (end - begin) / each <= most) ?? steps[steps.length - 1];
   const found = [];
   for (let at = Math.ceil(begin / step) * step; at <= end; at += step) found.push(at);

@@ -1,7 +1,7 @@
-/** What was said, and between it what happened; at its end, the composer. */
+/** The messages of a session, with events between them and the composer at the end. */
 import { fork } from "../../actions.js";
 import { at, get, post } from "../../api.js";
-import { bytes, clock, json, moment, oneLine, plain, reason } from "../../format.js";
+import { bytes, clock, json, moment, oneLine, plain, worded } from "../../format.js";
 import { touch } from "../../heads.js";
 import { html, useEffect, useLayoutEffect, useRef, useState } from "../../html.js";
 import { Markdown } from "../../markdown.js";
@@ -18,7 +18,6 @@ export function Conversation({ session, entries, entry }) {
   const all = entries.all.value;
   const end = useRef();
   const isAtEnd = useRef(true);
-  const waits = !session.deleted && /^(queued|waiting|suspended)$/.test(session.status);
   const isAtWork = !session.deleted && session.status === "running";
   const words = useWords(session.session_id, isAtWork);
   useEffect(() => {
@@ -31,7 +30,7 @@ export function Conversation({ session, entries, entry }) {
   const stay = () => isAtEnd.current && !entry && end.current?.scrollIntoView({ block: "end" });
   useLayoutEffect(() => void stay(), [all.length, session.status, words]);
   useEffect(() => {
-    // Questions and pictures come a moment later than the words around them.
+    // Questions and images load later than the text around them.
     if (!end.current) return undefined;
     const watch = new ResizeObserver(() => stay());
     watch.observe(end.current.parentElement);
@@ -47,13 +46,12 @@ export function Conversation({ session, entries, entry }) {
   const last = all.findLast((each) => each.kind === "message");
   const isKept = last?.role === "assistant" && typeof last.content === "string" && last.content.startsWith(words.trim());
   return html`<section class="conversation" aria-label="Conversation">
-    ${entries.hasEarlier.value && html`<${Do} class="small" run=${() => entries.earlier()}>Show what was before<//>`}
-    ${!all.some((each) => each.kind === "message") && html`<${Empty} title="Nothing was said yet" />`}
+    ${entries.hasEarlier.value && html`<${Do} class="small" run=${() => entries.earlier()}>Load earlier<//>`}
+    ${!all.some((each) => each.kind === "message") && html`<${Empty} title="No messages yet" />`}
     <ol class="talk">${all.map((each) => html`<${Line} key=${each.number} entry=${each} session=${session} results=${results} calls=${calls} isWanted=${entry === each.number} />`)}</ol>
-    ${words && !isKept && html`<div class="message m-assistant saying" role="group" aria-label="Being said" aria-busy="true"><header><b>assistant</b><span class="muted">${session.agent_name}</span><span class="muted">just now</span></header><div class="body"><${Text} text=${words} /></div></div>`}
+    ${words && !isKept && html`<div class="message m-assistant saying" role="group" aria-label="Partial reply" aria-busy="true"><header><b>assistant</b><span class="muted">${session.agent_name}</span><span class="muted">just now</span></header><div class="body"><${Text} text=${words} /></div></div>`}
     ${session.pending_approvals > 0 && html`<${Questions} session=${session} />`}
-    ${waits && session.because && !session.pending_approvals && html`<p class="at-work s-${session.status}" role="status"><${Mark} status=${session.status} />${session.status === "waiting" ? session.agent_name : "Not started yet:"} ${reason(session.because)}</p>`}
-    ${isAtWork && html`<p class="at-work s-running" role="status"><span class="spinner" aria-hidden="true"></span>${session.agent_name} is at work…</p>`}
+    ${isAtWork && html`<p class="at-work s-running" role="status"><span class="spinner" aria-hidden="true"></span>${session.agent_name} is working…</p>`}
     <${Composer} session=${session} />
     <div ref=${end}></div></section>`;
 }
@@ -65,7 +63,7 @@ const parts = (entry) => (Array.isArray(entry.content) ? entry.content : []);
 function Line({ entry, session, results, calls, isWanted }) {
   if (entry.kind !== "message") return html`<${Happened} entry=${entry} isWanted=${isWanted} />`;
   const all = parts(entry);
-  // A result is shown with its call; a message that is nothing else needs no line of its own.
+  // A result appears with its call, so a message with results alone needs no line of its own.
   if (all.length && all.every((part) => part.type === "tool_result" && calls.has(part.call_id))) return null;
   return html`<li id=${`entry-${entry.number}`} class="message m-${entry.role} ${isWanted ? "wanted" : ""}">
     <header><b>${entry.role}</b>${entry.by && entry.by !== entry.role && html`<span class="muted">${entry.by}</span>`}<span class="muted" title=${moment(entry.at)}>${clock(entry.at)}</span><span class="muted num">${entry.number}</span>
@@ -73,7 +71,7 @@ function Line({ entry, session, results, calls, isWanted }) {
     <div class="body">${typeof entry.content === "string" ? html`<${Text} text=${entry.content} />` : all.map((part) => html`<${Part} part=${part} results=${results} />`)}</div></li>`;
 }
 
-/** Text, however long: its beginning as Markdown, the rest on request and as it is. @param {{text: string}} props */
+/** Text of any length. Long text is shown unformatted, in pieces, on request. @param {{text: string}} props */
 export function Text({ text }) {
   const [shown, setShown] = useState(LONG);
   if (text.length <= LONG) return html`<${Markdown} text=${text} />`;
@@ -87,7 +85,7 @@ export function Text({ text }) {
 function Part({ part, results }) {
   if (part.type === "text") return html`<${Text} text=${part.text} />`;
   if (part.type === "tool_call") return html`<${Call} part=${part} result=${results.get(part.id)} />`;
-  if (part.type === "tool_result") return html`<details class="tool"><summary>Result of a call</summary><${Value} value=${part.content ?? part.result ?? part} /></details>`;
+  if (part.type === "tool_result") return html`<details class="tool"><summary>Tool result</summary><${Value} value=${part.content ?? part.result ?? part} /></details>`;
   if (part.type === "image") return html`<${Picture} part=${part} />`;
   return html`<details class="tool"><summary>${part.type}</summary><${Value} value=${part} /></details>`;
 }
@@ -98,7 +96,7 @@ function Call({ part, result }) {
   const failed = result?.is_error;
   return html`<details class="tool"><summary><${Mark} status=${!result ? "running" : failed ? "failed" : "completed"} title=${!result ? "no result yet" : failed ? "failed" : "done"} /> <b>${part.name}</b> <span class="muted">${oneLine(JSON.stringify(input), 120)}</span></summary>
     <h3>Input</h3><${Value} value=${input} />
-    <h3>Result</h3>${result ? html`<${Value} value=${result.content ?? result.result ?? result} />` : html`<p class="muted">There is none yet.</p>`}</details>`;
+    <h3>Result</h3>${result ? html`<${Value} value=${result.content ?? result.result ?? result} />` : html`<p class="muted">No result yet.</p>`}</details>`;
 }
 
 /** @param {{value: any}} props */
@@ -107,35 +105,35 @@ export function Value({ value }) {
   return text.length > LONG ? html`<${Text} text=${text} />` : html`<pre class="code" tabindex="0">${text}</pre>`;
 }
 
-/** A picture: inside the message it is shown, from elsewhere it is a link. @param {{part: any}} props */
+/** An image: embedded data is shown, a remote address is a link. @param {{part: any}} props */
 function Picture({ part }) {
   const source = part.url ?? part.source?.url ?? (part.data ? `data:${part.media_type ?? part.mime_type ?? "image/png"};base64,${part.data}` : "");
-  const alt = plain(String(part.alt ?? part.title ?? "Picture"));
+  const alt = plain(String(part.alt ?? part.title ?? "Image"));
   if (/^data:image\/(?:png|jpeg|gif|webp);base64,/.test(source)) return html`<img class="inside" src=${source} alt=${alt} />`;
   if (/^https?:\/\//i.test(source)) return html`<p><a class="picture" href=${source} rel="noreferrer noopener" target="_blank">${alt}<span class="muted"> ${oneLine(source, 80)}</span></a></p>`;
   return html`<${Value} value=${part} />`;
 }
 
-/** What happened, between what was said. */
+/** Events between messages, as a status and words. */
 const WORDS = {
   created: (data) => ["created", data.agent_name ? `Created for ${data.agent_name}` : "Created"],
   forked: (data) => ["created", html`Forked from <a href=${link("session", data.forked_from)}>${data.forked_from}</a> at entry ${data.at}`],
   phase: (data) => ["idle", `${data.from ?? "?"} → ${data.to}`],
   error: (data) => ["failed", `Error: ${data.error ?? data.detail ?? json(data)}`],
-  problem: (data) => ["run_failed", `The agent said something wrong${data.line ? ` in line ${data.line}` : ""}: expected ${data.field ? `${data.field} to be ` : ""}${data.expected}${data.text ? `; it was ${data.text}` : ""}`],
+  problem: (data) => ["run_failed", `Invalid output of the agent${data.line ? ` in line ${data.line}` : ""}: expected ${data.field ? `${data.field} to be ` : ""}${data.expected}${data.text ? `, got ${data.text}` : ""}`],
   summary: (data) => ["idle", `Summary up to entry ${data.upto}: ${data.summary}`],
   callback: (data) => [data.outcome, html`<a href=${link("session", data.child_session_id)}>${data.agent_name || "A child"}</a> called back, ${data.outcome}: ${oneLine(data.result ?? data.error ?? "", 300)}`],
   suspended: (data) => ["suspended", `Suspended${data.reason ? `: ${data.reason}` : ""}`],
   resumed: () => ["running", "Resumed"],
-  checkpoint: () => ["idle", "Checkpoint kept"],
+  checkpoint: () => ["idle", "Checkpoint saved"],
   approval_requested: (data) => ["waiting", `Asked: ${data.question}`],
   approval_decided: (data) => [data.state, `Decided: ${data.decision}${data.decided_by ? ` by ${data.decided_by}` : ""}${data.note ? ` (${data.note})` : ""}`],
-  approval_expired: () => ["abandoned", "The question ran out of time"],
-  approval_withdrawn: () => ["abandoned", "The question was withdrawn"],
-  approval_replayed: (data) => [data.state, `Answered as before: ${data.decision}`],
-  run_retried: (data) => ["running", `Run ${data.retry_of} asked again`],
-  run_settled: (data) => [data.outcome, `Run ${data.outcome}${data.reason ? ` (${data.reason})` : ""}`],
-  finalized: (data) => [data.outcome, `Closed as ${data.outcome}${data.summary ? `: ${data.summary}` : ""}`],
+  approval_expired: () => ["abandoned", "The approval expired"],
+  approval_withdrawn: () => ["abandoned", "The approval was withdrawn"],
+  approval_replayed: (data) => [data.state, `Same question, same answer: ${data.decision}`],
+  run_retried: (data) => ["running", `Retry of run ${data.retry_of}`],
+  run_settled: (data) => [data.outcome, `Run ${data.outcome}${data.reason ? ` (${worded(data.reason)})` : ""}`],
+  finalized: (data) => [data.outcome, `Finalized as ${data.outcome}${data.summary ? `: ${data.summary}` : ""}`],
 };
 
 /** @param {{entry: any, isWanted: boolean}} props */
@@ -146,7 +144,7 @@ function Happened({ entry, isWanted }) {
   return html`<li id=${`entry-${entry.number}`} class="happened ${isWanted ? "wanted" : ""}"><${Mark} status=${said[0]} /><span>${words}</span><span class="muted when" title=${moment(entry.at)}>${clock(entry.at)}</span></li>`;
 }
 
-/** What waits for a decision, with the buttons for it. @param {{session: any}} props */
+/** Pending approvals, with buttons to decide them. @param {{session: any}} props */
 function Questions({ session }) {
   const asked = useLoad(() => get("/approvals", { session: session.session_id, pending_only: true }), [session.session_id, session.version]);
   return html`${(asked.value?.items ?? []).map((approval) => html`<${Question} key=${approval.approval_id} approval=${approval} onDone=${asked.again} />`)}`;
@@ -160,12 +158,12 @@ function Question({ approval, onDone }) {
     toast(`Decided: ${decision}`, { kind: "good" });
     onDone();
   };
-  return html`<div class="question card" role="group" aria-label="A question waits">
+  return html`<div class="question card" role="group" aria-label="Pending approval">
     <h3><${Mark} status="waiting" /> ${plain(approval.question)}</h3>
     ${approval.plan && html`<${Value} value=${approval.plan} />`}
     <div class="bar"><input ref=${note} class="grow" placeholder="Note (optional)" aria-label="Note" />
       <${Do} class="primary" run=${decide("approve")}>Approve<//>${approval.options.map((option) => html`<${Do} run=${decide(option)}>${option}<//>`)}<${Do} class="danger" run=${decide("reject")}>Reject<//></div>
-    ${approval.expires_at && html`<p class="muted">Runs out <${Time} at=${approval.expires_at} /></p>`}</div>`;
+    ${approval.expires_at && html`<p class="muted">Expires <${Time} at=${approval.expires_at} /></p>`}</div>`;
 }
 
 /** @param {{session: any}} props */
@@ -174,7 +172,7 @@ function Composer({ session }) {
   const [busy, setBusy] = useState(false);
   const [asks, setAsks] = useState(true);
   if (session.deleted) return null;
-  if (isFinal(session)) return html`<p class="closed muted">This session is ${session.state}. <button type="button" class="link" onClick=${() => fork(session.session_id).catch(complain)}>Fork it to go on</button></p>`;
+  if (isFinal(session)) return html`<p class="closed muted">This session is ${session.state}. <button type="button" class="link" onClick=${() => fork(session.session_id).catch(complain)}>Fork to continue</button></p>`;
   const submit = async () => {
     const content = area.current.value;
     if (!content.trim() || busy) return;
@@ -196,14 +194,14 @@ function Composer({ session }) {
     }
   };
   return html`<form class="composer" onSubmit=${(event) => (event.preventDefault(), void submit())}>
-    <textarea ref=${area} rows="2" aria-label="Message" placeholder=${session.state === "suspended" ? "It is paused: a question to the agent resumes it" : "Say something. Enter sends, Shift+Enter makes a new line"} onKeyDown=${onKey}></textarea>
-    <div class="bar"><label class="inline"><input type="checkbox" checked=${asks} onChange=${(event) => setAsks(event.target.checked)} />Ask the agent for an answer</label>
+    <textarea ref=${area} rows="2" aria-label="Message" placeholder=${session.state === "suspended" ? "Suspended: a message to the agent resumes the session" : "Message. Enter sends, Shift+Enter starts a new line"} onKeyDown=${onKey}></textarea>
+    <div class="bar"><label class="inline"><input type="checkbox" checked=${asks} onChange=${(event) => setAsks(event.target.checked)} />Ask the agent to reply</label>
     <span class="end"></span><button type="submit" class="primary" disabled=${busy}>Send</button></div></form>`;
 }
 
-/** Say something; the answer comes with the events of the session. @param {string} id @param {string} content @param {boolean} asks */
+/** Send a message. The reply arrives with the session's events. @param {string} id @param {string} content @param {boolean} asks */
 async function say(id, content, asks) {
   const posted = await post(at`/sessions/${id}/messages`, asks ? { content } : { content, run: false });
-  if (!posted.run_id) toast("Kept. Nobody was asked for an answer.", { kind: "quiet" });
+  if (!posted.run_id) toast("Stored. No reply was requested.", { kind: "quiet" });
   touch(id);
 }

@@ -1,4 +1,4 @@
-/** The log of one session as the page has it: the newest part first, earlier ones when asked, later ones as they come. */
+/** The log of one session: the newest page first, earlier pages on request, later entries as they arrive. */
 import { at, get } from "../../api.js";
 import { batch, signal } from "../../html.js";
 
@@ -6,14 +6,14 @@ import { batch, signal } from "../../html.js";
 
 const PAGE = 100;
 
-/** An event as the entry that it tells of. @param {import("../../reduce.js").Event} event @returns {Entry} */
+/** The entry of an event. @param {import("../../reduce.js").Event} event @returns {Entry} */
 export function entryOf(event) {
   const { number, by, interface: door, role = null, content = null, client_key: _, ...data } = event.data;
   const isMessage = event.type === "message";
   return { number, kind: event.type, at: event.timestamp, role: isMessage ? role : null, content: isMessage ? content : null, data: isMessage ? null : data, by, interface: door };
 }
 
-/** Two runs of entries as one, in order, each number once. @param {Entry[]} known @param {Entry[]} more */
+/** Two lists of entries as one, in order, each number once. @param {Entry[]} known @param {Entry[]} more */
 export function merged(known, more) {
   if (!more.length) return known;
   if (!known.length || more[0].number > known[known.length - 1].number) return [...known, ...more];
@@ -60,7 +60,7 @@ export class Entries {
     if (mine[0].number > this.#last(mine[0].number) + 1) void this.fill();
   }
 
-  /** Ask for what is missing between what was heard and what was there. */
+  /** Load the entries that are missing between known ones. */
   async fill() {
     if (this.isFilling) return;
     this.isFilling = true;

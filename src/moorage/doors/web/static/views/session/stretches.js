@@ -1,4 +1,4 @@
-/** Which time a session spent in which phase. Pure, tested without a browser. */
+/** The time that a session spent in each phase. Pure, tested without a browser. */
 
 /** @typedef {{phase: string, from: number, to: number, isPaused: boolean}} Stretch */
 
